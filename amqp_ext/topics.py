@@ -1,0 +1,413 @@
+"""Topic patterns as Solace defines them, and the index that finds who subscribed to a topic.
+
+A topic is a string of levels separated by ``/``. A pattern (a subscription) may hold wildcards:
+
+====================  =====================================================================
+``*`` as a level      any one level
+``abc*`` as a level   any one level that starts with ``abc`` (``abc`` itself too)
+``>`` as last level   one or more levels
+leading ``!``         an exception: what the rest matches is left out
+====================  =====================================================================
+
+Everywhere else ``*`` and ``>`` are ordinary characters, and in a topic that is published they always are. Levels
+are compared byte for byte: case counts, nothing is trimmed.
+
+Empty levels: a *topic* may have them (``/a``, ``a//b``, ``a/``; MQTT publishers use them) and ``*`` and ``>`` match
+them; a *pattern* may not, which is what Solace's messaging APIs say to a subscriber.
+
+Invariant: `SubscriptionTrie.match` and `TopicFilter.matches` agree with `TopicPattern.matches` on every topic; the
+first two exist to be fast.
+
+Sources: Solace documentation, "SMF Topics", "Wildcard Characters in Topic Subscriptions", "System-Level Subscription
+Exception Configuration".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
+
+MAX_TOPIC_BYTES: Final = 250
+"""Longest topic or pattern in UTF-8 bytes, a leading ``!`` included. Solace's limit, so that names carry over."""
+
+MAX_TOPIC_LEVELS: Final = 128
+"""Most levels of a topic or pattern. Solace's limit; it also bounds the depth of the trie."""
+
+REMEMBERED_TOPICS: Final = 4_096
+"""Topics whose match a trie remembers. Publishers use few topics many times; beyond this it starts over."""
+
+REMEMBERED_KEYS: Final = 64
+"""Longest match a trie remembers, in keys, so that what is remembered stays within some megabytes."""
+
+_NUL: Final = "\0"
+
+K = TypeVar("K", bound=Hashable)
+
+
+class TopicSyntaxError(ValueError):
+    """A topic or pattern that breaks the rules. ``position`` is the character index where it does."""
+
+    def __init__(self, text: str, position: int, reason: str) -> None:
+        super().__init__(f"{text[:MAX_TOPIC_BYTES]!r}: {reason} (at character {position})")
+        self.position = position
+        self.reason = reason
+
+
+class LevelKind(enum.Enum):
+    """What one level of a pattern matches."""
+
+    LITERAL = enum.auto()
+    ANY = enum.auto()
+    PREFIX = enum.auto()
+
+
+class PatternLevel(NamedTuple):
+    """One level of a pattern; ``text`` is the literal or the prefix, and empty for ANY."""
+
+    kind: LevelKind
+    text: str
+
+
+_ANY_LEVEL: Final = PatternLevel(LevelKind.ANY, "")
+
+
+def check_topic(topic: str) -> str:
+    """Return ``topic`` unchanged if a message may be published to it; raise `TopicSyntaxError` if not.
+
+    ``*``, ``>``, ``!`` and empty levels are all allowed: in a published topic they are plain characters.
+    """
+    _check_size(topic, "topic")
+    return topic
+
+
+def _check_size(text: str, noun: str) -> None:
+    if not text:
+        raise TopicSyntaxError(text, 0, f"a {noun} needs at least one character")
+    if _NUL in text:
+        raise TopicSyntaxError(text, text.index(_NUL), f"a {noun} cannot contain the character NUL")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError as error:
+        raise TopicSyntaxError(text, error.start, f"a {noun} has to be valid Unicode") from None
+    if size > MAX_TOPIC_BYTES:
+        reason = f"a {noun} has at most {MAX_TOPIC_BYTES} bytes in UTF-8; this one has {size}"
+        raise TopicSyntaxError(text, len(text), reason)
+    levels = text.count("/") + 1
+    if levels > MAX_TOPIC_LEVELS:
+        reason = f"a {noun} has at most {MAX_TOPIC_LEVELS} levels; this one has {levels}"
+        raise TopicSyntaxError(text, len(text), reason)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPattern:
+    """A subscription: its text, and what the text says. Make one with `parse`.
+
+    ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, `matches` answers
+    whether the part after ``!`` matches, so that the caller decides what that means.
+    """
+
+    text: str
+    levels: tuple[PatternLevel, ...] = field(compare=False, repr=False)
+    takes_rest: bool = field(compare=False, repr=False)
+    is_exception: bool = field(compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPattern:
+        """Read a subscription. Raises `TopicSyntaxError` for one that Solace would refuse too.
+
+        Refused: empty text, a lone ``!``, an empty level, the character NUL, more than `MAX_TOPIC_BYTES` or
+        `MAX_TOPIC_LEVELS`.
+        """
+        _check_size(text, "subscription")
+        is_exception = text[0] == "!"
+        pieces = (text[1:] if is_exception else text).split("/")
+        position = int(is_exception)
+        if is_exception and pieces == [""]:
+            raise TopicSyntaxError(text, position, "an exception needs a pattern after the '!'")
+        takes_rest = pieces[-1] == ">"
+        if takes_rest:
+            pieces.pop()
+        levels = []
+        for piece in pieces:
+            if not piece:
+                raise TopicSyntaxError(
+                    text, position, "a subscription cannot have an empty level; use '*' to match one"
+                )
+            levels.append(_read_level(piece))
+            position += len(piece) + 1
+        return cls(text, tuple(levels), takes_rest, is_exception)
+
+    def matches(self, topic: str) -> bool:
+        """Whether ``topic`` matches, a leading ``!`` of the pattern aside."""
+        pieces = topic.split("/")
+        levels = self.levels
+        if self.takes_rest:
+            if len(pieces) <= len(levels):
+                return False
+        elif len(pieces) != len(levels):
+            return False
+        # pieces may be longer: what is left over is what '>' takes.
+        for (kind, text), piece in zip(levels, pieces, strict=False):
+            if kind is LevelKind.LITERAL:
+                if piece != text:
+                    return False
+            elif not piece.startswith(text):  # ANY is the empty prefix
+                return False
+        return True
+
+    @property
+    def starts_with_wildcard(self) -> bool:
+        """Whether the first level is ``*`` or ``>``, so that the pattern reaches into every branch."""
+        return self.levels[0].kind is LevelKind.ANY if self.levels else self.takes_rest
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _read_level(piece: str) -> PatternLevel:
+    if piece == "*":
+        return _ANY_LEVEL
+    if piece[-1] == "*":
+        return PatternLevel(LevelKind.PREFIX, piece[:-1])
+    return PatternLevel(LevelKind.LITERAL, piece)
+
+
+def is_reserved(topic: str) -> bool:
+    """Whether ``topic`` lies in the part the gateway keeps for itself: its first level starts with ``#``."""
+    return topic.startswith("#")
+
+
+class _Node(Generic[K]):
+    """What follows one path of pattern levels. Containers are made when first needed: most nodes are leaves.
+
+    ``here`` and ``rest`` hold the keys of patterns that end at this node, without and with a ``>``, by ordinal.
+    ``prefixes`` groups prefix levels by length, so that a level costs one look-up per distinct length and no scan.
+    """
+
+    __slots__ = ("any_level", "here", "literals", "prefixes", "rest")
+
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node[K]] | None = None
+        self.prefixes: dict[int, dict[str, _Node[K]]] | None = None
+        self.any_level: _Node[K] | None = None
+        self.here: dict[int, K] | None = None
+        self.rest: dict[int, K] | None = None
+
+    def child(self, level: PatternLevel) -> _Node[K] | None:
+        kind, text = level
+        if kind is LevelKind.LITERAL:
+            return self.literals.get(text) if self.literals else None
+        if kind is LevelKind.ANY:
+            return self.any_level
+        return self.prefixes.get(len(text), {}).get(text) if self.prefixes else None
+
+    def grow(self, level: PatternLevel) -> _Node[K]:
+        kind, text = level
+        node: _Node[K] = _Node()
+        if kind is LevelKind.LITERAL:
+            if self.literals is None:
+                self.literals = {}
+            self.literals[text] = node
+        elif kind is LevelKind.ANY:
+            self.any_level = node
+        else:
+            if self.prefixes is None:
+                self.prefixes = {}
+            self.prefixes.setdefault(len(text), {})[text] = node
+        return node
+
+    def prune(self, level: PatternLevel) -> None:
+        kind, text = level
+        if kind is LevelKind.LITERAL:
+            assert self.literals is not None
+            del self.literals[text]
+        elif kind is LevelKind.ANY:
+            self.any_level = None
+        else:
+            assert self.prefixes is not None
+            same_length = self.prefixes[len(text)]
+            del same_length[text]
+            if not same_length:
+                del self.prefixes[len(text)]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.literals or self.prefixes or self.any_level or self.here or self.rest)
+
+    def put(self, pattern: TopicPattern, ordinal: int, key: K) -> None:
+        node = self
+        for level in pattern.levels:
+            node = node.child(level) or node.grow(level)
+        if pattern.takes_rest:
+            if node.rest is None:
+                node.rest = {}
+            node.rest[ordinal] = key
+        else:
+            if node.here is None:
+                node.here = {}
+            node.here[ordinal] = key
+
+    def take(self, pattern: TopicPattern, ordinal: int) -> None:
+        path = [self]
+        for level in pattern.levels:
+            node = path[-1].child(level)
+            assert node is not None, "the trie's record of a pattern and its nodes disagree"
+            path.append(node)
+        ends = path[-1].rest if pattern.takes_rest else path[-1].here
+        assert ends is not None, "the trie's record of a pattern and its nodes disagree"
+        del ends[ordinal]
+        for level in reversed(pattern.levels):
+            if not path.pop().is_empty:
+                break
+            path[-1].prune(level)
+
+    def collect(self, pieces: list[str], hidden: bool) -> dict[int, K]:
+        """Keys by ordinal of every pattern that matches; ``hidden`` keeps ``*`` and ``>`` out of the first level."""
+        found: dict[int, K] = {}
+        nodes: list[_Node[K]] = [self]
+        for piece in pieces:
+            following: list[_Node[K]] = []
+            for node in nodes:
+                if node.literals is not None:
+                    child = node.literals.get(piece)
+                    if child is not None:
+                        following.append(child)
+                if node.prefixes is not None:
+                    for length, same_length in node.prefixes.items():
+                        child = same_length.get(piece[:length])
+                        if child is not None:
+                            following.append(child)
+                if hidden:
+                    continue
+                if node.any_level is not None:
+                    following.append(node.any_level)
+                if node.rest:
+                    found.update(node.rest)
+            hidden = False
+            nodes = following
+            if not nodes:
+                return found
+        for node in nodes:
+            if node.here:
+                found.update(node.here)
+        return found
+
+
+class SubscriptionTrie(Generic[K]):
+    """Who subscribed to what. ``K`` is whatever the caller delivers to: an endpoint's id, for one.
+
+    A key may have many patterns. It matches a topic when one of its patterns does and none of its exceptions does.
+    A match costs some look-ups per level of the topic, whatever the number of subscriptions.
+
+    With ``reserved=False`` a ``*`` or ``>`` in the first level does not match a topic whose first level starts with
+    ``#``. At Solace a subscription ``>`` likewise does not receive what others send to a queue by its name.
+    """
+
+    def __init__(self, *, reserved: bool = True) -> None:
+        self._reserved = reserved
+        self._wanted: _Node[K] = _Node()
+        self._excepted: _Node[K] = _Node()
+        # A key's ordinal says in what order keys came; its patterns are what remove_all has to take away.
+        self._ordinals: dict[K, int] = {}
+        self._patterns: dict[K, set[TopicPattern]] = {}
+        self._next_ordinal = 0
+        self._remembered: dict[str, tuple[K, ...]] = {}
+
+    def add(self, pattern: TopicPattern, key: K) -> bool:
+        """Subscribe ``key`` to ``pattern``. False if it already was."""
+        patterns = self._patterns.get(key)
+        if patterns is None:
+            patterns = self._patterns[key] = set()
+            self._ordinals[key] = self._next_ordinal
+            self._next_ordinal += 1
+        elif pattern in patterns:
+            return False
+        patterns.add(pattern)
+        self._root(pattern).put(pattern, self._ordinals[key], key)
+        self._remembered.clear()
+        return True
+
+    def remove(self, pattern: TopicPattern, key: K) -> bool:
+        """Take one subscription of ``key`` away. False if there was none."""
+        patterns = self._patterns.get(key)
+        if patterns is None or pattern not in patterns:
+            return False
+        patterns.remove(pattern)
+        self._root(pattern).take(pattern, self._ordinals[key])
+        if not patterns:
+            del self._patterns[key], self._ordinals[key]
+        self._remembered.clear()
+        return True
+
+    def remove_all(self, key: K) -> int:
+        """Take all subscriptions of ``key`` away; the number there were."""
+        patterns = self._patterns.pop(key, None)
+        if patterns is None:
+            return 0
+        ordinal = self._ordinals.pop(key)
+        for pattern in patterns:
+            self._root(pattern).take(pattern, ordinal)
+        self._remembered.clear()
+        return len(patterns)
+
+    def match(self, topic: str) -> tuple[K, ...]:
+        """Keys subscribed to ``topic``, each once, in the order in which they were first added."""
+        remembered = self._remembered.get(topic)
+        if remembered is not None:
+            return remembered
+        pieces = topic.split("/")
+        hidden = not self._reserved and is_reserved(topic)
+        found = self._wanted.collect(pieces, hidden)
+        if found and not self._excepted.is_empty:
+            for ordinal in self._excepted.collect(pieces, hidden):
+                found.pop(ordinal, None)
+        keys = tuple(found[ordinal] for ordinal in sorted(found))
+        if len(keys) <= REMEMBERED_KEYS:
+            if len(self._remembered) >= REMEMBERED_TOPICS:
+                self._remembered.clear()
+            self._remembered[topic] = keys
+        return keys
+
+    def patterns_of(self, key: K) -> frozenset[TopicPattern]:
+        """The patterns ``key`` is subscribed to, exceptions among them."""
+        return frozenset(self._patterns.get(key, ()))
+
+    def __len__(self) -> int:
+        """The number of subscriptions."""
+        return sum(map(len, self._patterns.values()))
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._patterns
+
+    def _root(self, pattern: TopicPattern) -> _Node[K]:
+        return self._excepted if pattern.is_exception else self._wanted
+
+
+class TopicFilter:
+    """A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
+
+    A topic matches when some pattern matches and no exception does. A set of exceptions alone matches nothing, as on
+    a Solace queue; with ``implicit_all`` it matches all that is not excepted, as a log's filter does.
+    ``reserved`` is that of `SubscriptionTrie`.
+    """
+
+    __slots__ = ("_trie", "patterns")
+
+    def __init__(
+        self, patterns: Iterable[TopicPattern], *, implicit_all: bool = False, reserved: bool = True
+    ) -> None:
+        self.patterns = tuple(patterns)
+        self._trie: SubscriptionTrie[None] = SubscriptionTrie(reserved=reserved)
+        for pattern in self.patterns:
+            self._trie.add(pattern, None)
+        if implicit_all and all(pattern.is_exception for pattern in self.patterns):
+            self._trie.add(TopicPattern.parse(">"), None)
+
+    def matches(self, topic: str) -> bool:
+        """Whether the filter lets ``topic`` through."""
+        return bool(self._trie.match(topic))
+
+    def __repr__(self) -> str:
+        return f"TopicFilter({', '.join(pattern.text for pattern in self.patterns)})"

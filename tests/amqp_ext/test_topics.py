@@ -1,0 +1,285 @@
+"""Topic patterns, filters and the subscription trie."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from amqp_ext.topics import (
+    MAX_TOPIC_BYTES,
+    MAX_TOPIC_LEVELS,
+    REMEMBERED_TOPICS,
+    SubscriptionTrie,
+    TopicFilter,
+    TopicPattern,
+    TopicSyntaxError,
+    check_topic,
+    is_reserved,
+)
+
+# A small alphabet, so that patterns and topics meet often; every special character is in it.
+_pieces = st.text(alphabet="ab*>!#", max_size=3)
+_topics = st.lists(_pieces, min_size=1, max_size=4).map("/".join).filter(bool)
+_pattern_pieces = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", ">", "a", "#queue"]))
+_pattern_texts = (
+    st.tuples(st.sampled_from(["", "", "!"]), st.lists(_pattern_pieces, min_size=1, max_size=4).map("/".join))
+    .map("".join)
+    .filter(lambda text: not text.startswith("!/") and text != "!")
+)
+_patterns = _pattern_texts.map(TopicPattern.parse)
+
+
+def pattern(text: str) -> TopicPattern:
+    return TopicPattern.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "other"),
+    [
+        ("a/b/c", ["a/b/c"], ["a/b", "a/b/c/d", "A/b/c", "a/b/c/"]),
+        (
+            "animals/domestic/*",
+            ["animals/domestic/cats"],
+            ["animals/domestic/dogs/beagles", "animals/domestic"],
+        ),
+        ("animals/*/cats/*", ["animals/domestic/cats/persian"], ["animals/domestic/cats/persian/grey"]),
+        (
+            "animals/red*/wild",
+            ["animals/red/wild", "animals/reddish/wild"],
+            ["animals/re/wild", "animals/red/x/wild"],
+        ),
+        (
+            "animals/domestic/>",
+            ["animals/domestic/cats", "animals/domestic/a/b/c"],
+            ["animals/domestic", "animals"],
+        ),
+        (">", ["a", "a/b", "/", "#queue/orders"], []),
+        ("*", ["a", "*"], ["a/b"]),
+        ("animals/*bro", ["animals/*bro"], ["animals/xbro", "animals/bro"]),
+        ("animals/br*wn", ["animals/br*wn"], ["animals/brown"]),
+        ("a/>/c", ["a/>/c"], ["a/b/c"]),
+        ("a/b>", ["a/b>"], ["a/bc", "a/b/c"]),
+        ("a/**", ["a/*", "a/*x"], ["a/x"]),
+        ("#queue/orders", ["#queue/orders"], ["#queue/orders2", "queue/orders"]),
+        ("a/*/c", ["a//c"], ["a/c"]),
+        ("a/>", ["a/"], ["a"]),
+        ("a/b*/>", ["a/b/c", "a/bx/c/d"], ["a/b", "a/x/c"]),
+        ("a\nb/*", ["a\nb/x\ny"], ["a"]),
+    ],
+)
+def test_matching_follows_the_examples_of_solace(text: str, matching: list[str], other: list[str]) -> None:
+    """Each wildcard matches what Solace's pages say it matches, and nothing else."""
+    read = pattern(text)
+    assert [topic for topic in matching if not read.matches(topic)] == []
+    assert [topic for topic in other if read.matches(topic)] == []
+
+
+def test_a_leading_exclamation_mark_makes_an_exception_of_the_rest() -> None:
+    """``!a/*`` is an exception, and what it excepts is what ``a/*`` matches; elsewhere ``!`` is a character."""
+    assert pattern("!a/*").is_exception
+    assert pattern("!a/*").matches("a/b")
+    assert not pattern("a/!b").is_exception
+    assert pattern("!!a").matches("!a")
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "word"),
+    [
+        ("", 0, "at least one character"),
+        ("!", 1, "after the '!'"),
+        ("/a", 0, "empty level"),
+        ("a//b", 2, "empty level"),
+        ("a/", 2, "empty level"),
+        ("!a//b", 3, "empty level"),
+        ("a//>", 2, "empty level"),
+        ("a\0", 1, "NUL"),
+        ("a\ud800", 1, "Unicode"),
+        ("x" * (MAX_TOPIC_BYTES + 1), MAX_TOPIC_BYTES + 1, "251"),
+        ("é" * 126, 126, "252"),
+        ("/".join("a" * 126), 251, "251"),
+    ],
+)
+def test_a_bad_pattern_is_refused_where_it_is_bad(text: str, position: int, word: str) -> None:
+    """Every refusal says what is wrong and at which character."""
+    with pytest.raises(TopicSyntaxError, match=word) as caught:
+        TopicPattern.parse(text)
+    assert caught.value.position == position
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    """250 bytes pass and 251 do not; the level limit is refused by name where bytes would allow more levels."""
+    assert pattern("x" * MAX_TOPIC_BYTES).matches("x" * MAX_TOPIC_BYTES)
+    assert check_topic("/" * (MAX_TOPIC_LEVELS - 1)).count("/") == MAX_TOPIC_LEVELS - 1
+    with pytest.raises(TopicSyntaxError, match="at most 128 levels; this one has 129"):
+        check_topic("/" * MAX_TOPIC_LEVELS)
+    with pytest.raises(TopicSyntaxError, match="at least one character"):
+        check_topic("")
+
+
+def test_a_published_topic_may_hold_wildcard_characters_and_empty_levels() -> None:
+    """In a topic ``*``, ``>``, ``!`` and empty levels are plain characters."""
+    for topic in ("a/*/>", "!a", "/a//b/", ">"):
+        assert check_topic(topic) == topic
+    assert not pattern("a/b").matches("a/*")
+    assert pattern("a/*").matches("a/>")
+
+
+def test_patterns_are_equal_by_their_text() -> None:
+    """Two readings of one text are one subscription."""
+    assert pattern("a/*") == pattern("a/*")
+    assert len({pattern("a"), pattern("a"), pattern("!a")}) == 2
+    assert str(pattern("!a/>")) == "!a/>"
+
+
+def test_a_filter_matches_what_some_pattern_takes_and_no_exception_does() -> None:
+    """Exceptions win over patterns whatever the order they are given in."""
+    taken = TopicFilter([pattern("!ORDERS/SLCE"), pattern("ORDERS/S*")])
+    assert taken.matches("ORDERS/SOL")
+    assert not taken.matches("ORDERS/SLCE")
+    assert not taken.matches("ORDERS/A")
+
+
+def test_exceptions_alone_match_nothing_unless_all_is_implied() -> None:
+    """A queue with only exceptions takes nothing; a log with only exceptions, or none, takes all the rest."""
+    assert not TopicFilter([pattern("!a")]).matches("b")
+    assert TopicFilter([pattern("!a")], implicit_all=True).matches("b")
+    assert not TopicFilter([pattern("!a")], implicit_all=True).matches("a")
+    assert TopicFilter([], implicit_all=True).matches("#queue/orders")
+    assert not TopicFilter([pattern("a"), pattern("!b")], implicit_all=True).matches("c")
+    assert not TopicFilter([]).matches("a")
+
+
+def test_wildcards_can_be_kept_out_of_reserved_topics() -> None:
+    """With ``reserved=False`` only a pattern that spells the first level out reaches ``#queue/…``."""
+    assert is_reserved("#queue/orders") and not is_reserved("a/#queue")
+    for text, reaches in [(">", False), ("*/orders", False), ("#queue/*", True), ("#q*/orders", True)]:
+        assert TopicFilter([pattern(text)], reserved=False).matches("#queue/orders") is reaches
+        assert TopicFilter([pattern(text)]).matches("#queue/orders")
+    assert TopicFilter([pattern("a/>")], reserved=False).matches("a/#b")
+
+
+def test_keys_come_once_each_in_the_order_they_were_added() -> None:
+    """A key with several matching patterns is given once, and keys keep their first order."""
+    trie: SubscriptionTrie[str] = SubscriptionTrie()
+    trie.add(pattern("a/>"), "second")
+    trie.add(pattern("a/b"), "first")
+    trie.add(pattern("a/*"), "second")
+    trie.add(pattern("*/b"), "third")
+    assert trie.match("a/b") == ("second", "first", "third")
+
+
+def test_adding_twice_is_one_subscription_and_removing_says_what_happened() -> None:
+    """``add`` and ``remove`` tell whether they changed anything, and a key gone comes back at the end."""
+    trie: SubscriptionTrie[int] = SubscriptionTrie()
+    assert trie.add(pattern("a"), 1)
+    assert not trie.add(pattern("a"), 1)
+    assert trie.add(pattern("a"), 2)
+    assert len(trie) == 2
+    assert not trie.remove(pattern("b"), 1)
+    assert not trie.remove(pattern("a"), 3)
+    assert trie.remove(pattern("a"), 1)
+    assert 1 not in trie
+    trie.add(pattern("a"), 1)
+    assert trie.match("a") == (2, 1)
+    assert trie.patterns_of(1) == {pattern("a")}
+    assert trie.remove_all(1) == 1
+    assert trie.remove_all(1) == 0
+    assert trie.match("a") == (2,)
+
+
+def test_an_exception_of_one_key_does_not_touch_another() -> None:
+    """An exception leaves out the key that made it, only."""
+    trie: SubscriptionTrie[str] = SubscriptionTrie()
+    for key in ("x", "y"):
+        trie.add(pattern("a/>"), key)
+    trie.add(pattern("!a/b*"), "x")
+    assert trie.match("a/bc") == ("y",)
+    assert trie.match("a/c") == ("x", "y")
+    assert trie.remove(pattern("!a/b*"), "x")
+    assert trie.match("a/bc") == ("x", "y")
+
+
+def test_more_topics_than_are_remembered_still_match() -> None:
+    """What a trie remembers is bounded, and forgetting changes no answer."""
+    trie: SubscriptionTrie[int] = SubscriptionTrie()
+    trie.add(pattern("t/*"), 7)
+    for number in range(REMEMBERED_TOPICS + 10):
+        assert trie.match(f"t/{number}") == (7,)
+    assert len(trie._remembered) <= REMEMBERED_TOPICS
+
+
+def naive_match(subscriptions: dict[int, set[TopicPattern]], topic: str, reserved: bool) -> tuple[int, ...]:
+    """What `SubscriptionTrie.match` has to answer, by asking every pattern."""
+
+    def hits(one: TopicPattern) -> bool:
+        hidden = not reserved and is_reserved(topic) and one.starts_with_wildcard
+        return one.matches(topic) and not hidden
+
+    return tuple(
+        key
+        for key, patterns in subscriptions.items()
+        if any(hits(one) for one in patterns if not one.is_exception)
+        and not any(hits(one) for one in patterns if one.is_exception)
+    )
+
+
+@given(
+    subscriptions=st.dictionaries(st.integers(0, 5), st.sets(_patterns, min_size=1, max_size=4), max_size=6),
+    topics=st.lists(_topics, min_size=1, max_size=5),
+    reserved=st.booleans(),
+)
+def test_the_trie_answers_as_asking_every_pattern_does(
+    subscriptions: dict[int, set[TopicPattern]], topics: list[str], reserved: bool
+) -> None:
+    """For any subscriptions and topics the trie and the naive search agree, order included."""
+    trie: SubscriptionTrie[int] = SubscriptionTrie(reserved=reserved)
+    for key, patterns in subscriptions.items():
+        for one in patterns:
+            trie.add(one, key)
+    for topic in topics:
+        assert trie.match(topic) == naive_match(subscriptions, topic, reserved)
+
+
+class TrieUnderChange(RuleBasedStateMachine):
+    """Adds, removals and matches in any order, against a plain dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trie: SubscriptionTrie[int] = SubscriptionTrie()
+        self.subscriptions: dict[int, set[TopicPattern]] = {}
+
+    @rule(one=_patterns, key=st.integers(0, 3))
+    def add(self, one: TopicPattern, key: int) -> None:
+        assert self.trie.add(one, key) is (one not in self.subscriptions.get(key, set()))
+        self.subscriptions.setdefault(key, set()).add(one)
+
+    @rule(key=st.integers(0, 3))
+    def remove(self, key: int) -> None:
+        patterns = self.subscriptions.get(key)
+        if not patterns:
+            return
+        one = min(patterns, key=lambda pattern: pattern.text)
+        assert self.trie.remove(one, key)
+        patterns.remove(one)
+        if not patterns:
+            del self.subscriptions[key]
+
+    @rule(key=st.integers(0, 3))
+    def remove_all(self, key: int) -> None:
+        assert self.trie.remove_all(key) == len(self.subscriptions.pop(key, ()))
+
+    @rule(topic=_topics)
+    def match(self, topic: str) -> None:
+        assert self.trie.match(topic) == naive_match(self.subscriptions, topic, reserved=True)
+
+    @invariant()
+    def nothing_is_left_behind(self) -> None:
+        assert len(self.trie) == sum(map(len, self.subscriptions.values()))
+        if not self.subscriptions:
+            assert self.trie._wanted.is_empty
+            assert self.trie._excepted.is_empty
+
+
+TestTrieUnderChange = TrieUnderChange.TestCase
