@@ -9,17 +9,17 @@ A topic is a string of levels separated by ``/``. A pattern (a subscription) may
 leading ``!``         an exception: what the rest matches is left out
 ====================  =====================================================================
 
-Everywhere else ``*`` and ``>`` are ordinary characters, and in a topic that is published they always are. Levels
-are compared byte for byte: case counts, nothing is trimmed.
+Everywhere else ``*`` and ``>`` are ordinary characters, and in a topic that is published they always are.
+Levels are compared as they are: case counts, nothing is trimmed.
 
-Empty levels: a *topic* may have them (``/a``, ``a//b``, ``a/``; MQTT publishers use them) and ``*`` and ``>`` match
-them; a *pattern* may not, which is what Solace's messaging APIs say to a subscriber.
+Empty levels: a topic may have them (``/a``, ``a//b``, ``a/``; MQTT publishers use them) and ``*`` and ``>``
+match them; a pattern may not, which is what Solace's messaging APIs tell a subscriber.
 
-Invariant: `SubscriptionTrie.match` and `TopicFilter.matches` agree with `TopicPattern.matches` on every topic; the
-first two exist to be fast.
+Invariant: `SubscriptionTrie.match` and `TopicFilter.matches` agree with `TopicPattern.matches` on every
+topic; they exist to be fast.
 
-Sources: Solace documentation, "SMF Topics", "Wildcard Characters in Topic Subscriptions", "System-Level Subscription
-Exception Configuration".
+Sources: Solace documentation, "SMF Topics", "Wildcard Characters in Topic Subscriptions", "System-Level
+Subscription Exception Configuration".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
 MAX_TOPIC_BYTES: Final = 250
-"""Longest topic or pattern in UTF-8 bytes, a leading ``!`` included. Solace's limit, so that names carry over."""
+"""Longest topic or pattern in UTF-8 bytes, a leading ``!`` included. Solace's limit: names carry over."""
 
 MAX_TOPIC_LEVELS: Final = 128
 """Most levels of a topic or pattern. Solace's limit; it also bounds the depth of the trie."""
@@ -104,8 +104,8 @@ def _check_size(text: str, noun: str) -> None:
 class TopicPattern:
     """A subscription: its text, and what the text says. Make one with `parse`.
 
-    ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, `matches` answers
-    whether the part after ``!`` matches, so that the caller decides what that means.
+    ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, `matches`
+    answers whether the part after ``!`` matches, so that the caller decides what that means.
     """
 
     text: str
@@ -182,8 +182,8 @@ def is_reserved(topic: str) -> bool:
 class _Node(Generic[K]):
     """What follows one path of pattern levels. Containers are made when first needed: most nodes are leaves.
 
-    ``here`` and ``rest`` hold the keys of patterns that end at this node, without and with a ``>``, by ordinal.
-    ``prefixes`` groups prefix levels by length, so that a level costs one look-up per distinct length and no scan.
+    ``here`` and ``rest`` hold the keys of patterns that end at this node, without and with a ``>``, by
+    ordinal. ``prefixes`` groups prefix levels by length: one look-up per distinct length, and no scan.
     """
 
     __slots__ = ("any_level", "here", "literals", "prefixes", "rest")
@@ -264,7 +264,10 @@ class _Node(Generic[K]):
             path[-1].prune(level)
 
     def collect(self, pieces: list[str], hidden: bool) -> dict[int, K]:
-        """Keys by ordinal of every pattern that matches; ``hidden`` keeps ``*`` and ``>`` out of the first level."""
+        """Keys, by ordinal, of every pattern that matches.
+
+        ``hidden`` keeps ``*`` and ``>`` from matching in the first level.
+        """
         found: dict[int, K] = {}
         nodes: list[_Node[K]] = [self]
         for piece in pieces:
@@ -298,11 +301,11 @@ class _Node(Generic[K]):
 class SubscriptionTrie(Generic[K]):
     """Who subscribed to what. ``K`` is whatever the caller delivers to: an endpoint's id, for one.
 
-    A key may have many patterns. It matches a topic when one of its patterns does and none of its exceptions does.
-    A match costs some look-ups per level of the topic, whatever the number of subscriptions.
+    A key may have many patterns. It matches a topic when one of its patterns does and none of its exceptions
+    does. A match costs some look-ups per level of the topic, whatever the number of subscriptions.
 
-    With ``reserved=False`` a ``*`` or ``>`` in the first level does not match a topic whose first level starts with
-    ``#``. At Solace a subscription ``>`` likewise does not receive what others send to a queue by its name.
+    With ``reserved=False`` a ``*`` or ``>`` in the first level does not match a topic whose first level
+    starts with ``#``. At Solace, too, a subscription ``>`` does not receive what is sent to a queue by name.
     """
 
     def __init__(self, *, reserved: bool = True) -> None:
@@ -388,9 +391,9 @@ class SubscriptionTrie(Generic[K]):
 class TopicFilter:
     """A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
 
-    A topic matches when some pattern matches and no exception does. A set of exceptions alone matches nothing, as on
-    a Solace queue; with ``implicit_all`` it matches all that is not excepted, as a log's filter does.
-    ``reserved`` is that of `SubscriptionTrie`.
+    A topic matches when some pattern matches and no exception does. Exceptions alone match nothing, as on a
+    Solace queue. With ``implicit_all``, exceptions alone match all that is not excepted, and no patterns at
+    all match everything, as a log's filter does. ``reserved`` is that of `SubscriptionTrie`.
     """
 
     __slots__ = ("_trie", "patterns")

@@ -77,7 +77,7 @@ def test_matching_follows_the_examples_of_solace(text: str, matching: list[str],
 
 
 def test_a_leading_exclamation_mark_makes_an_exception_of_the_rest() -> None:
-    """``!a/*`` is an exception, and what it excepts is what ``a/*`` matches; elsewhere ``!`` is a character."""
+    """``!a/*`` is an exception, and it excepts what ``a/*`` matches; elsewhere ``!`` is a character."""
     assert pattern("!a/*").is_exception
     assert pattern("!a/*").matches("a/b")
     assert not pattern("a/!b").is_exception
@@ -109,7 +109,7 @@ def test_a_bad_pattern_is_refused_where_it_is_bad(text: str, position: int, word
 
 
 def test_the_limits_themselves_are_allowed() -> None:
-    """250 bytes pass and 251 do not; the level limit is refused by name where bytes would allow more levels."""
+    """250 bytes and 128 levels pass; one level more is refused, as is no topic at all."""
     assert pattern("x" * MAX_TOPIC_BYTES).matches("x" * MAX_TOPIC_BYTES)
     assert check_topic("/" * (MAX_TOPIC_LEVELS - 1)).count("/") == MAX_TOPIC_LEVELS - 1
     with pytest.raises(TopicSyntaxError, match="at most 128 levels; this one has 129"):
