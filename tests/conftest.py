@@ -1,0 +1,36 @@
+"""Settings for all tests: Hypothesis profiles, and what to leave out where Spark is not installed.
+
+`HYPOTHESIS_PROFILE` chooses a profile; without it, `ci` where CI is set and `dev` elsewhere.
+"""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+SPARK_TESTS = Path(__file__).parent / "spark_bridge"
+HAS_SPARK = find_spec("pyspark") is not None
+
+# A machine shared with other work makes any one example slow now and then: no deadline anywhere.
+settings.register_profile("dev", max_examples=50, deadline=None)
+# The same examples every time: a change is not held up by what it did not cause. New ones are nightly's work.
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+collect_ignore = [] if HAS_SPARK else [SPARK_TESTS.name]
+
+
+def pytest_report_header() -> str | None:
+    """Says so when tests are left out, which would otherwise look like a pass."""
+    return None if HAS_SPARK else "no pyspark here: tests/spark_bridge is left out"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks all of tests/spark_bridge `spark`, before -m selects by marker."""
+    for item in items:
+        if SPARK_TESTS in item.path.parents:
+            item.add_marker(pytest.mark.spark)
