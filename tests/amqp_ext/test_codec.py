@@ -354,7 +354,7 @@ def test_plain_python_values_have_an_amqp_form(value: Any, wire: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        object(),
+        Ellipsis,
         {1, 2},
         2**63,
         UByte(256),
@@ -372,7 +372,7 @@ def test_plain_python_values_have_an_amqp_form(value: Any, wire: str) -> None:
         Array([Described("a", 1), 1]),
         Array([None] * 17),
     ],
-    ids=repr,
+    ids=lambda value: f"{type(value).__name__}-{value!a}",
 )
 def test_values_without_an_amqp_form_are_refused(value: Any) -> None:
     """A value AMQP cannot carry raises CodecError without an offset, and nothing else."""
@@ -451,7 +451,8 @@ PROTON_VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.dictionaries(KEYS, inner, max_size=4),
-        st.builds(Described, DESCRIPTORS, inner),
+        # proton loses its place behind a described described null, in its own bytes as well
+        st.builds(Described, DESCRIPTORS, inner.filter(lambda value: value is not None)),
     ),
     max_leaves=8,
 )
