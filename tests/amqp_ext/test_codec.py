@@ -451,8 +451,8 @@ PROTON_VALUES = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.dictionaries(KEYS, inner, max_size=4),
-        # proton loses its place behind a described described null, in its own bytes as well
-        st.builds(Described, DESCRIPTORS, inner.filter(lambda value: value is not None)),
+        # proton loses its place behind a descriptor of a described value, in its own bytes as well
+        st.builds(Described, DESCRIPTORS, inner.filter(lambda value: not isinstance(value, Described))),
     ),
     max_leaves=8,
 )
