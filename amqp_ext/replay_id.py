@@ -1,11 +1,11 @@
 """The text form of a message's place in a replay log: ``rmid1:ggggg-ggggggggggg-nnnnnnnn-nnnnnnnn``.
 
-The form is that of Solace's Replication Group Message ID, so that programs which keep one keep ours: ``rmid1:``
-and 5-11-8-8 hexadecimal digits. The first sixteen digits are the generation of the log, the last sixteen the
-integer that is the message's offset, sequence number and id.
+The form is that of Solace's Replication Group Message ID, so that programs which keep one keep ours:
+``rmid1:`` and 5-11-8-8 hexadecimal digits. The first sixteen digits are the generation of the log, the last
+sixteen the integer that is the message's offset, sequence number and id.
 
-Invariant: `parse_replay_id` undoes `format_replay_id`, and among ids of one generation the order of the texts is
-the order of the messages.
+Invariant: `parse_replay_id` undoes `format_replay_id`, and among ids of one generation the order of the texts
+is the order of the messages.
 """
 
 from __future__ import annotations

@@ -1,0 +1,231 @@
+"""The grammar of source and target addresses."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.addresses import (
+    FORBIDDEN_IN_QUEUE_NAMES,
+    MAX_QUEUE_NAME,
+    OPTIONS,
+    Address,
+    AddressError,
+    AddressKind,
+    EventHubPosition,
+    check_queue_name,
+    parse_source,
+    parse_target,
+    queue_of_topic,
+    queue_topic,
+)
+
+QUEUE, TOPIC, LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG
+
+
+@pytest.mark.parametrize(
+    ("address", "capabilities", "kind", "name"),
+    [
+        ("orders", [], QUEUE, "orders"),
+        ("a/b", [], QUEUE, "a/b"),
+        ("queue://orders", [], QUEUE, "orders"),
+        ("QUEUE://Orders", [], QUEUE, "Orders"),
+        ("/queues/orders", [], QUEUE, "orders"),
+        ("/queues/a%2Fb%20c+d", [], QUEUE, "a/b c+d"),
+        ("/queues/orders", ["queue"], QUEUE, "orders"),
+        ("topic://a/b/c", [], TOPIC, "a/b/c"),
+        ("dsub://a/b/c", [], TOPIC, "a/b/c"),
+        ("Topic://A/*", [], TOPIC, "A/*"),
+        ("a/b", ["topic"], TOPIC, "a/b"),
+        ("a/b", ["shared", "topic", "global"], TOPIC, "a/b"),
+        ("topic://a/b", ["queue"], QUEUE, "a/b"),
+        ("queue://a/b", ["topic"], TOPIC, "a/b"),
+        ("log://a/>", [], LOG, "a/>"),
+        ("log://!a/>", [], LOG, "!a/>"),
+        ("log://a/>", ["queue"], LOG, "a/>"),
+        ("log://#queue/orders", [], LOG, "#queue/orders"),
+        ("#P2P/QTMP/v:host/5f3c-1", [], QUEUE, "#P2P/QTMP/v:host/5f3c-1"),
+        ("#P2P/TTMP/v:host/5f3c-1", [], TOPIC, "#P2P/TTMP/v:host/5f3c-1"),
+        ("#P2P/TTMP/v:host/5f3c-1", ["temporary-topic"], TOPIC, "#P2P/TTMP/v:host/5f3c-1"),
+        ("x", ["temporary-queue"], QUEUE, "x"),
+        ("amqp://localhost:5672/orders", [], QUEUE, "orders"),
+        ("amqps://host/topic://a/b", [], TOPIC, "a/b"),
+        ("$management", [], AddressKind.MANAGEMENT, "$management"),
+        ("$cbs", [], AddressKind.MANAGEMENT, "$cbs"),
+        ("/management", [], AddressKind.MANAGEMENT, "/management"),
+        ("amqps://host/$management", ["queue"], AddressKind.MANAGEMENT, "$management"),
+    ],
+)
+def test_each_form_names_its_node(
+    address: str, capabilities: list[str], kind: AddressKind, name: str
+) -> None:
+    """Prefixes, capabilities and bare names mean what users of Solace and RabbitMQ expect."""
+    assert parse_source(address, capabilities) == Address(kind, name)
+
+
+@pytest.mark.parametrize("prefix", ["", "amqps://host/", "amqp://user@host:5672/"])
+def test_the_form_of_event_hubs_gives_hub_group_and_partition(prefix: str) -> None:
+    """The Python client puts a URL in front and the JavaScript client does not; both read the same."""
+    read = parse_source(f"{prefix}flights/ConsumerGroups/$Default/Partitions/0")
+    assert read == Address(AddressKind.EVENT_HUB, "flights", {}, EventHubPosition("$Default", "0"))
+
+
+def test_an_event_hub_is_sent_to_by_name_or_by_its_only_partition() -> None:
+    """A producer's addresses come to the queue that the hub's name is, and no other partition exists."""
+    assert parse_target("amqps://host/flights") == Address(QUEUE, "flights")
+    assert parse_target("amqps://host/flights/Partitions/0") == Address(QUEUE, "flights")
+    with pytest.raises(AddressError, match="one partition here, 0"):
+        parse_target("flights/Partitions/1")
+    with pytest.raises(AddressError, match="one to receive from"):
+        parse_target("flights/ConsumerGroups/$Default/Partitions/0")
+
+
+def test_a_prefix_or_a_topic_capability_keeps_a_name_from_being_an_event_hub() -> None:
+    """Ordinary topics and queues may have levels that are called as those of event hubs are."""
+    name = "plant/ConsumerGroups/a/Partitions/3"
+    for parse in (parse_source, parse_target):
+        assert parse(f"topic://{name}") == parse(name, ["topic"]) == Address(TOPIC, name)
+        assert parse(f"queue://{name}") == Address(QUEUE, name)
+    assert parse_target("topic://plant/Partitions/3") == Address(TOPIC, "plant/Partitions/3")
+    assert parse_target("queue://plant/Partitions/3") == Address(QUEUE, "plant/Partitions/3")
+
+
+def test_options_are_decoded_and_a_plus_stays_a_plus() -> None:
+    """Values are percent-decoded as in RFC 3986, not as in HTML forms, and ``=`` may stand in them."""
+    read = parse_source(
+        "orders?replay-start=2026-01-02T03:04:05+02:00&exclusive=wait&until=match:a%3D'b%20%26=c'"
+    )
+    assert read.name == "orders"
+    assert read.options == {
+        "replay-start": "2026-01-02T03:04:05+02:00",
+        "exclusive": "wait",
+        "until": "match:a='b &=c'",
+    }
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["queue://a?create=never", "log://a/>?create=never", "/queues/a?create=never", "topic://a?create=never"],
+)
+def test_every_form_takes_options(address: str) -> None:
+    """Options belong to the attach, so any form of address may carry them, on a target too."""
+    assert parse_source(address).options == {"create": "never"}
+    assert parse_target(address).options == {"create": "never"}
+    hub = parse_source("h/ConsumerGroups/c/Partitions/0?replay-start=beginning")
+    assert hub.options == {"replay-start": "beginning"}
+
+
+def test_a_target_may_carry_the_options_of_a_replay() -> None:
+    """JMS programs send to the same queue object that they consume from."""
+    assert parse_target("orders?replay-start=beginning", ["queue"]).name == "orders"
+
+
+def test_a_target_topic_may_hold_what_a_subscription_may_not() -> None:
+    """Empty levels and ``!`` are for publishers; a subscription with them is refused."""
+    assert parse_target("topic:///a//b").name == "/a//b"
+    assert parse_target("topic://!a").name == "!a"
+    with pytest.raises(AddressError, match="empty level"):
+        parse_source("topic:///a//b")
+    with pytest.raises(AddressError, match="matches nothing"):
+        parse_source("topic://!a")
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("", "names no node"),
+        ("?create=never", "names no node"),
+        ("amqp://host", "names no node"),
+        ("amqp://host/", "names no node"),
+        ("queue://", "name is empty"),
+        ("topic://", "at least one character"),
+        ("log://", "at least one character"),
+        ("/queues/", "name is empty"),
+        ("qeue://orders", "unknown 'qeue://'.*'queue://', 'topic://', 'dsub://' or 'log://'"),
+        ("/orders", "empty level"),
+        ("orders/", "empty level"),
+        ("a//b", "empty level"),
+        ("queue://a*", r"has \* in it; names may not contain .* ' < > \* \? & ;"),
+        ("a\tb", "a control character"),
+        ("a;b'c", "has ' ; in it"),
+        ("a\ud800", "valid Unicode"),
+        ("x" * (MAX_QUEUE_NAME + 1), "at most 200 characters; this one has 201"),
+        ("é" * 122, "at most 243 bytes in UTF-8; this one has 244"),
+        ("topic://" + "x" * 251, "at most 250 bytes"),
+        ("#queue/orders", "is a topic, the one of the queue 'orders'; use 'queue://orders'"),
+        ("/exchanges/amq.topic/key", "no exchanges here"),
+        ("/queues/a%2", "'%2' in the address .* '%25'"),
+        ("/queues/a%zz", "'%zz'"),
+        ("/queues/a%ff", "not UTF-8"),
+        ("orders?", "'' in the address 'orders\\?' is not an option"),
+        ("orders?foo=1", "'foo' .* the options are create, exclusive, .* replay-start, speed, until"),
+        ("orders?Create=never", "'Create'"),
+        ("orders?create", "has no value"),
+        ("orders?create=", "has no value"),
+        ("orders?create=never&", "'' in the address"),
+        ("orders?create=never&create=never", "'create' is in the address .* twice"),
+        ("orders?exclusive=yes", "'exclusive' may be wait or refuse or steal, not 'yes'"),
+        ("orders?until=%", "'%' in the address"),
+        ("orders?until=\ud800", "not UTF-8"),
+    ],
+)
+def test_a_bad_address_is_refused_with_a_sentence(address: str, words: str) -> None:
+    """Each refusal says what is wrong with the address and, where it can, what would be right."""
+    with pytest.raises(AddressError, match=words):
+        parse_source(address)
+
+
+def test_an_exchange_is_refused_as_a_target_too() -> None:
+    """RabbitMQ's way of publishing through an exchange is answered with where to publish instead."""
+    with pytest.raises(AddressError, match="'topic://…' instead"):
+        parse_target("/exchanges/amq.topic/key")
+
+
+def test_a_queue_and_a_topic_at_once_is_refused() -> None:
+    """Capabilities that contradict each other are not resolved by chance."""
+    with pytest.raises(AddressError, match="a queue and a topic at once"):
+        parse_source("a", ["queue", "topic"])
+
+
+def test_a_topic_capability_makes_the_whole_name_a_topic() -> None:
+    """RabbitMQ's path form is one of queues: as a topic, ``/queues/x`` is what it says."""
+    assert parse_target("/queues/x%20y", ["topic"]) == Address(TOPIC, "/queues/x%20y")
+
+
+def test_an_address_cannot_be_changed_through_its_options() -> None:
+    """An address is a value: the options it hands out are read-only."""
+    read = parse_source("a?create=never")
+    with pytest.raises(TypeError):
+        read.options["create"] = "always"  # type: ignore[index]
+
+
+@given(name=st.text(min_size=1, max_size=30))
+def test_a_valid_queue_name_survives_rabbitmqs_encoding(name: str) -> None:
+    """Any name a queue may have is reached by its percent-encoded path, and is the inverse of its topic."""
+    with suppress(AddressError):
+        check_queue_name(name)
+        assert parse_source("/queues/" + quote(name, safe="")) == Address(QUEUE, name)
+        assert parse_target("/queues/" + quote(name, safe="")).name == name
+        assert not set(name) & set(FORBIDDEN_IN_QUEUE_NAMES)
+    assert queue_of_topic(queue_topic(name)) == name
+
+
+def test_only_the_topic_of_a_queue_has_a_queue() -> None:
+    """Other topics, and the bare prefix, belong to no queue."""
+    assert queue_topic("a/b") == "#queue/a/b"
+    assert [queue_of_topic(topic) for topic in ("#queue/", "a", "#queue", "a/#queue/b")] == [None] * 4
+
+
+@given(address=st.one_of(st.text(), st.text(alphabet="/?&=%#$a:queuetopiclog")), topic=st.booleans())
+def test_any_text_is_read_or_refused(address: str, topic: bool) -> None:
+    """Whatever a peer writes, the answer is an address with known options or an AddressError."""
+    capabilities = ["topic"] if topic else []
+    for parse in (parse_source, parse_target):
+        with suppress(AddressError):
+            read = parse(address, capabilities)
+            assert read.name
+            assert read.options.keys() <= OPTIONS.keys()
