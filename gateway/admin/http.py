@@ -1,0 +1,160 @@
+"""The HTTP server of administration: FastAPI served by uvicorn, in the gateway's own event loop.
+
+Invariant: the process belongs to the gateway. Nothing here takes signals, configures logging or ends the
+process; a request that fails is answered with 500 and logged.
+"""
+
+import asyncio
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+import uvicorn
+from fastapi import FastAPI, Response, status
+from pydantic import BaseModel
+
+from gateway.config import authority
+
+_GRACE_S = 2
+"""Seconds a request may go on after `stop`: none of ours takes long, and a client must not hold up the
+shutdown."""
+
+_KEEP_ALIVE_S = 75
+"""Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
+
+_BACKLOG = 128
+"""Connections the kernel holds for us; administrators come in small numbers."""
+
+
+class Health(Protocol):
+    """What `/readyz` asks about the gateway."""
+
+    def problem(self) -> str | None:
+        """Why the gateway cannot serve clients just now, in one sentence; None if it can."""
+
+
+class Alive(BaseModel):
+    """The answer of `/healthz`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(BaseModel):
+    """The answer of `/readyz`; `reason` is there when the status is not `ok`."""
+
+    status: Literal["ok", "unavailable"]
+    reason: str | None = None
+
+
+def create_app(health: Health) -> FastAPI:
+    """The administration as an ASGI application, its OpenAPI document at `/openapi.json`."""
+    # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
+    app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None)
+
+    @app.get("/healthz", summary="Does the event loop live?", tags=["health"])
+    async def healthz() -> Alive:
+        return Alive()
+
+    @app.get(
+        "/readyz",
+        summary="Can clients be served?",
+        tags=["health"],
+        response_model_exclude_none=True,
+        responses={status.HTTP_503_SERVICE_UNAVAILABLE: {"model": Readiness, "description": "Not now"}},
+    )
+    async def readyz(response: Response) -> Readiness:
+        reason = health.problem()
+        if reason is None:
+            return Readiness(status="ok")
+        response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+        return Readiness(status="unavailable", reason=reason)
+
+    return app
+
+
+class AdminServer:
+    """The HTTP server from `start` to `stop`; it starts once."""
+
+    def __init__(
+        self,
+        health: Health,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        sockets: Sequence[socket.socket] | None = None,
+    ) -> None:
+        """Serve on `host` and `port` (0 takes a free one), or on `sockets` if they are given, bound already.
+
+        The server owns `sockets` from here on and closes them in `stop`.
+        """
+        self._host, self._port = host, port
+        self._sockets = list(sockets) if sockets is not None else None
+        self._server = _Server(
+            uvicorn.Config(
+                create_app(health),
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_S,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> list[str]:
+        """Accept requests; the URLs, one for each socket. Raises OSError if the address cannot be had."""
+        sockets = [_bind(self._host, self._port)] if self._sockets is None else self._sockets
+        self._sockets = sockets
+        self._serving = asyncio.create_task(self._server.serve(sockets), name="administration")
+        listening = asyncio.ensure_future(self._server.listening.wait())
+        await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
+        if not listening.done():
+            listening.cancel()
+            await self._serving
+        return [_url(bound) for bound in sockets]
+
+    async def stop(self) -> None:
+        """Stop accepting, let requests under way finish within two seconds, close all connections."""
+        self._server.should_exit = True
+        if self._serving is not None:
+            await self._serving
+        for bound in self._sockets or ():
+            bound.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its hold on the process, and with a way to wait until it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn would take SIGTERM and SIGINT for itself here; they are the gateway's.
+        yield
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(
+            error.errno, f"administration cannot listen on {authority(host, port)}: {reason}"
+        ) from error
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://{authority(host, port)}"

@@ -1,0 +1,40 @@
+"""Configuration: a tree of frozen values (`Settings`), how it is read from TOML, and how it is written back.
+
+Read `settings` first: it is the list of everything that can be set. `load` builds it and reports every
+problem at once, `rules` has the rules over several settings, `render` writes the commented example that the
+README shows.
+"""
+
+from gateway.config.files import password_hash
+from gateway.config.limits import Limits, Store
+from gateway.config.load import NO_OVERRIDES, Overrides, load, parse
+from gateway.config.problems import ConfigError
+from gateway.config.render import effective_toml, example_toml
+from gateway.config.settings import AdminListener, Listener, Logging, Settings, Tls, User, authority
+from gateway.config.values import Mechanism, is_loopback
+from gateway.config.vpn import Queue, ReplayLog, Vpn
+
+__all__ = [
+    "NO_OVERRIDES",
+    "AdminListener",
+    "ConfigError",
+    "Limits",
+    "Listener",
+    "Logging",
+    "Mechanism",
+    "Overrides",
+    "Queue",
+    "ReplayLog",
+    "Settings",
+    "Store",
+    "Tls",
+    "User",
+    "Vpn",
+    "authority",
+    "effective_toml",
+    "example_toml",
+    "is_loopback",
+    "load",
+    "parse",
+    "password_hash",
+]

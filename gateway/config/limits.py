@@ -1,0 +1,102 @@
+"""Every bound the gateway keeps, and how the files on disk are written.
+
+Invariant: a limit has a unit in its name, a default, and a reason below it. The gateway's memory is bounded
+by these numbers and by nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.config.values import UINT_MAX, USHORT_MAX, Bytes, Count, table
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds per connection, session, link and endpoint. They keep one client from taking what belongs to
+    all."""
+
+    max_connections: Count = 10_000
+    """Open connections at once, counting those still shaking hands. An idle one costs about 20 KiB; the next
+    one is refused."""
+
+    listen_backlog: Count = 4_096
+    """Connections the kernel holds before we accept them. A burst of clients after a restart stalls at the
+    usual 100; the kernel may cap it lower (`net.core.somaxconn`)."""
+
+    handshake_timeout_ms: Count = 10_000
+    """Milliseconds from accept to a finished TLS and SASL exchange and an AMQP open. Ends port scans and
+    half-open clients."""
+
+    idle_timeout_ms: Annotated[int, Field(ge=1_000, le=UINT_MAX)] = 60_000
+    """Milliseconds of silence after which a peer counts as gone. Half of it is advertised, as AMQP 1.0 §2.4.5
+    advises, so that one late heartbeat does no harm."""
+
+    max_frame_bytes: Annotated[int, Field(ge=512, le=UINT_MAX)] = 65_536
+    """Largest frame we take, in bytes; AMQP 1.0 §2.4.1 asks for at least 512. A larger frame lets one message
+    hold the wire from all others; a smaller one costs more frames per message."""
+
+    max_channels: Annotated[int, Field(ge=1, le=USHORT_MAX + 1)] = 255
+    """Sessions per connection (`channel-max` is one less). Clients use one to a few; a leak of sessions ends
+    here."""
+
+    max_links_per_session: Count = 1_024
+    """Links per session (`handle-max` is one less). Enough for a client with a link per topic; a leak ends
+    here."""
+
+    max_message_bytes: Bytes = 16 * 2**20
+    """Largest message we take, in bytes over all its frames; announced as each link's `max-message-size`. 16
+    MiB, as RabbitMQ 4 has it: a message is held in memory as a whole."""
+
+    link_credit: Count = 2_000
+    """Transfers a publisher may have in flight on one link. Must cover a commit's duration at full rate (0.02
+    s at 100,000 messages/s), and bounds what one link can make us hold."""
+
+    connection_output_bytes: Bytes = 2**20
+    """Bytes waiting to be sent on one connection past which it is given no more deliveries. A slow consumer
+    then costs 1 MiB, and its messages stay on the queue."""
+
+    max_unsettled_per_flow: Count = 10_000
+    """Deliveries a consumer may leave unsettled before it gets no more, whatever its credit. Each is
+    remembered until settled."""
+
+    endpoint_window: Count = 20_000
+    """Message ids kept in memory per queue or topic endpoint; the rest is paged from disk. A queue with ten
+    million messages costs what one with 20,000 does."""
+
+    tail_bytes: Bytes = 64 * 2**20
+    """Bytes of recent committed messages kept in memory per Message VPN. Consumers that keep up are served
+    from here and never touch the disk."""
+
+    read_page_rows: Count = 1_000
+    """Messages read from disk at once. Below a few hundred the cost per page shows; above, the first message
+    waits."""
+
+    read_page_bytes: Bytes = 4 * 2**20
+    """Bytes of message read from disk at once, at least one message. Keeps a page of large messages from
+    filling the memory."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """How the files of the Message VPNs (SQLite, write-ahead log) are written and read."""
+
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    """`FULL` syncs every commit before its messages are accepted. `NORMAL` syncs at checkpoints only: faster
+    where a sync is slow, but a power failure may lose messages that were accepted. A crash of the gateway
+    loses none with either."""
+
+    checkpoint_mb: Count = 16
+    """Megabytes of write-ahead log after which it is copied into the database. Larger makes fewer, longer
+    checkpoints."""
+
+    wal_limit_mb: Count = 256
+    """Megabytes the write-ahead log may keep on disk after a checkpoint. A long replay holds it open and lets
+    it grow; this gives the space back afterwards."""
+
+    read_threads: Annotated[int, Field(ge=1, le=64)] = 4
+    """Threads that read pages for replays and long queues, over all Message VPNs. More serve more cold
+    readers at once; a hot queue needs none."""

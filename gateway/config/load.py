@@ -1,0 +1,206 @@
+"""From a TOML file and command-line options to `Settings`, or to everything that is wrong with them.
+
+Invariant: one run reports every problem. What cannot be read is reported, left out, and the rest is read as
+if it had not been there, so that rules over several settings are checked in the same run; a rule's complaint
+about a setting that was already reported is dropped as a consequence.
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.config import toml
+from gateway.config.addresses import Address, parse_address
+from gateway.config.files import unusable_files
+from gateway.config.problems import ConfigError, Problem, unrelated
+from gateway.config.rules import broken_rules
+from gateway.config.settings import AdminListener, Listener, Settings, default_vpns
+
+_SETTINGS = TypeAdapter(Settings)
+_SECRET = "password"
+_LONGEST_QUOTE = 60
+
+_SAYS = {
+    "bool_type": "should be true or false",
+    "dataclass_type": "should be a table",
+    "dict_type": "should be a table",
+    "int_from_float": "should be a whole number",
+    "int_type": "should be a whole number",
+    "path_type": "should be a string",
+    "string_type": "should be a string",
+    "tuple_type": "should be an array",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What a command line says in place of the file; None or empty leaves the file's word."""
+
+    data: Path | None = None
+    listen: tuple[str, ...] = ()
+    admin: str | None = None
+
+
+NO_OVERRIDES = Overrides()
+
+
+def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Settings:
+    """The settings in `file` (none: the defaults), then `overrides`. Also looks at the files the settings
+    name.
+
+    Raises ConfigError with every problem there is.
+    """
+    text = ""
+    if file is not None:
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError([f"{file} cannot be read: {error.strerror}"]) from error
+        except UnicodeDecodeError as error:
+            raise ConfigError([f"{file} is not UTF-8 text, at byte {error.start}"]) from error
+    settings, problems = _read(text, str(file))
+    settings = _override(settings, overrides, problems)
+    problems += unrelated(broken_rules(settings), problems)
+    problems += unrelated(unusable_files(settings), problems)
+    if problems:
+        raise ConfigError([str(problem) for problem in problems])
+    return settings
+
+
+def parse(text: str) -> Settings:
+    """The settings in a TOML text, without looking at the files they name; raises ConfigError with every
+    problem."""
+    settings, problems = _read(text)
+    problems += unrelated(broken_rules(settings), problems)
+    if problems:
+        raise ConfigError([str(problem) for problem in problems])
+    return settings
+
+
+def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[Problem]]:
+    """What can be read of `text`, and a problem for each thing that cannot; `source` names the text."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{source} is not TOML: {error}"]) from error
+    problems: list[Problem] = []
+    while True:
+        try:
+            # Through JSON, because there the strict mode knows arrays and tables, as TOML has them.
+            settings = _SETTINGS.validate_json(
+                json.dumps(document, default=str), by_alias=True, by_name=False
+            )
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            problems += unrelated([_problem(detail) for detail in details], problems)
+            for detail in reversed(details):
+                _leave_out(document, detail)
+        else:
+            return replace(settings, vpns=default_vpns() | settings.vpns), problems
+
+
+def _place(detail: ErrorDetails) -> tuple[int | str, ...]:
+    """Where an error is; one about a table's key itself stands at that key."""
+    location = detail["loc"]
+    return location[:-1] if location and location[-1] == "[key]" else location
+
+
+def _problem(detail: ErrorDetails) -> Problem:
+    place = _place(detail)
+    match detail["type"]:
+        case "missing":
+            says = "is missing"
+        case "unexpected_keyword_argument":
+            says = f"is not a setting; {_alternatives(place)}"
+        case "value_error":
+            says = f"is wrong: {detail['ctx']['error']}"
+        case kind:
+            says = _SAYS.get(kind) or re.sub(r"^(Input|String) should", "should", detail["msg"])
+            if _SECRET not in place:
+                says += f", not {_quote(detail['input'])}"
+    return Problem(toml.dotted(place), says)
+
+
+def _quote(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
+
+
+def _alternatives(place: tuple[int | str, ...]) -> str:
+    """What could have been meant by the unknown key at the end of `place`."""
+    known = sorted(_keys_at(place[:-1]))
+    close = difflib.get_close_matches(str(place[-1]), known, n=1)
+    return f"did you mean `{close[0]}`?" if close else f"known here are {', '.join(known)}"
+
+
+def _keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
+    """The keys of the table at `place`, from the schema of the settings."""
+    schema: dict[str, Any] = _SETTINGS.json_schema()
+    node = schema
+    for step in (*place, None):
+        for option in node.get("anyOf", ()):  # a table that may be absent
+            node = option if "$ref" in option else node
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        if step is None:
+            yield from node["properties"]
+        elif isinstance(step, int):
+            node = node["items"]
+        else:
+            node = node["properties"][step] if "properties" in node else node["additionalProperties"]
+
+
+def _leave_out(document: dict[str, Any], detail: ErrorDetails) -> None:
+    """Take out of `document` the smallest keyed thing that holds the error, if it is still there."""
+    place = _place(detail)
+    if detail["type"] == "missing":
+        place = place[:-1]
+    while isinstance(place[-1], int):
+        place = place[:-1]
+    table: Any = document
+    for step in place[:-1]:
+        try:
+            table = table[step]
+        except (KeyError, IndexError):
+            return
+    table.pop(place[-1], None)
+
+
+def _override(settings: Settings, overrides: Overrides, problems: list[Problem]) -> Settings:
+    if overrides.data is not None:
+        settings = replace(settings, data=overrides.data)
+    if overrides.listen:
+        listeners = []
+        for text in overrides.listen:
+            try:
+                listeners.append(_listener(parse_address(text), settings.listeners))
+            except ValueError as error:
+                problems.append(Problem("--listen", f"{text}: {error}"))
+        settings = replace(settings, listeners=tuple(listeners) or settings.listeners)
+    if overrides.admin is not None:
+        try:
+            address = parse_address(overrides.admin)
+        except ValueError as error:
+            problems.append(Problem("--admin", f"{overrides.admin}: {error}"))
+        else:
+            settings = replace(settings, admin=AdminListener(host=address.host, port=address.port))
+    return settings
+
+
+def _listener(address: Address, configured: tuple[Listener, ...]) -> Listener:
+    """A listener at `address` that is otherwise like the first configured one with TLS, or the first one
+    without."""
+    for listener in configured:
+        if address.secure == (listener.tls is not None):
+            return replace(listener, host=address.host, port=address.port)
+    if address.secure:
+        raise ValueError("`amqps://` needs a certificate; give the file a `[listener.tls]`")
+    return Listener(host=address.host, port=address.port)

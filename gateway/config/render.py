@@ -1,0 +1,120 @@
+"""Settings as TOML: the commented example, and the settings in effect.
+
+Prose lines begin with `# `; settings that have no default to show (a user, a queue, TLS) stand as a sample
+behind a `#` with no blank, so that taking those marks away gives a configuration that can be read too.
+"""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from gateway.config import toml
+from gateway.config.settings import Settings, Tls, User
+from gateway.config.vpn import Queue
+
+_WIDTH = 100
+_SECRETS = frozenset({"password"})
+
+_SAMPLES: dict[str, object] = {
+    "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
+    "users": {
+        "ann": User(password_file=Path("ann.hash"), certificate_names=("ann.example.com",)),
+    },
+    "queues": {"orders": Queue(exclusive="wait", subscriptions=("orders/>", "!orders/test/>"))},
+}
+
+
+def example_toml() -> str:
+    """Every setting with its default and the reason for it; reading it gives `Settings()`."""
+    style = _Style(comments=True)
+    return "\n".join([*style.prose(getdoc(Settings) or ""), "", *_lines(Settings(), (), style)])
+
+
+def effective_toml(settings: Settings, *, show_secrets: bool = False) -> str:
+    """All of `settings`, without comments; password hashes only if `show_secrets`, and only then can it be
+    read back."""
+    hidden = frozenset() if show_secrets else _SECRETS
+    return "\n".join(_lines(settings, (), _Style(hidden=hidden))) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Style:
+    """How to render: with prose and samples or without, and which settings keep their value to themselves."""
+
+    comments: bool = False
+    hidden: frozenset[str] = frozenset()
+    told: set[str] = field(default_factory=set)
+
+    def prose(self, text: str) -> list[str]:
+        """`text` as comment lines, once; a second listener or user needs no second explanation."""
+        if not self.comments or text in self.told:
+            return []
+        self.told.add(text)
+        return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
+
+
+def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
+    """The lines of one table: its own settings, then the tables within it."""
+    tables: list[Iterator[str]] = []
+    for attribute, name, description in _described(type(value)):
+        item = getattr(value, attribute)
+        place = (*path, name)
+        if style.comments and not item and attribute in _SAMPLES:
+            tables.append(_commented_out(_tables(_SAMPLES[attribute], place, style)))
+        elif _holds_tables(item):
+            tables.append(_tables(item, place, style))
+        elif name in style.hidden and item is not None:
+            yield f"# {name} is not shown"
+        elif item is not None:
+            yield from style.prose(description)
+            yield f"{name} = {toml.literal(item)}"
+            if style.comments:
+                yield ""
+    for lines in tables:
+        yield from lines
+
+
+def _holds_tables(item: object) -> bool:
+    if isinstance(item, tuple):
+        return any(map(is_dataclass, item))
+    return isinstance(item, dict) or is_dataclass(item)
+
+
+def _tables(item: object, path: tuple[str, ...], style: _Style) -> Iterator[str]:
+    """A table, an array of tables, or a table of named tables, each under its header."""
+    match item:
+        case dict():
+            for name, table in item.items():
+                yield from _tables(table, (*path, name), style)
+        case tuple():
+            for table in item:
+                yield from _headed(f"[[{toml.dotted(path)}]]", table, path, style)
+        case _:
+            yield from _headed(f"[{toml.dotted(path)}]", item, path, style)
+
+
+def _headed(header: str, table: object, path: tuple[str, ...], style: _Style) -> Iterator[str]:
+    if not style.comments:
+        yield ""
+    yield from style.prose(getdoc(type(table)) or "")
+    yield header
+    yield from _lines(table, path, style)
+
+
+def _commented_out(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        yield line if not line or line.startswith("# ") else f"#{line}"
+
+
+def _described(kind: type) -> list[tuple[str, str, str]]:
+    """For each field of a settings class: its attribute, its key in the file, its description."""
+    properties = TypeAdapter(kind).json_schema(by_alias=True)["properties"]
+    return [
+        (attribute.name, name, schema.get("description", ""))
+        for attribute, (name, schema) in zip(fields(kind), properties.items(), strict=True)
+    ]

@@ -1,0 +1,114 @@
+"""Rules over several settings: each one takes the whole tree and says where it is broken."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gateway.config import toml
+from gateway.config.problems import Problem
+from gateway.config.settings import Listener, Settings, authority
+from gateway.config.values import is_loopback
+
+
+def broken_rules(settings: Settings) -> Iterator[Problem]:
+    """Every rule that `settings` breaks."""
+    if not settings.listeners:
+        yield Problem("listener", "is empty; name at least one address")
+    for index, listener in enumerate(settings.listeners):
+        yield from _listener(settings, listener, f"listener[{index}]")
+    yield from _shared_addresses(settings)
+    yield from _admin(settings)
+    yield from _users(settings)
+    yield from _vpns(settings)
+    if settings.store.checkpoint_mb > settings.store.wal_limit_mb:
+        yield Problem(
+            "store.checkpoint_mb",
+            "is above store.wal_limit_mb; make it the smaller of the two",
+            ("store.wal_limit_mb",),
+        )
+
+
+def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Problem]:
+    offered = settings.mechanisms(listener)
+    can_verify = listener.tls is not None and listener.tls.client_ca is not None
+    if not offered and any(user.certificate_names for user in settings.users.values()):
+        yield Problem(
+            f"{path}.sasl",
+            "leaves no way to log in: users with certificates only need the listener's `tls.client_ca`",
+            given=("user", f"{path}.tls"),
+        )
+    if (
+        "ANONYMOUS" in offered
+        and not is_loopback(listener.host)
+        and not settings.allow_anonymous_beyond_loopback
+    ):
+        remedy = "take ANONYMOUS out of `sasl`" if settings.users else "configure users"
+        yield Problem(
+            f"{path}.host",
+            f"{listener.host} would let anyone in from other machines; {remedy}, listen on loopback, "
+            "or set `allow_anonymous_beyond_loopback = true`",
+            given=("user", f"{path}.sasl", "allow_anonymous_beyond_loopback"),
+        )
+    if "EXTERNAL" in offered and not can_verify:
+        yield Problem(
+            f"{path}.sasl",
+            "has EXTERNAL, which needs `tls.client_ca` to check certificates",
+            (f"{path}.tls",),
+        )
+    if listener.tls and listener.tls.require_client_certificate and not can_verify:
+        yield Problem(f"{path}.tls.require_client_certificate", "needs `client_ca` to check them")
+    for mechanism in offered:
+        if mechanism != "ANONYMOUS" and not settings.users:
+            yield Problem(f"{path}.sasl", f"has {mechanism}, which needs a `[user.NAME]`", ("user",))
+
+
+def _shared_addresses(settings: Settings) -> Iterator[Problem]:
+    taken = {(settings.admin.host, settings.admin.port): "admin"} if settings.admin.port else {}
+    for index, listener in enumerate(settings.listeners):
+        path, address = f"listener[{index}]", (listener.host, listener.port)
+        if address in taken:
+            yield Problem(
+                f"{path}.port",
+                f"is taken: {taken[address]} has {authority(*address)} already",
+                (taken[address], path),
+            )
+        elif listener.port:
+            taken[address] = path
+
+
+def _admin(settings: Settings) -> Iterator[Problem]:
+    host = settings.admin.host
+    if not (is_loopback(host) or settings.users or settings.allow_anonymous_beyond_loopback):
+        yield Problem(
+            "admin.host",
+            f"{host} would let anyone on other machines administer; configure users, use loopback, "
+            "or set `allow_anonymous_beyond_loopback = true`",
+            given=("user", "allow_anonymous_beyond_loopback"),
+        )
+
+
+def _users(settings: Settings) -> Iterator[Problem]:
+    owners = Counter(name for user in settings.users.values() for name in set(user.certificate_names))
+    for name, user in settings.users.items():
+        path = toml.dotted(["user", name])
+        if user.password is not None and user.password_file is not None:
+            yield Problem(f"{path}.password_file", "stands beside `password`; keep one of the two")
+        if not (user.password or user.password_file or user.certificate_names):
+            yield Problem(path, "cannot log in; give it `password`, `password_file` or `certificate_names`")
+        for vpn in user.vpns:
+            if vpn not in settings.vpns:
+                table = toml.dotted(["vpn", vpn])
+                yield Problem(f"{path}.vpns", f"names {vpn}, which is not there; add `[{table}]`", (table,))
+        for certificate in user.certificate_names:
+            if owners[certificate] > 1:
+                yield Problem(f"{path}.certificate_names", f"has {certificate}, which is another user's too")
+
+
+def _vpns(settings: Settings) -> Iterator[Problem]:
+    if not any(vpn.enabled for vpn in settings.vpns.values()):
+        yield Problem("vpn", "has no enabled Message VPN, so no client could connect")
+    for name, vpn in settings.vpns.items():
+        for queue_name, queue in vpn.queues.items():
+            if queue.default_start != "live" and not vpn.replay_log.enabled:
+                path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])
+                log = toml.dotted(["vpn", name, "replay_log"])
+                yield Problem(path, f"is {queue.default_start}, which needs `replay_log.enabled`", (log,))

@@ -1,0 +1,178 @@
+"""The tree of all settings of a gateway, as values with defaults.
+
+A field's docstring is its entry in the commented example: unit, default and reason. A field whose key in the
+file differs (`[vpn.default]` becomes `vpns["default"]`) carries it as alias. Built by `load`, rendered by
+`render`.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.config.limits import Limits, Store
+from gateway.config.values import Host, Mechanism, Name, PasswordHash, Port, VpnName, is_loopback, table
+from gateway.config.vpn import Vpn
+
+
+def authority(host: str, port: int) -> str:
+    """`HOST:PORT` as URLs and messages write it, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """TLS 1.2 or later on a listener. All files are PEM."""
+
+    certificate: Path
+    """The server's certificate, followed by its intermediates."""
+
+    key: Path
+    """The certificate's private key, not encrypted."""
+
+    client_ca: Path | None = None
+    """Authorities that sign clients' certificates. Given, a client with a certificate can use SASL
+    EXTERNAL."""
+
+    require_client_certificate: bool = False
+    """Whether a client without a certificate is turned away. Off lets certificates and passwords live side by
+    side."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """An address on which AMQP clients are accepted. Repeat `[[listener]]` for more."""
+
+    host: Host = "127.0.0.1"
+    """Address or name to bind. Loopback, so that a gateway without users is open to this machine only."""
+
+    port: Port = 5672
+    """Port to bind; 0 takes a free one. 5672 is AMQP's, 5671 AMQP over TLS."""
+
+    tls: Tls | None = None
+    """Present: the listener speaks TLS and nothing else."""
+
+    sasl: tuple[Mechanism, ...] = ()
+    """SASL mechanisms offered, best first. None named: without users ANONYMOUS; with users the SCRAMs, PLAIN
+    under TLS or on loopback, EXTERNAL with a `client_ca`."""
+
+    rabbitmq_mode: bool = False
+    """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on. Off, because it
+    is not true."""
+
+    event_hubs_mode: bool = False
+    """Whether to pad performatives with their trailing nulls, without which the Python client of Event Hubs
+    fails. Off, because it costs bytes."""
+
+    def url(self, port: int | None = None) -> str:
+        """The address clients use, with the port that was really bound if it was asked for as 0."""
+        scheme = "amqps" if self.tls else "amqp"
+        return f"{scheme}://{authority(self.host, self.port if port is None else port)}"
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminListener:
+    """The address of administration, metrics and health checks over HTTP."""
+
+    host: Host = "127.0.0.1"
+    """Address or name to bind. Loopback, because who administers can delete."""
+
+    port: Port = 8672
+    """Port to bind; 0 takes a free one."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Someone who may connect, known by a password, by certificates, or by either."""
+
+    password: PasswordHash | None = None
+    """The password's hash, as `rewind hash-password` prints it. A hash, so that this file gives no password
+    away."""
+
+    password_file: Path | None = None
+    """A file that holds the hash, in place of `password`, for where secrets are mounted as files."""
+
+    certificate_names: tuple[Name, ...] = ()
+    """Common names of client certificates that are this user, for SASL EXTERNAL."""
+
+    vpns: tuple[VpnName, ...] = ("default",)
+    """Message VPNs the user may enter. Only `default`, so that a new Message VPN is closed until it is
+    named."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logging:
+    """The gateway's own log, on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level written. `info` has a line per connection, link, replay and refusal, none per message."""
+
+    format: Literal["auto", "json", "console"] = "auto"
+    """`json` for machines, `console` for people; `auto` takes `console` where stderr is a terminal."""
+
+
+def default_vpns() -> dict[str, Vpn]:
+    """The Message VPNs that are there without being named: the one for clients that name none."""
+    return {"default": Vpn()}
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of a gateway. Sizes in megabytes are of 1,048,576 bytes; paths are relative to where it is
+    started."""
+
+    data: Path = Path("rewind-data")
+    """Folder of the data, one file per Message VPN. Made if it is not there; one gateway at a time may use
+    it."""
+
+    allow_anonymous_beyond_loopback: bool = False
+    """Whether clients without a name may come from other machines. Off: an open gateway on a network is
+    seldom meant."""
+
+    listeners: Annotated[tuple[Listener, ...], Field(alias="listener")] = (Listener(),)
+    """Where AMQP clients are accepted."""
+
+    admin: AdminListener = field(default_factory=AdminListener)
+    """Where administrators are."""
+
+    users: Annotated[dict[Name, User], Field(alias="user")] = field(default_factory=dict)
+    """Users by name. With none, everyone on this machine may do everything."""
+
+    vpns: Annotated[dict[VpnName, Vpn], Field(alias="vpn")] = field(default_factory=default_vpns)
+    """Message VPNs by name; `default` is there even if it is not named."""
+
+    limits: Limits = field(default_factory=Limits)
+    """Bounds."""
+
+    store: Store = field(default_factory=Store)
+    """Files."""
+
+    log: Logging = field(default_factory=Logging)
+    """The gateway's own log."""
+
+    def mechanisms(self, listener: Listener) -> tuple[Mechanism, ...]:
+        """SASL mechanisms to offer on `listener`, best first: those it names, or those the users and TLS make
+        sensible.
+
+        PLAIN shows the password to whoever reads the wire (RFC 4616 §5), so it is left out where that is
+        possible.
+        """
+        if listener.sasl:
+            return listener.sasl
+        if not self.users:
+            return ("ANONYMOUS",)
+        offered: list[Mechanism] = []
+        if listener.tls and listener.tls.client_ca and any(u.certificate_names for u in self.users.values()):
+            offered.append("EXTERNAL")
+        if any(user.password or user.password_file for user in self.users.values()):
+            offered += ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+            if listener.tls or is_loopback(listener.host):
+                offered.append("PLAIN")
+        return tuple(offered)

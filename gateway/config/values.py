@@ -1,0 +1,88 @@
+"""The kinds of value a setting can have, each with the check that goes with it.
+
+A check raises ValueError with the second half of a sentence whose first half is the setting's path:
+"vpn.default.queue.orders.subscriptions[0]: " + "`a//b` ...". Nothing here knows which setting it checks.
+"""
+
+import ipaddress
+import re
+from typing import Annotated, Literal, get_args
+
+from pydantic import AfterValidator, ConfigDict, Field, with_config
+
+from amqp_ext.topics import TopicPattern
+
+INT_MAX = 2**31 - 1
+UINT_MAX = 2**32 - 1
+USHORT_MAX = 2**16 - 1
+
+# On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys, and the
+# docstring below a field is its description.
+table = with_config(ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can reach `host`; a name other than `localhost` is taken as
+    reachable."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_host(host: str) -> str:
+    """`host` as it is, if a socket can be bound to it by that text; ValueError otherwise."""
+    if host in {"", "*"}:
+        raise ValueError("name a host; for every address of this machine write `0.0.0.0` or `::`")
+    if re.search(r"[\s\[\]/@]", host):
+        raise ValueError(f"`{host}` is not a host; write a name or an address, without scheme or brackets")
+    return host
+
+
+def _vpn_name(name: str) -> str:
+    # The name becomes a file name and is compared with host names, hence the narrow alphabet.
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise ValueError(
+            "a name has 1 to 64 characters of A-Z a-z 0-9 . _ - and begins with a letter or digit"
+        )
+    return name
+
+
+def _queue_name(name: str) -> str:
+    if not name or any(mark in name for mark in "*>?"):
+        raise ValueError("a queue's name is not empty and has none of the characters `*`, `>`, `?`")
+    return name
+
+
+def _topic_filter(text: str) -> str:
+    TopicPattern.parse(text)
+    return text
+
+
+def check_password_hash(text: str) -> str:
+    """`text` as it is, if a password can be checked against it; ValueError otherwise."""
+    from amqp_ext.passwords import parse as parse_password
+
+    try:
+        parse_password(text)
+    except ValueError:
+        # Not the error's own words: they may quote a password that was put here in clear.
+        raise ValueError("not a password hash; make one with `rewind hash-password`") from None
+    return text
+
+
+Host = Annotated[str, AfterValidator(check_host)]
+Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
+Count = Annotated[int, Field(ge=1, le=INT_MAX)]
+Bytes = Annotated[int, Field(ge=1, le=2**40)]
+Quota = Annotated[int, Field(ge=0, le=2**40)]
+VpnName = Annotated[str, AfterValidator(_vpn_name)]
+QueueName = Annotated[str, AfterValidator(_queue_name)]
+TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
+PasswordHash = Annotated[str, AfterValidator(check_password_hash)]
+Name = Annotated[str, Field(min_length=1)]
+
+Mechanism = Literal["ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL"]
+MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)

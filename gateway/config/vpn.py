@@ -1,0 +1,91 @@
+"""Settings of one Message VPN: its queues, its topics, its replay log.
+
+What is said here of a queue holds when the gateway starts; clients and administrators may create more.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
+from gateway.config.values import Count, QueueName, Quota, TopicFilter, table
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayLog:
+    """The replay log of a Message VPN: every Guaranteed message in publish order, kept to be replayed."""
+
+    enabled: bool = True
+    """Whether messages are logged. Off, a replay is refused and messages live only as long as an endpoint
+    holds them."""
+
+    quota_mb: Quota = 0
+    """Megabytes the log may hold; 0 is no bound but the disk. The oldest messages are trimmed near it, and
+    those still on a queue are delivered all the same."""
+
+    topics: tuple[TopicFilter, ...] = ()
+    """Topic subscriptions the log takes, `!` before an exception; none takes every topic. A log for some
+    topics only lasts longer on the same disk."""
+
+    promote_direct: bool = False
+    """Whether pre-settled (Direct) messages are logged too. Off, because their senders asked for speed, not
+    for keeping."""
+
+    replay_temporary: bool = True
+    """Whether temporary endpoints can be replayed. On, because a short-lived reader is a common use; Solace
+    refuses it."""
+
+    max_replays: Count = 1_000
+    """Endpoint replays under way at once. Each has a reader's page in memory; the next is refused with
+    subcode 147."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue that exists from the start."""
+
+    exclusive: Literal["none", "wait", "refuse", "steal"] = "none"
+    """`none`: consumers compete. Else one is active, and another attach waits (Solace, RabbitMQ), is refused
+    (Qpid), or steals if its epoch is higher (Event Hubs)."""
+
+    subscriptions: tuple[TopicFilter, ...] = ()
+    """Topics the queue attracts, besides what is sent to it by name; `!` before an exception."""
+
+    quota_mb: Quota = 0
+    """Megabytes of messages the queue may hold; 0 is no bound. Past it a publisher's message is rejected."""
+
+    quota_messages: Quota = 0
+    """Messages the queue may hold; 0 is no bound."""
+
+    default_start: Annotated[str, Field(min_length=1)] = "live"
+    """Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because a
+    replay must be wanted."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vpn:
+    """A Message VPN: its own queues, topics, ids and file. `default` is used by clients that name none."""
+
+    enabled: bool = True
+    """Whether clients can connect. Off keeps the data and refuses them."""
+
+    create_queues: bool = True
+    """Whether a queue comes into being when a client first sends to it or consumes from it. On, so that a
+    fresh gateway works at once; off where a mistyped name must be an error."""
+
+    max_topic_bytes: Annotated[int, Field(ge=1, le=MAX_TOPIC_BYTES)] = MAX_TOPIC_BYTES
+    """Longest topic, in bytes of UTF-8. 250, as Solace has it, so that names carry over; it can only be
+    less."""
+
+    max_topic_levels: Annotated[int, Field(ge=1, le=MAX_TOPIC_LEVELS)] = MAX_TOPIC_LEVELS
+    """Most levels in a topic. 128, as Solace has it; matching walks them one by one."""
+
+    replay_log: ReplayLog = field(default_factory=ReplayLog)
+    """What is kept for replay."""
+
+    queues: Annotated[dict[QueueName, Queue], Field(alias="queue")] = field(default_factory=dict)
+    """Queues by name."""

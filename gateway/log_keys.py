@@ -1,0 +1,52 @@
+"""Keys of the gateway's log lines, each in one spelling, so that a search finds every line about a thing.
+
+Times and sizes carry their unit. A key is added here before it is used.
+"""
+
+from typing import Final
+
+# Who and where
+VPN: Final = "vpn"
+LISTENER: Final = "listener"
+PEER: Final = "peer"  # the client's HOST:PORT
+CONNECTION: Final = "connection"  # our number for it, unique while the process lives
+CONTAINER: Final = "container"  # the client's container-id
+USER: Final = "user"
+MECHANISM: Final = "mechanism"
+SESSION: Final = "session"
+LINK: Final = "link"  # the link's name
+
+# What about
+ADDRESS: Final = "address"
+ENDPOINT: Final = "endpoint"
+TOPIC: Final = "topic"
+SUBSCRIPTION: Final = "subscription"
+FILTERS: Final = "filters"
+FLOW: Final = "flow"
+
+# Replay and its log
+REPLAY_STATE: Final = "replay_state"
+START: Final = "start"  # as asked for
+OFFSET: Final = "offset"
+FIRST: Final = "first"
+LAST: Final = "last"
+UNTIL: Final = "until"
+GENERATION: Final = "generation"
+
+# What came of it
+CONDITION: Final = "condition"  # AMQP error condition
+REPLAY_ERROR: Final = "replay_error"
+SUBCODE: Final = "subcode"
+REASON: Final = "reason"
+LIMIT: Final = "limit"  # name of the setting that was reached
+MESSAGES: Final = "messages"
+BYTES: Final = "bytes"
+ELAPSED_MS: Final = "elapsed_ms"
+
+# The process
+DATA: Final = "data"
+FILE: Final = "file"
+PID: Final = "pid"
+SIGNAL: Final = "signal"
+URL: Final = "url"
+VERSION: Final = "version"

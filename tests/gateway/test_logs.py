@@ -1,0 +1,148 @@
+"""Log lines: their form, their level, and that libraries' lines look the same."""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import structlog
+
+from gateway import log_keys, logs
+from gateway.config import Logging
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Configuration of logging belongs to the process; put it back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
+
+
+def only_line(stream: io.StringIO) -> dict[str, object]:
+    """The one line in `stream`, which must be a JSON object."""
+    (line,) = stream.getvalue().splitlines()
+    parsed = json.loads(line)
+    assert isinstance(parsed, dict)
+    return parsed
+
+
+def test_a_line_is_one_json_object_with_a_utc_time() -> None:
+    """Away from a terminal a line is JSON with event, level, keys and an ISO time in UTC."""
+    stream = io.StringIO()
+    logs.configure(Logging(), stream)
+    structlog.get_logger().info("attached", **{log_keys.LINK: "orders-1", log_keys.BYTES: 3})
+    line = only_line(stream)
+    timestamp = line.pop("timestamp")
+    assert line == {"event": "attached", "level": "info", "link": "orders-1", "bytes": 3}
+    assert isinstance(timestamp, str)
+    assert timestamp.endswith("Z")
+    assert datetime.fromisoformat(timestamp).tzinfo is UTC
+
+
+def test_a_terminal_gets_columns() -> None:
+    """`auto` writes for people where the stream is a terminal."""
+    stream = Terminal()
+    logs.configure(Logging(), stream)
+    structlog.get_logger().info("attached", link="orders-1")
+    assert "attached" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("stream", "chosen", "is_json"), [(Terminal(), "json", True), (io.StringIO(), "console", False)]
+)
+def test_a_format_that_is_named_is_used_anywhere(stream: io.StringIO, chosen: str, is_json: bool) -> None:
+    """`json` and `console` do not look at the stream."""
+    logs.configure(Logging(format=chosen), stream)
+    structlog.get_logger().info("attached")
+    assert stream.getvalue().startswith("{") is is_json
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    """The level holds for our lines and for the standard library's."""
+    stream = io.StringIO()
+    logs.configure(Logging(level="warning"), stream)
+    structlog.get_logger().info("attached")
+    logging.getLogger("asyncio").info("selector chosen")
+    structlog.get_logger().warning("refused")
+    assert only_line(stream)["event"] == "refused"
+
+
+def test_a_library_s_line_has_the_same_form() -> None:
+    """What asyncio or uvicorn log comes out as JSON too, with the logger's name."""
+    stream = io.StringIO()
+    logs.configure(Logging(), stream)
+    logging.getLogger("uvicorn.error").error("cannot %s", "serve")
+    line = only_line(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("cannot serve", "error", "uvicorn.error")
+
+
+def test_a_warning_is_a_line() -> None:
+    """Python's warnings go to the log, not to stderr as bare text."""
+    stream = io.StringIO()
+    logs.configure(Logging(), stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(False)
+        logging.captureWarnings(True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert "DeprecationWarning: old" in str(only_line(stream)["event"])
+
+
+@pytest.mark.parametrize("logger", ["ours", "library"])
+def test_an_exception_is_in_its_line(logger: str) -> None:
+    """A traceback stays within its JSON object instead of spilling over many lines."""
+    stream = io.StringIO()
+    logs.configure(Logging(), stream)
+    try:
+        raise LookupError("no such endpoint")
+    except LookupError:
+        if logger == "ours":
+            structlog.get_logger().exception("callback failed")
+        else:
+            logging.getLogger("asyncio").exception("callback failed")
+    line = only_line(stream)
+    assert line["event"] == "callback failed"
+    (raised,) = line["exception"]
+    assert (raised["exc_type"], raised["exc_value"]) == ("LookupError", "no such endpoint")
+
+
+def test_values_json_does_not_know_are_written_all_the_same() -> None:
+    """A log call never raises over a value such as bytes."""
+    stream = io.StringIO()
+    logs.configure(Logging(), stream)
+    structlog.get_logger().info("received", tag=b"\x00\xff")
+    assert only_line(stream)["tag"] == repr(b"\x00\xff")
+
+
+def test_configuring_twice_writes_a_library_s_line_once() -> None:
+    """The last configuration replaces the one before."""
+    first, second = io.StringIO(), io.StringIO()
+    logs.configure(Logging(), first)
+    logs.configure(Logging(), second)
+    logging.getLogger("asyncio").error("once")
+    assert first.getvalue() == ""
+    assert only_line(second)["event"] == "once"
+
+
+def test_every_key_has_one_spelling() -> None:
+    """No two constants stand for the same key, and a key is a lower-case word."""
+    keys = [value for name, value in vars(log_keys).items() if name.isupper()]
+    assert len(keys) == len(set(keys))
+    assert all(key.isidentifier() and key.islower() for key in keys)

@@ -1,0 +1,172 @@
+"""TLS contexts: what they refuse to load, and what a handshake then says about the client."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from gateway.config import Tls
+from gateway.tls import TlsError, peer_common_name, server_context
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def tls(tmp_path: Path, authority: trustme.CA) -> Tls:
+    """A server certificate for `localhost`, its key, and the authority for clients."""
+    issued = authority.issue_cert("localhost")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "clients.pem")
+    return Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
+
+
+def with_client_ca(tls: Tls, *, required: bool = False) -> Tls:
+    clients = tls.certificate.with_name("clients.pem")
+    return Tls(
+        certificate=tls.certificate, key=tls.key, client_ca=clients, require_client_certificate=required
+    )
+
+
+def client_context(authority: trustme.CA, *, identity: trustme.LeafCert | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(context)
+    if identity is not None:
+        identity.configure_cert(context)
+    return context
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> ssl.SSLObject:
+    """The server's end of a finished handshake, without a socket; raises what the server raises."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_end = client.wrap_bio(to_client, to_server, server_hostname="localhost")
+    server_end = server.wrap_bio(to_server, to_client, server_side=True)
+    for _ in range(3):  # TLS 1.3 takes one and a half round trips
+        for end in (client_end, server_end):
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return server_end
+
+
+def test_a_client_that_trusts_the_authority_completes_the_handshake(tls: Tls, authority: trustme.CA) -> None:
+    """A listener's context speaks TLS 1.3 to a client of today."""
+    assert handshake(server_context(tls), client_context(authority)).version() == "TLSv1.3"
+
+
+def test_nothing_older_than_tls_1_2_is_spoken(tls: Tls) -> None:
+    """The context's lower bound is TLS 1.2, whatever OpenSSL's own default is."""
+    assert server_context(tls).minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_the_common_name_is_who_the_client_is(tls: Tls, authority: trustme.CA) -> None:
+    """A client's verified certificate gives its common name."""
+    ann = authority.issue_cert("ann.example.com", common_name="ann")
+    server_end = handshake(server_context(with_client_ca(tls)), client_context(authority, identity=ann))
+    assert peer_common_name(server_end) == "ann"
+
+
+def test_a_client_without_a_certificate_has_no_name(tls: Tls, authority: trustme.CA) -> None:
+    """Where certificates are optional, a client without one gets in and has no name."""
+    server_end = handshake(server_context(with_client_ca(tls)), client_context(authority))
+    assert server_end.version() == "TLSv1.3"
+    assert peer_common_name(server_end) is None
+
+
+def test_a_certificate_that_was_not_asked_for_gives_no_name(tls: Tls, authority: trustme.CA) -> None:
+    """Without `client_ca` nothing is verified, so nothing is believed."""
+    ann = authority.issue_cert("ann.example.com", common_name="ann")
+    assert peer_common_name(handshake(server_context(tls), client_context(authority, identity=ann))) is None
+
+
+def test_a_required_certificate_must_be_shown(tls: Tls, authority: trustme.CA) -> None:
+    """`require_client_certificate` ends the handshake of a client that has none."""
+    with pytest.raises(ssl.SSLError, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+        handshake(server_context(with_client_ca(tls, required=True)), client_context(authority))
+
+
+def test_a_certificate_of_a_stranger_is_refused(tls: Tls, authority: trustme.CA) -> None:
+    """A certificate that `client_ca` did not sign ends the handshake even where certificates are optional."""
+    mallory = trustme.CA().issue_cert("ann.example.com", common_name="ann")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server_context(with_client_ca(tls)), client_context(authority, identity=mallory))
+
+
+class Presented:
+    """A peer's certificate as the `ssl` module describes it."""
+
+    def __init__(self, *names: tuple[str, str]) -> None:
+        self._certificate = {"subject": tuple((name,) for name in names)}
+
+    def getpeercert(self, binary_form: bool = False) -> object:
+        return self._certificate
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(), (("organizationName", "ann"),), (("commonName", "ann"), ("commonName", "root"))],
+    ids=["no subject", "no common name", "two common names"],
+)
+def test_an_unclear_subject_gives_no_name(names: tuple[tuple[str, str], ...]) -> None:
+    """Only a subject with exactly one common name says who the client is."""
+    assert peer_common_name(Presented(*names)) is None
+
+
+@pytest.mark.parametrize("name", ["certificate", "key", "client_ca"])
+def test_a_missing_file_is_named(tls: Tls, name: str) -> None:
+    """The sentence says which of the files is not there."""
+    absent = tls.certificate.with_name(f"absent-{name}.pem")
+    settings = {"certificate": tls.certificate, "key": tls.key, name: absent}
+    with pytest.raises(TlsError, match=f"absent-{name}.pem cannot be read: No such file"):
+        server_context(Tls(**settings))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("certificate", "junk.pem is not usable PEM"),
+        ("key", "junk.pem is not usable PEM"),
+        ("client_ca", "junk.pem holds no certificate in PEM form"),
+    ],
+)
+def test_a_file_that_is_not_pem_is_named(tls: Tls, name: str, sentence: str) -> None:
+    """The sentence says which of the files cannot be read as PEM."""
+    junk = tls.certificate.with_name("junk.pem")
+    junk.write_text("this is no certificate\n")
+    settings = {"certificate": tls.certificate, "key": tls.key, name: junk}
+    with pytest.raises(TlsError, match=sentence):
+        server_context(Tls(**settings))
+
+
+def test_a_key_of_another_certificate_is_named(tls: Tls, authority: trustme.CA) -> None:
+    """A key that does not belong to the certificate is refused at start, not at the first client."""
+    other = tls.key.with_name("other.key")
+    authority.issue_cert("localhost").private_key_pem.write_to_path(other)
+    with pytest.raises(TlsError, match=r"other\.key is not the private key of .*server\.pem"):
+        server_context(Tls(certificate=tls.certificate, key=other))
+
+
+def test_an_encrypted_key_is_refused_without_asking_the_terminal(tls: Tls) -> None:
+    """A pass phrase is never prompted for; the sentence says what to do instead."""
+    key = load_pem_private_key(tls.key.read_bytes(), password=None)
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+    tls.key.write_bytes(encrypted)
+    with pytest.raises(TlsError, match=r"server\.key is encrypted"):
+        server_context(tls)
+
+
+def test_requiring_certificates_needs_an_authority(tls: Tls) -> None:
+    """A context that asked for certificates and could check none would turn everyone away."""
+    with pytest.raises(TlsError, match="require_client_certificate needs client_ca"):
+        server_context(Tls(certificate=tls.certificate, key=tls.key, require_client_certificate=True))
