@@ -57,7 +57,8 @@ _LIST = frozenset({0x45, 0xC0, 0xD0})
 _MAP = frozenset({0xC1, 0xD1})
 _BINARY = frozenset({0xA0, 0xB0})
 _ANY = frozenset(range(256))
-_SHORT = frozenset({0xA0, 0xC0, 0xC1})  # of the above, those with a one-byte size
+_SHORT = frozenset({0xA0, 0xA1, 0xC0, 0xC1})  # of the above, those with a one-byte size
+_LONG = frozenset({0xB0, 0xB1, 0xD0, 0xD1})  # those with a four-byte size
 
 # Section to the format codes its value may have.
 _FORMS = {
@@ -270,10 +271,15 @@ def _section(content: bytes, offset: int) -> tuple[int, int, int]:
     if form not in _FORMS[code]:
         raise MalformedMessage(value, f"{_NAMES[code]} may not have format code {form:#04x}")
     try:
-        if form in _SHORT and (behind := value + 2 + content[value + 1]) <= len(content):
-            return code, value, behind  # as skip would say, without asking
-        return code, value, skip(content, value)
-    except IndexError:
+        # What skip would say, without asking: it costs more than all the rest.
+        if form in _SHORT:
+            behind = value + 2 + content[value + 1]
+        elif form in _LONG:
+            behind = value + 5 + _long_size(content, value + 1)[0]
+        else:
+            behind = skip(content, value)
+        return code, value, behind if behind <= len(content) else skip(content, value)
+    except (IndexError, struct.error):
         raise MalformedMessage(value, f"{_NAMES[code]}: the size is cut short") from None
     except CodecError as error:
         raise MalformedMessage(error.offset, f"{_NAMES[code]}: {error.reason}") from None
