@@ -23,6 +23,7 @@ from amqp_ext.selector_eval import Evaluator, compile_condition
 from amqp_ext.selector_fields import Reference, SelectorMessage, resolve
 from amqp_ext.selector_lexer import Dialect, SelectorError
 from amqp_ext.selector_parser import parse
+from amqp_ext.selector_values import NUMBERS, kind_of
 
 __all__ = [
     "Dialect",
@@ -68,11 +69,9 @@ def compile_selector(text: str) -> Selector:
 
 
 def compile_sql_filter(text: str) -> Selector:
-    """Compile an ``amqp:sql-filter`` (descriptor 0x120, OASIS "AMQP Filter Expressions" §6). Raises
-    SelectorError.
+    """Compile an ``amqp:sql-filter`` (0x120, OASIS "AMQP Filter Expressions" §6). Raises SelectorError.
 
-    The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same messages
-    twice.
+    The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same twice.
     """
     return _selector(text, parse(text, Dialect.SQL), Dialect.SQL)
 
@@ -124,12 +123,10 @@ _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def _literal(node: Node) -> Value | None:
     if isinstance(node, Literal):
         return node.value
-    if (
-        isinstance(node, Sign)
-        and isinstance(node.operand, Literal)
-        and isinstance(node.operand.value, int | float)
-    ):
-        return -node.operand.value if node.operator == "-" else node.operand.value
+    if isinstance(node, Sign) and isinstance(node.operand, Literal):
+        value = node.operand.value
+        if kind_of[type(value)] in NUMBERS:
+            return -value if node.operator == "-" else value  # type: ignore[operator]  # a number
     return None
 
 
@@ -171,20 +168,19 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
     if len(found) > 1:
         raise SelectorError(f"expected {identifier} once, found it again", found[1].node.start)
     equation = found[0].comparison
-    if equation is None or equation.operator != "=" or not isinstance(equation.value, str | int):
-        raise _misplaced(identifier, found[0])
-    if isinstance(equation.value, bool):  # bool is an int to Python
-        raise _misplaced(identifier, found[0])
+    if (
+        equation is None
+        or equation.operator != "="
+        or isinstance(equation.value, bool)  # an int to Python
+        or not isinstance(equation.value, str | int)
+    ):
+        raise SelectorError(
+            f"expected {identifier} in one term of the form \"{identifier}\" = 'text', "
+            f"joined to the others with AND, found {found[0].text}",
+            found[0].node.start,
+        )
     if not rest:
         return equation.value, None
     first, last = rest[0].node, rest[-1].node
     node = first if first is last else And(tuple(term.node for term in rest), first.start, last.end)
     return equation.value, _selector(" AND ".join(term.text for term in rest), node, Dialect.JMS)
-
-
-def _misplaced(identifier: str, term: Term) -> SelectorError:
-    return SelectorError(
-        f"expected {identifier} in one term of the form \"{identifier}\" = 'text', "
-        f"joined to the others with AND, found {term.text}",
-        term.node.start,
-    )

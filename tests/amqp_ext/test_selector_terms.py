@@ -66,7 +66,8 @@ def test_a_simple_comparison_is_readable(
 
 
 @pytest.mark.parametrize(
-    "text", ["a", "a = b", "a = 1 + 1", "a LIKE 'x'", "NOT a = 1", "a IN ('x')", "a = -b", "1 = 1"]
+    "text",
+    ["a", "a = b", "a = 1 + 1", "a LIKE 'x'", "NOT a = 1", "a IN ('x')", "a = -b", "a = -TRUE", "1 = 1"],
 )
 def test_other_terms_are_no_simple_comparisons(text: str) -> None:
     """Anything but a name compared with a literal has no comparison to show."""
