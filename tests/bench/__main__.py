@@ -1,0 +1,89 @@
+"""`python -m tests.bench [ROW...]`: measure what the chosen rows need, print the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from .load import LoadFailed
+from .measurements import FULL, QUICK, Figures, Sizes
+from .report import document, judge, table
+from .rows import ONCE, Measurement, Row, chosen
+from .server_process import ServerFailed
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 where every requirement holds, 1 where one is short or a run failed, 2 for bad usage."""
+    parser = argparse.ArgumentParser(
+        prog="bench", description="Benchmarks of a gateway, each beside its own limit."
+    )
+    parser.add_argument(
+        "rows", nargs="*", metavar="ROW", help="names of rows, or how they begin; all without"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument(
+        "--quick", action="store_true", help="one small round: does it work, not how fast is it"
+    )
+    parser.add_argument("--count", type=int, help="messages per bulk measurement")
+    parser.add_argument("--rounds", type=int, help="rounds; the figures are medians over them")
+    parser.add_argument(
+        "--keep-in", type=Path, metavar="DIR", help="folder for the data; on the disk that is to be measured"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        rows = chosen(options.rows)
+    except ValueError as error:
+        parser.error(str(error))
+    sizes = QUICK if options.quick else FULL
+    sizes = replace(sizes, bulk=options.count or sizes.bulk, rounds=options.rounds or sizes.rounds)
+    rounds, failures = measure(rows, sizes, options.keep_in)
+    lines = [judge(row, rounds) for row in rows if any(row.figure in figures for figures in rounds)]
+    print(json.dumps(document(lines, rounds), indent=2) if options.json else table(lines))
+    return 1 if failures or any(line.verdict == "short" for line in lines) else 0
+
+
+def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[list[Figures], int]:
+    """The figures of each round, and how many measurements failed.
+
+    A round runs every measurement once, so that limits, baseline and gateway take turns.
+    """
+    needed = list(dict.fromkeys(need for row in rows for need in row.needs))
+    rounds: list[Figures] = []
+    failures = 0
+    for number in range(1, sizes.rounds + 1):
+        figures: Figures = {}
+        for need in needed:
+            if need in ONCE and number > 1:
+                continue
+            _say(f"round {number} of {sizes.rounds}: {need.__name__}")
+            try:
+                found = _in_folder(need, sizes, parent)
+            except (LoadFailed, ServerFailed, OSError) as error:
+                failures += 1
+                _say(f"  failed: {error}")
+                continue
+            _say("  " + ", ".join(f"{name} {value:,.6g}" for name, value in found.items()))
+            figures |= found
+        rounds.append(figures)
+    return rounds, failures
+
+
+def _in_folder(need: Measurement, sizes: Sizes, parent: Path | None) -> Figures:
+    folder = Path(tempfile.mkdtemp(prefix="rewind-bench-", dir=parent))
+    try:
+        return need(folder, sizes)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

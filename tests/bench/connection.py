@@ -1,0 +1,224 @@
+"""One AMQP connection with one session and one link, on a blocking socket: the least that can carry a load.
+
+Used from both ends: the generator connects, its null peer accepts. A peer's detach, end or close with an
+error, and an attach with a null terminus, surface as `Refused` with the peer's own words.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort
+
+from .frames import (
+    AMQP_HEADER,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    END,
+    FLOW,
+    OPEN,
+    SASL_FRAME,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    SOURCE,
+    TARGET,
+    Frame,
+    frame,
+    parse,
+)
+
+MAX_FRAME = 65536
+WINDOW = 2**31 - 1
+"""Session windows of the generator: never the limit; link credit is what is measured."""
+
+BUFFER = 1 << 18
+TIMEOUT = 120
+"""Seconds without a byte from the peer after which a run is given up rather than left hanging."""
+
+
+class Refused(Exception):
+    """The peer refused or ended the connection, session or link, or did not accept a message."""
+
+
+class Connection:
+    """A socket, its receive buffer, and the session's numbers of both sides."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel's time-outs: Python's own would poll before every call, and make MSG_DONTWAIT wait.
+        sock.settimeout(None)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", TIMEOUT, 0))
+        self.sock = sock
+        self.buffer = bytearray(BUFFER)
+        self.start = 0
+        self.end = 0
+        self.peer_window = 0
+        self.peer_next_outgoing = 0
+        self._view = memoryview(self.buffer)
+
+    @classmethod
+    def connect(cls, host: str, port: int, container: str) -> Connection:
+        """Connect, authenticate as ANONYMOUS, open the connection and begin a session."""
+        self = cls(socket.create_connection((host, port), TIMEOUT))
+        self.sock.sendall(SASL_HEADER)
+        self._expect_header(SASL_HEADER)
+        self._expect(SASL_MECHANISMS)
+        self.sock.sendall(frame(SASL_INIT, [Symbol("ANONYMOUS"), b"bench"], kind=SASL_FRAME))
+        if (code := self._expect(SASL_OUTCOME).field(0)) != 0:
+            raise Refused(f"SASL ANONYMOUS was not accepted: outcome code {code}")
+        self.sock.sendall(AMQP_HEADER)
+        self._expect_header(AMQP_HEADER)
+        self.sock.sendall(_open(container) + _begin(None))
+        self._expect(OPEN)
+        self._begun(self._expect(BEGIN))
+        return self
+
+    @classmethod
+    def accept(cls, sock: socket.socket, container: str) -> Connection:
+        """Be the listening side of `connect` on a socket just accepted."""
+        self = cls(sock)
+        self._expect_header(SASL_HEADER)
+        self.sock.sendall(SASL_HEADER + frame(SASL_MECHANISMS, [Symbol("ANONYMOUS")], kind=SASL_FRAME))
+        self._expect(SASL_INIT)
+        self.sock.sendall(frame(SASL_OUTCOME, [UByte(0)], kind=SASL_FRAME))
+        self._expect_header(AMQP_HEADER)
+        self.sock.sendall(AMQP_HEADER)
+        self._expect(OPEN)
+        self.sock.sendall(_open(container))
+        self._begun(self._expect(BEGIN))
+        self.sock.sendall(_begin(UShort(0)))
+        return self
+
+    def attach(
+        self, *, sender: bool, address: str, filters: dict[Any, Any] | None = None, settled: bool = False
+    ) -> None:
+        """Attach the connection's one link and wait for the answer; `Refused` where the peer says no."""
+        self.sock.sendall(_attach("bench", not sender, address, filters, settled))
+        terminus = 6 if sender else 5
+        if self._expect(ATTACH).field(terminus) is None:
+            self._expect(DETACH)  # raises with the reason, which follows an attach with a null terminus
+            raise Refused(f"the link to {address} was refused without a reason")
+
+    def accept_attach(self) -> bool:
+        """Wait for the peer's link and answer in kind. True where the peer is the link's receiver."""
+        request = self._expect(ATTACH)
+        receiver = bool(request.field(2))
+        self.sock.sendall(_attach(request.field(0), not receiver, "null", None, settled=False))
+        return receiver
+
+    def fill(self, flags: int = 0) -> int:
+        """Receive once. Moves an unfinished frame to the front of the buffer; returns octets received.
+
+        Raises `Refused` at end of file, `BlockingIOError` with `MSG_DONTWAIT` when nothing is there.
+        """
+        if self.start:
+            left = self.end - self.start
+            self.buffer[:left] = self.buffer[self.start : self.end]
+            self.start, self.end = 0, left
+        try:
+            received = self.sock.recv_into(self._view[self.end :], 0, flags)
+        except BlockingIOError:
+            if flags & socket.MSG_DONTWAIT:
+                raise
+            raise Refused(f"the peer sent nothing for {TIMEOUT} s") from None
+        if not received:
+            raise Refused("the peer closed the socket")
+        self.end += received
+        return received
+
+    def frames(self) -> Iterator[tuple[int, int]]:
+        """Start and stop of every whole frame in the buffer; each is consumed as the next is asked for."""
+        buffer = self.buffer
+        while self.end - self.start >= 8:
+            stop = self.start + int.from_bytes(buffer[self.start : self.start + 4], "big")
+            if stop > self.end:
+                return
+            start, self.start = self.start, stop
+            yield start, stop
+
+    def control(self, start: int, stop: int) -> Frame | None:
+        """Decode a frame off the hot path; None is a heartbeat. A detach, end or close raises `Refused`."""
+        received = parse(self.buffer, start, stop)
+        if received is not None and received.code in (DETACH, END, CLOSE):
+            error = received.field(0 if received.code != DETACH else 2)
+            raise Refused(
+                _describe(error) if error is not None else "the peer ended the link, session or connection"
+            )
+        return received
+
+    def flow(self, received: int, delivery_count: int, credit: int) -> None:
+        """Grant `credit` as the link's receiver, having seen `received` transfers in this session."""
+        session = [UInt(self.peer_next_outgoing + received), UInt(WINDOW), UInt(0), UInt(WINDOW)]
+        self.sock.sendall(frame(FLOW, [*session, UInt(0), UInt(delivery_count), UInt(credit)]))
+
+    def release_buffer(self) -> None:
+        """Give the receive buffer back: an idle connection needs none. Nothing is received after it."""
+        self._view.release()
+        self.buffer = bytearray()
+
+    def close(self) -> None:
+        """Detach, end and close, and wait for the peer to do the same: it has handled all before it then."""
+        self.sock.sendall(frame(DETACH, [UInt(0), True]) + frame(END, []) + frame(CLOSE, []))
+        try:
+            while True:
+                for start, stop in self.frames():
+                    received = parse(self.buffer, start, stop)
+                    if received is not None and received.code == CLOSE:
+                        return
+                self.fill()
+        except (Refused, ConnectionError):
+            return
+        finally:
+            self.sock.close()
+
+    def _begun(self, begin: Frame) -> None:
+        self.peer_next_outgoing = int(begin.field(1, 0))
+        self.peer_window = int(begin.field(2, 0))
+
+    def _expect_header(self, header: bytes) -> None:
+        while self.end - self.start < len(header):
+            self.fill()
+        got = bytes(self.buffer[self.start : self.start + len(header)])
+        if got != header:
+            raise Refused(f"the peer answered protocol header {header!r} with {got!r}")
+        self.start += len(header)
+
+    def _expect(self, code: int) -> Frame:
+        while True:
+            for start, stop in self.frames():
+                received = self.control(start, stop)
+                if received is None:
+                    continue
+                if received.code != code:
+                    raise Refused(f"expected performative {code:#04x}, the peer sent {received.code:#04x}")
+                return received
+            self.fill()
+
+
+def _open(container: str) -> bytes:
+    return frame(OPEN, [container, None, UInt(MAX_FRAME), UShort(0)])
+
+
+def _begin(answered_channel: UShort | None) -> bytes:
+    return frame(BEGIN, [answered_channel, UInt(0), UInt(WINDOW), UInt(WINDOW)])
+
+
+def _attach(name: str, receiver: bool, address: str, filters: dict[Any, Any] | None, settled: bool) -> bytes:
+    unset: list[Any] = [None] * 6
+    source = Described(ULong(SOURCE), [address, *unset, filters] if receiver else ["bench"])
+    target = Described(ULong(TARGET), ["bench"] if receiver else [address])
+    mode = UByte(1 if settled else 0)
+    return frame(ATTACH, [name, UInt(0), receiver, mode, UByte(0), source, target, None, None, UInt(0)])
+
+
+def _describe(error: Any) -> str:
+    condition, *rest = error.value
+    return ": ".join(str(part) for part in (condition, *rest[:1]) if part)

@@ -1,0 +1,67 @@
+"""A run of the load generator: its process, and what it reported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from .server_process import ROOT
+
+RESULT_SECONDS = 600
+
+
+class LoadFailed(Exception):
+    """The generator was refused, or received something other than what was published."""
+
+
+class Load:
+    """One generator at work. `result` waits for its end; `attached` for a receiver's link."""
+
+    def __init__(self, *arguments: str | int) -> None:
+        self._arguments = [str(argument) for argument in arguments]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.bench.client", *self._arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            text=True,
+        )
+
+    def attached(self) -> Load:
+        """Wait until the receiver's link is attached."""
+        assert self._process.stdout is not None
+        if not self._process.stdout.readline():
+            self.result()
+        return self
+
+    def stop(self) -> dict[str, Any]:
+        """Ask a receiver that goes on forever for its result so far."""
+        self._process.terminate()
+        return self.result()
+
+    def result(self) -> dict[str, Any]:
+        """What the generator measured; LoadFailed where it failed, or messages were lost or out of order."""
+        try:
+            out, err = self._process.communicate(timeout=RESULT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            out, err = self._process.communicate()
+            err += f"\nno result after {RESULT_SECONDS} s"
+        if self._process.returncode != 0:
+            raise LoadFailed(f"{' '.join(self._arguments)}: {err.strip()}")
+        result: dict[str, Any] = json.loads(out.splitlines()[-1])
+        if not result.get("in_order", True):
+            raise LoadFailed(f"{' '.join(self._arguments)}: messages were lost, repeated or out of order")
+        return result
+
+
+def send(server: str, address: str, count: int, *, outstanding: int = 1000) -> dict[str, Any]:
+    """Publish `count` messages, each to be accepted, at most `outstanding` at a time."""
+    return Load("send", server, address, "--count", count, "--outstanding", outstanding).result()
+
+
+def recv(server: str, address: str, count: int, *options: str) -> dict[str, Any]:
+    """Receive and accept `count` messages with 1,000 credit."""
+    return Load("recv", server, address, "--count", count, *options).result()
