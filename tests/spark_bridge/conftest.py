@@ -1,0 +1,53 @@
+"""What the bridge's tests share: a running broker, and a running Spark."""
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_bridge import register, set_worker_python
+from tests.spark_bridge.log_peer import LogPeer
+
+
+@pytest.fixture
+def log_peer() -> Iterator[LogPeer]:
+    """A running LogPeer with an empty log; a test fills it before it connects."""
+    peer = LogPeer()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peer.port = listener.getsockname()[1]
+        thread = threading.Thread(target=peer.serve, args=(listener,), daemon=True)
+        thread.start()
+        yield peer
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for all tests: a session takes seconds, and so does the first query in it."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Spark needs a Java runtime, and there is none on the PATH")
+    set_worker_python()
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # Quick to start and small: nothing here runs long enough to be worth optimising.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("rewind-tests")
+    session = builder.config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    yield session
+    session.stop()
