@@ -23,7 +23,8 @@ _SECRETS = frozenset({"password"})
 _SAMPLES: dict[str, object] = {
     "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
     "users": {
-        "ann": User(password_file=Path("ann.hash"), certificate_names=("ann.example.com",)),
+        "ann": User(password="scram$..."),  # no hash, or a copy of the example would let someone in
+        "bob": User(password_file=Path("bob.hash"), certificate_names=("bob.example.com",)),
     },
     "queues": {"orders": Queue(exclusive="wait", subscriptions=("orders/>", "!orders/test/>"))},
 }

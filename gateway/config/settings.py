@@ -12,7 +12,17 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.config.limits import Limits, Store
-from gateway.config.values import Host, Mechanism, Name, PasswordHash, Port, VpnName, is_loopback, table
+from gateway.config.values import (
+    CommonName,
+    Host,
+    Mechanism,
+    PasswordHash,
+    Port,
+    UserName,
+    VpnName,
+    is_loopback,
+    table,
+)
 from gateway.config.vpn import Vpn
 
 
@@ -97,7 +107,7 @@ class User:
     password_file: Path | None = None
     """A file that holds the hash, in place of `password`, for where secrets are mounted as files."""
 
-    certificate_names: tuple[Name, ...] = ()
+    certificate_names: tuple[CommonName, ...] = ()
     """Common names of client certificates that are this user, for SASL EXTERNAL."""
 
     vpns: tuple[VpnName, ...] = ("default",)
@@ -142,7 +152,7 @@ class Settings:
     admin: AdminListener = field(default_factory=AdminListener)
     """Where administrators are."""
 
-    users: Annotated[dict[Name, User], Field(alias="user")] = field(default_factory=dict)
+    users: Annotated[dict[UserName, User], Field(alias="user")] = field(default_factory=dict)
     """Users by name. With none, everyone on this machine may do everything."""
 
     vpns: Annotated[dict[VpnName, Vpn], Field(alias="vpn")] = field(default_factory=default_vpns)

@@ -6,10 +6,13 @@ A check raises ValueError with the second half of a sentence whose first half is
 
 import ipaddress
 import re
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 
+from amqp_ext.passwords import normalise
+from amqp_ext.passwords import parse as parse_password
+from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 
 INT_MAX = 2**31 - 1
@@ -61,16 +64,25 @@ def _topic_filter(text: str) -> str:
     return text
 
 
-def check_password_hash(text: str) -> str:
-    """`text` as it is, if a password can be checked against it; ValueError otherwise."""
-    from amqp_ext.passwords import parse as parse_password
+def _replay_start(text: str) -> str:
+    parse_text(text)
+    return text
 
+
+def check_password_hash(text: str) -> str:
+    """`text` as it is, if a password can be checked against it; ValueError, without quoting it, otherwise."""
     try:
         parse_password(text)
-    except ValueError:
-        # Not the error's own words: they may quote a password that was put here in clear.
-        raise ValueError("not a password hash; make one with `rewind hash-password`") from None
+    except ValueError as error:
+        raise ValueError(f"{error}; make one with `rewind hash-password`") from None
     return text
+
+
+def _user_name(name: str) -> str:
+    if not name or normalise(name) != name:
+        # A client's name is compared after SASLprep, so another spelling would never match.
+        raise ValueError("a user's name is not empty and is spelled as SASLprep (RFC 4013) leaves it")
+    return name
 
 
 Host = Annotated[str, AfterValidator(check_host)]
@@ -81,8 +93,9 @@ Quota = Annotated[int, Field(ge=0, le=2**40)]
 VpnName = Annotated[str, AfterValidator(_vpn_name)]
 QueueName = Annotated[str, AfterValidator(_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
+StartText = Annotated[str, AfterValidator(_replay_start)]
 PasswordHash = Annotated[str, AfterValidator(check_password_hash)]
-Name = Annotated[str, Field(min_length=1)]
+UserName = Annotated[str, AfterValidator(_user_name)]
+CommonName = Annotated[str, Field(min_length=1)]
 
 Mechanism = Literal["ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL"]
-MECHANISMS: tuple[Mechanism, ...] = get_args(Mechanism)

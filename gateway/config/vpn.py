@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
-from gateway.config.values import Count, QueueName, Quota, TopicFilter, table
+from gateway.config.values import Count, QueueName, Quota, StartText, TopicFilter, table
 
 
 @table
@@ -60,7 +60,7 @@ class Queue:
     quota_messages: Quota = 0
     """Messages the queue may hold; 0 is no bound."""
 
-    default_start: Annotated[str, Field(min_length=1)] = "live"
+    default_start: StartText = "live"
     """Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because a
     replay must be wanted."""
 

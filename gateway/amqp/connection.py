@@ -1,0 +1,416 @@
+"""
+One client's connection: bytes between its socket and proton's engine, and what happens on it once.
+
+Order of a connection's life: SASL (ours, before the engine is there), the engine bound, open, sessions, links, close.
+Every event is guarded: a mistake of ours or of the peer's costs this connection and no other. Output is written once
+a turn of the loop, however many messages went into it, and not at all while the socket's buffer is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+from proton import Collector, Event, Transport, symbol
+from proton import Connection as EngineConnection
+
+from amqp_ext.sasl import SaslServer, SaslState
+from gateway import log_keys
+from gateway.amqp import attach
+from gateway.amqp.conditions import condition_of
+from gateway.amqp.transfers import Links, pull, push
+from gateway.core.errors import ErrorCode, Refused
+from gateway.tls import peer_common_name
+
+if TYPE_CHECKING:
+    from gateway.amqp.links import AttachedLink
+    from gateway.amqp.listener import Listening
+    from gateway.vpn.message_vpn import MessageVpn
+
+log = structlog.get_logger()
+
+CLOSE_SECONDS: Final = 2.0
+"""How long a connection that we close may take to answer before it is cut."""
+
+OFFERED: Final = ("ANONYMOUS-RELAY", "rewind:replay-start")
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, listening: Listening, number: int) -> None:
+        self.number = number
+        self.listening = listening
+        self.container = listening.container
+        self.limits = self.container.limits
+        self.links = Links()
+        self.attached: dict[Any, AttachedLink] = {}
+        """Links by their public engine objects."""
+        self.user = "anonymous"
+        self.peer_container = ""
+        self._loop = asyncio.get_running_loop()
+        self._socket: asyncio.Transport | None = None
+        self._sasl: SaslServer | None = None
+        self._engine: EngineConnection | None = None
+        self._transport: Transport | None = None
+        self._collector: Collector | None = None
+        self._vpn: MessageVpn | None = None
+        self._flush_scheduled = False
+        self._is_writable = True
+        self._is_reading = True
+        self._is_lost = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._log = log.bind(**{log_keys.CONNECTION: number})
+
+    @property
+    def vpn(self) -> MessageVpn:
+        """The Message VPN the client opened."""
+        assert self._vpn is not None
+        return self._vpn
+
+    @property
+    def is_open(self) -> bool:
+        """The connection can still carry something."""
+        return not self._is_lost and self._transport is not None
+
+    # --- asyncio ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        socket = self._socket = cast("asyncio.Transport", transport)
+        socket.set_write_buffer_limits(high=self.limits.connection_output_bytes)
+        peer = socket.get_extra_info("peername")
+        self._log = self._log.bind(**{log_keys.PEER: f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)})
+        if not self.container.admit(self):
+            self._log.warning("connection_refused", **{log_keys.LIMIT: "max_connections"})
+            socket.abort()
+            return
+        tls = socket.get_extra_info("ssl_object")
+        self._sasl = self.container.sasl_for(self.listening, peer_common_name(tls) if tls is not None else None)
+        self._timer = self._loop.call_later(self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._sasl is not None:
+                self._negotiate(data)
+            elif self._transport is not None:
+                self._feed(data)
+        except Exception:
+            self._fail()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for link in list(self.attached.values()):
+            self._guard(link.lost)
+        self.attached.clear()
+        self.links.incoming.clear()
+        self.links.outgoing.clear()
+        self._release_engine()
+        self.container.left(self)
+        if self._vpn is not None:
+            self._log.info("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self.flush()
+        for link in list(self.attached.values()):
+            self._guard(link.writable)
+
+    # --- handshake ----------------------------------------------------------------------------------------------
+
+    def _negotiate(self, data: bytes) -> None:
+        sasl = self._sasl
+        assert sasl is not None and self._socket is not None
+        sasl.receive(data)
+        self._write(sasl.take_output())
+        match sasl.state:
+            case SaslState.VERIFYING:
+                self._spawn(self._verify(sasl))
+            case SaslState.DONE:
+                self._authenticated(sasl)
+            case SaslState.FAILED:
+                self._log.warning("handshake_failed", **{log_keys.REASON: sasl.failure})
+                self._socket.close()
+
+    async def _verify(self, sasl: SaslServer) -> None:
+        """A password's hash is slow on purpose: it is computed off the loop."""
+        assert sasl.verification is not None
+        sasl.resolve(await self._loop.run_in_executor(None, sasl.verification))
+        self._negotiate(b"")
+
+    def _authenticated(self, sasl: SaslServer) -> None:
+        identity = sasl.identity
+        assert identity is not None
+        self._sasl = None
+        self.user = identity.user
+        self._log = self._log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
+        self._transport = Transport(Transport.SERVER)
+        self._transport.max_frame_size = self.limits.max_frame_bytes
+        self._transport.channel_max = self.limits.max_channels - 1
+        # What we ask for is half of what we tolerate, so that a heartbeat in time is never missed (2.4.5).
+        self._transport.idle_timeout = self.limits.idle_timeout_ms / 1000
+        self._engine = EngineConnection()
+        self._collector = Collector()
+        self._engine.collect(self._collector)
+        self._transport.bind(self._engine)
+        self._feed(sasl.leftover)
+
+    def _handshake_timed_out(self) -> None:
+        if self._vpn is None and self._socket is not None:
+            self._log.warning("handshake_failed", **{log_keys.REASON: "no open in time"})
+            self._socket.abort()
+
+    # --- engine -------------------------------------------------------------------------------------------------
+
+    def _feed(self, data: bytes) -> None:
+        transport, collector = self._transport, self._collector
+        assert transport is not None and collector is not None
+        alive = push(transport, data)
+        self.links.pump(collector, self._dispatch)
+        if self._vpn is not None and self._vpn.wait_for_room(self._resume_reading):
+            self._pause_reading()
+        self.schedule_flush()
+        if not alive and transport.closed:
+            self._loop.call_soon(self._close_socket)
+
+    def _dispatch(self) -> None:
+        """Take one rare event: the one on top of the collector."""
+        assert self._collector is not None
+        event = self._collector.peek()
+        if event is None:
+            return
+        kind = event.type
+        if kind == Event.CONNECTION_REMOTE_OPEN:
+            self._open()
+        elif kind == Event.SESSION_REMOTE_OPEN:
+            self._open_session(event.session)
+        elif kind == Event.LINK_REMOTE_OPEN:
+            self._attach(event.link)
+        elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
+            self._detach(event.link, closed=kind == Event.LINK_REMOTE_CLOSE)
+        elif kind == Event.SESSION_REMOTE_CLOSE:
+            self._close_session(event.session)
+        elif kind == Event.CONNECTION_REMOTE_CLOSE:
+            event.connection.close()
+            self._detach_all()
+        elif kind == Event.TRANSPORT_ERROR:
+            condition = event.transport.condition
+            self._log.warning("protocol_error", **{log_keys.REASON: str(condition)})
+        elif kind == Event.TRANSPORT_CLOSED:
+            self.schedule_flush()
+            self._loop.call_soon(self._close_socket)
+
+    def _open(self) -> None:
+        engine = self._engine
+        assert engine is not None
+        self.peer_container = engine.remote_container or ""
+        engine.container = self.container.name
+        engine.offered_capabilities = [symbol(capability) for capability in OFFERED]
+        engine.properties = self.container.open_properties(self.listening)
+        self._log = self._log.bind(**{log_keys.CONTAINER: self.peer_container})
+        engine.open()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        try:
+            self._vpn = self.container.vpn_for(engine.remote_hostname, self.user)
+        except Refused as refused:
+            self.refuse(refused)
+            return
+        self._log.info("connection_opened", **{log_keys.VPN: self._vpn.name})
+        self._tick()
+
+    def _open_session(self, session: Any) -> None:
+        session.open()
+
+    def _close_session(self, session: Any) -> None:
+        for link in [link for link in self.attached if link.session == session]:
+            self._drop(link, closed=False)
+        session.close()
+        session.free()
+
+    def _attach(self, link: Any) -> None:
+        if self._vpn is None:
+            return
+        if len(self.attached) >= self.limits.max_links_per_session * self.limits.max_channels:
+            attach.refuse(
+                link, Refused(ErrorCode.RESOURCE_LIMIT, "too many links on this connection (max_links_per_session)")
+            )
+            return
+        self._spawn(attach.attach(self, link))
+
+    def _detach(self, link: Any, *, closed: bool) -> None:
+        self._drop(link, closed=closed)
+        if closed:
+            link.close()
+        else:
+            link.detach()
+        link.free()
+
+    def _drop(self, link: Any, *, closed: bool) -> None:
+        attached = self.attached.pop(link, None)
+        if attached is not None:
+            attached.detached(closed=closed)
+            self.links.incoming.pop(attached.key, None)
+            self.links.outgoing.pop(attached.key, None)
+
+    def _detach_all(self) -> None:
+        for link in list(self.attached):
+            self._drop(link, closed=False)
+
+    # --- what links use ---------------------------------------------------------------------------------------
+
+    @property
+    def free_bytes(self) -> int:
+        """How many bytes of messages the connection takes before it has enough to write."""
+        if self._socket is None or not self._is_writable:
+            return 0
+        return self.limits.connection_output_bytes - self._socket.get_write_buffer_size()
+
+    def schedule_flush(self) -> None:
+        """Write what the engine has at the end of this turn of the loop."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what the engine has, as far as the socket takes it."""
+        self._flush_scheduled = False
+        transport = self._transport
+        if transport is None or self._is_lost:
+            return
+        try:
+            while self._is_writable:
+                data = pull(transport)
+                if not data:
+                    break
+                self._write(data)
+            if self.links.outgoing:
+                for link in list(self.attached.values()):
+                    link.writable()
+        except Exception:
+            self._fail()
+
+    def refuse(self, refused: Refused) -> None:
+        """Close the connection with an error."""
+        engine = self._engine
+        if engine is None:
+            if self._socket is not None:
+                self._socket.close()
+            return
+        self._log.warning(
+            "connection_refused", **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text}
+        )
+        engine.condition = condition_of(refused)
+        engine.close()
+        self.schedule_flush()
+        self._loop.call_later(CLOSE_SECONDS, self._close_socket)
+
+    def forget(self, link: Any) -> None:
+        """A link that we detached: nothing more goes to it."""
+        self._drop(link, closed=True)
+        self.schedule_flush()
+
+    def stop(self, refused: Refused) -> None:
+        """The gateway stops: detach every link, close."""
+        for link, attached in list(self.attached.items()):
+            self._guard(lambda a=attached: a.refuse(refused))  # type: ignore[misc]
+            self.attached.pop(link, None)
+        self.refuse(refused)
+        self.flush()
+
+    def log_event(self, event: str, **values: Any) -> None:
+        """One line about something that happened once."""
+        self._log.info(event, **values)
+
+    def warn(self, event: str, **values: Any) -> None:
+        self._log.warning(event, **values)
+
+    # --- plumbing ---------------------------------------------------------------------------------------------
+
+    def _write(self, data: bytes) -> None:
+        if data and self._socket is not None and not self._socket.is_closing():
+            self._socket.write(data)
+
+    def _pause_reading(self) -> None:
+        if self._is_reading and self._socket is not None:
+            self._is_reading = False
+            self._socket.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and self._socket is not None and not self._socket.is_closing():
+            self._is_reading = True
+            self._socket.resume_reading()
+
+    def _tick(self) -> None:
+        """Heartbeats both ways (AMQP 1.0 section 2.4.5): the engine says when it wants to be asked again."""
+        transport = self._transport
+        if transport is None or self._is_lost:
+            return
+        now = time.monotonic()
+        deadline = transport.tick(now)
+        self.schedule_flush()
+        if transport.closed:
+            self._loop.call_soon(self._close_socket)
+            return
+        if deadline:
+            self._timer = self._loop.call_later(max(deadline - now, 0.05), self._tick)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            self._fail()
+        self.schedule_flush()
+
+    def _guard(self, call: Any) -> None:
+        try:
+            call()
+        except Exception:
+            self._fail()
+
+    def _fail(self) -> None:
+        """A mistake of ours: this connection pays for it, nobody else."""
+        self._log.exception("connection_failed")
+        self.container.count_failure()
+        if self._is_lost:
+            return
+        try:
+            self.refuse(Refused(ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"))
+        except Exception:
+            if self._socket is not None:
+                self._socket.abort()
+
+    def _close_socket(self) -> None:
+        if self._socket is not None and not self._socket.is_closing():
+            self.flush()
+            self._socket.close()
+
+    def _release_engine(self) -> None:
+        transport, engine, collector = self._transport, self._engine, self._collector
+        self._transport = self._engine = self._collector = None
+        if transport is not None and engine is not None and collector is not None:
+            transport.unbind()
+            engine.free()
+            collector.release()

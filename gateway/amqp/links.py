@@ -1,0 +1,417 @@
+"""
+Attached links: a publisher's, a queue consumer's, a log reader's. Each knows its part of the Message VPN and its
+transfers, and lives from the attach that was answered to the detach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from proton import Link
+
+from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_topic
+from amqp_ext.annotations import Splicer
+from amqp_ext.codec import CodecError
+from amqp_ext.sections import bare_offset, to_address
+from amqp_ext.topics import TopicSyntaxError, check_topic
+from gateway import log_keys
+from gateway.amqp.conditions import condition_of, describe
+from gateway.amqp.transfers import ACCEPTED, IncomingTransfers, MODIFIED, OutgoingTransfers, RELEASED
+from gateway.core.effects import Row
+from gateway.core.endpoint import Endpoint, Flow
+from gateway.core.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+    from gateway.vpn.log_feed import LogFeed
+
+FINISH_SECONDS: Final = 30.0
+"""How long a bounded replay that has sent everything waits for settlements before it detaches."""
+
+
+class AttachedLink(Protocol):
+    """What a connection needs to know of its links."""
+
+    @property
+    def key(self) -> Any:
+        """The link's C structure."""
+
+    def writable(self) -> None:
+        """The connection has room for more output."""
+
+    def detached(self, *, closed: bool) -> None:
+        """The peer has detached (or closed) the link, or its session is gone."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
+
+
+def detach(connection: Connection, link: Link, refused: Refused | None) -> None:
+    """Close a link from our side, with an error or without."""
+    if refused is not None:
+        link.condition = condition_of(refused)
+        connection.log_event(
+            "link_detached",
+            **{
+                log_keys.LINK: link.name,
+                log_keys.CONDITION: refused.code.condition,
+                log_keys.REPLAY_ERROR: refused.code.replay_error,
+                log_keys.REASON: refused.text,
+            },
+        )
+    link.close()
+    connection.forget(link)
+
+
+class OwnedEndpoint:
+    """A temporary endpoint that lives as long as the link that asked for it (lifetime delete-on-close, 3.5.10)."""
+
+    def __init__(self, connection: Connection, endpoint: Endpoint) -> None:
+        self._connection = connection
+        self.endpoint = endpoint
+
+    def delete(self) -> None:
+        vpn = self._connection.vpn
+        if vpn.broker.find(self.endpoint.name) is self.endpoint:
+            vpn.commit(vpn.broker.delete(self.endpoint))
+
+
+class PublishingLink:
+    """
+    A link that messages come in on.
+
+    Args:
+        topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
+        owned: A temporary endpoint made for this link.
+    """
+
+    def __init__(self, connection: Connection, link: Link, topic: str | None, owned: OwnedEndpoint | None) -> None:
+        limits = connection.limits
+        self._connection = connection
+        self._link = link
+        self._topic = topic
+        self._owned = owned
+        self._vpn = connection.vpn
+        self.transfers = IncomingTransfers(
+            link,
+            window=limits.link_credit,
+            max_message_bytes=limits.max_message_bytes,
+            on_messages=self._arrived,
+            on_too_large=self._too_large,
+        )
+
+    @property
+    def key(self) -> Any:
+        return self.transfers.key
+
+    # --- messages come ------------------------------------------------------------------------------------------
+
+    def _arrived(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
+        try:
+            bares = list(map(bare_offset, contents))
+        except CodecError:
+            self._sort_out(contents, deliveries)
+            return
+        if self._topic is not None:
+            self._publish(self._topic, contents, bares, deliveries)
+        else:
+            self._relay(contents, bares, deliveries)
+
+    def _sort_out(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
+        """Some are no messages: those are rejected, the others go on."""
+        for index, content in enumerate(contents):
+            own = None if deliveries is None else [deliveries[index]]
+            try:
+                bare_offset(content)
+            except CodecError as error:
+                self.not_stored(own or [], Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}"))
+            else:
+                self._arrived([content], own)
+
+    def _publish(self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
+        if deliveries is None:
+            self._vpn.publish(self, topic, contents, bares, [], is_direct=True)
+        else:
+            self._vpn.publish(self, topic, contents, bares, deliveries)
+
+    def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
+        """The anonymous relay: neighbours to the same address stay together."""
+        addresses = list(map(to_address, contents))
+        start = 0
+        for address, group in groupby(addresses):
+            stop = start + len(list(group))
+            own = None if deliveries is None else deliveries[start:stop]
+            try:
+                topic = self._topic_of(address)
+            except Refused as refused:
+                self.not_stored(own or [], refused)
+            else:
+                self._publish(topic, contents[start:stop], bares[start:stop], own)
+            start = stop
+
+    def _topic_of(self, to: str | None) -> str:
+        topic = self._vpn.relay_topics.get(to) if to is not None else None
+        if topic is None:
+            if not to:
+                raise Refused(ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes")
+            topic = topic_of_target(self._connection, to, ())
+            self._vpn.remember_relay_topic(to, topic)
+        return topic
+
+    def _too_large(self, size_bytes: int) -> None:
+        limit = self._connection.limits.max_message_bytes
+        self.refuse(
+            Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a message of {size_bytes} bytes or more; at most {limit} are taken (max_message_bytes)",
+            )
+        )
+
+    # --- what became of them ------------------------------------------------------------------------------------
+
+    def accepted(self, deliveries: Any) -> None:
+        if deliveries:
+            self.transfers.accept(deliveries)
+            self._connection.schedule_flush()
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        if not deliveries:
+            return
+        if refused is None:
+            self.transfers.release(deliveries)
+        else:
+            self.transfers.reject(deliveries, describe(refused))
+        self._connection.schedule_flush()
+
+    # --- the link -------------------------------------------------------------------------------------------------
+
+    def writable(self) -> None:
+        pass
+
+    def detached(self, *, closed: bool) -> None:
+        self.transfers.is_closed = True
+        if self._owned is not None:
+            self._owned.delete()
+
+    def lost(self) -> None:
+        self.detached(closed=True)
+
+    def refuse(self, refused: Refused) -> None:
+        detach(self._connection, self._link, refused)
+
+
+def topic_of_target(connection: Connection, address: str, capabilities: Sequence[str]) -> str:
+    """
+    The topic that a target address publishes to; a queue it names is made where that is allowed.
+
+    Raises:
+        Refused: It is no address to send to.
+    """
+    vpn = connection.vpn
+    try:
+        parsed = parse_target(address, capabilities)
+        if parsed.kind is AddressKind.TOPIC:
+            return check_topic(parsed.name)
+    except (AddressError, TopicSyntaxError) as error:
+        code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
+        raise Refused(code, str(error)) from error
+    if parsed.kind is AddressKind.QUEUE:
+        endpoint, effects = vpn.broker.queue_for(
+            parsed.name,
+            exclusive=vpn.exclusivity_of(parsed.options),
+            may_create=parsed.options.get("create") != "never",
+        )
+        vpn.commit(effects)
+        return queue_topic(endpoint.name)
+    raise Refused(ErrorCode.NOT_IMPLEMENTED, f"nothing can be sent to {address!r}")
+
+
+class _Outgoing:
+    """What a queue consumer's and a log reader's links have in common."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        link: Link,
+        splicer: Splicer,
+        *,
+        default_outcome: int,
+        on_credit: Callable[[], None],
+        on_outcomes: Callable[[list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None],
+    ) -> None:
+        self._connection = connection
+        self._link = link
+        self._vpn = connection.vpn
+        self.is_pre_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self.transfers = OutgoingTransfers(
+            link,
+            splicer,
+            pre_settled=self.is_pre_settled,
+            default_outcome=default_outcome,
+            on_credit=on_credit,
+            on_outcomes=on_outcomes,
+        )
+
+    @property
+    def key(self) -> Any:
+        return self.transfers.key
+
+    def room(self) -> int:
+        transfers = self.transfers
+        return transfers.room(self._connection.free_bytes - transfers.buffered_bytes)
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        self.transfers.send(rows, attempts, end_id)
+        self._connection.schedule_flush()
+
+    def idle(self) -> None:
+        self.transfers.drained()
+        self._connection.schedule_flush()
+
+
+class QueueConsumer(_Outgoing):
+    """A consumer bound to an endpoint."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        link: Link,
+        splicer: Splicer,
+        *,
+        owned: OwnedEndpoint | None,
+    ) -> None:
+        super().__init__(
+            connection,
+            link,
+            splicer,
+            # The engine does not show the source's default outcome; a failed delivery loses nothing.
+            default_outcome=MODIFIED,
+            on_credit=self._ask,
+            on_outcomes=self._outcomes,
+        )
+        self._owned = owned
+        self._max_unsettled = connection.limits.max_unsettled_per_flow
+        self.flow: Flow | None = None
+
+    def room(self) -> int:
+        room = super().room()
+        if self.flow is not None and not self.is_pre_settled:
+            return min(room, self._max_unsettled - len(self.flow.unsettled))
+        return room
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        super().send(rows, attempts, end_id)
+        if self.is_pre_settled and self.flow is not None:
+            # At most once is what the peer asked for: sent is consumed.
+            self._vpn.settle(self.flow, [row[0] for row in rows])
+
+    def _ask(self) -> None:
+        if self.flow is not None:
+            self._vpn.ask(self.flow, self.room())
+
+    def _outcomes(
+        self, accepted: list[int], others: list[tuple[int, int, bool, bool]], confirm: Callable[[], None] | None
+    ) -> None:
+        flow = self.flow
+        if flow is None:
+            return
+        # Rejected means: never again. It leaves the queue as an accepted one does.
+        gone = accepted + [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
+        if gone:
+            self._vpn.settle(flow, gone)
+        back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
+        if back:
+            self._vpn.release(flow, back, failed=False)
+        failed = [i for i, state, failed, _ in others if state == MODIFIED and failed]
+        if failed:
+            self._vpn.release(flow, failed, failed=True)
+        if confirm is not None:
+            self._vpn.commit((), lambda _: self._confirmed(confirm))
+        self._ask()
+
+    def _confirmed(self, confirm: Callable[[], None]) -> None:
+        confirm()
+        self._connection.schedule_flush()
+
+    def writable(self) -> None:
+        if self.flow is not None and self.flow.demand <= 0 and self.transfers.credit > 0:
+            self._ask()
+
+    def detached(self, *, closed: bool) -> None:
+        self.transfers.is_closed = True
+        if self.flow is not None:
+            self._vpn.unbind(self.flow)
+            self.flow = None
+        if self._owned is not None:
+            self._owned.delete()
+
+    def lost(self) -> None:
+        self.detached(closed=False)
+
+    def refuse(self, refused: Refused) -> None:
+        detach(self._connection, self._link, refused)
+
+    def finish(self) -> None:
+        detach(self._connection, self._link, None)
+
+
+class LogReaderLink(_Outgoing):
+    """A log reader. Whatever it says of a delivery changes nothing: nothing is written when a message is read."""
+
+    def __init__(self, connection: Connection, link: Link, splicer: Splicer) -> None:
+        super().__init__(
+            connection,
+            link,
+            splicer,
+            default_outcome=ACCEPTED,
+            on_credit=self._run,
+            on_outcomes=self._outcomes,
+        )
+        self.feed: LogFeed | None = None
+        self._is_finished = False
+
+    def _run(self) -> None:
+        if self.feed is not None:
+            self.feed.run()
+
+    def _outcomes(
+        self, accepted: list[int], others: list[tuple[int, int, bool, bool]], confirm: Callable[[], None] | None
+    ) -> None:
+        if confirm is not None:
+            confirm()
+            self._connection.schedule_flush()
+        if self._is_finished and not self.transfers.unsettled_count:
+            self._end()
+
+    def writable(self) -> None:
+        if self.transfers.credit > 0:
+            self._run()
+
+    def detached(self, *, closed: bool) -> None:
+        self.transfers.is_closed = True
+        if self.feed is not None:
+            self.feed.close()
+            self.feed = None
+
+    def lost(self) -> None:
+        self.detached(closed=False)
+
+    def refuse(self, refused: Refused) -> None:
+        detach(self._connection, self._link, refused)
+
+    def finish(self) -> None:
+        # A client that settles may do so to the end; one that never does has the end marked on its last message.
+        self._is_finished = True
+        if self.transfers.unsettled_count:
+            self._vpn.later(FINISH_SECONDS, self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.transfers.is_closed:
+            detach(self._connection, self._link, None)

@@ -1,0 +1,174 @@
+"""
+Listeners, and what all connections share: the VPNs, SASL's users, limits, the container's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from proton import symbol
+
+from amqp_ext.passwords import StoredPassword
+from amqp_ext.passwords import parse as parse_password
+from amqp_ext.sasl import SaslServer
+from gateway.amqp.connection import Connection
+from gateway.config import Limits, Listener, Settings, password_hash
+from gateway.core.errors import ErrorCode, Refused
+from gateway.tls import server_context
+from gateway.vpn.message_vpn import MessageVpn
+
+
+RABBITMQ_VERSION = "4.2.0"
+"""What a listener in RabbitMQ mode says it is: its clients ask for 4.0 at least."""
+
+
+class Listening:
+    """One address that clients connect to."""
+
+    def __init__(self, container: Container, settings: Listener) -> None:
+        self.container = container
+        self.settings = settings
+        self.mechanisms = container.settings.mechanisms(settings)
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> str:
+        """
+        Bind and accept.
+
+        Returns:
+            The URL clients use.
+
+        Raises:
+            OSError: The address is taken or not ours.
+            gateway.tls.TlsError: A certificate cannot be used.
+        """
+        settings = self.settings
+        context: ssl.SSLContext | None = server_context(settings.tls) if settings.tls is not None else None
+        # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
+        tls = {"ssl": context, "ssl_handshake_timeout": self.container.limits.handshake_timeout_ms / 1000}
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_UNSPEC
+        self._server = await loop.create_server(
+            self._connection,
+            settings.host,
+            settings.port,
+            family=family,
+            # The default of 100 makes a burst of connects wait for kernel retries.
+            backlog=self.container.limits.listen_backlog,
+            reuse_address=True,
+            **(tls if context is not None else {}),  # type: ignore[arg-type]
+        )
+        port = self._server.sockets[0].getsockname()[1]
+        return settings.url(port)
+
+    def _connection(self) -> Connection:
+        return Connection(self, self.container.next_number())
+
+    async def stop(self) -> None:
+        """Accept no more."""
+        if self._server is not None:
+            self._server.close()
+
+
+class Container:
+    """All that is AMQP in this process. ``vpns`` by name; ``default`` is among them."""
+
+    def __init__(self, settings: Settings, vpns: Mapping[str, MessageVpn]) -> None:
+        self.settings = settings
+        self.limits: Limits = settings.limits
+        self.name = f"rewind-{secrets.token_hex(4)}"
+        self.vpns = vpns
+        self.connections: dict[Connection, None] = {}
+        self.failures = 0
+        """Mistakes of ours that cost a connection or link since the start."""
+        self._number = 0
+        self._passwords = _stored_passwords(settings)
+        self._by_certificate = {
+            certificate: name for name, user in settings.users.items() for certificate in user.certificate_names
+        }
+        self._listening = [Listening(self, listener) for listener in settings.listeners]
+
+    async def start(self) -> list[str]:
+        """Begin to accept clients; the URLs they use."""
+        return [await listening.start() for listening in self._listening]
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """Accept no more, detach and close what there is, and wait a little for peers to answer."""
+        for listening in self._listening:
+            await listening.stop()
+        refused = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")
+        for connection in list(self.connections):
+            connection.stop(refused)
+        deadline = asyncio.get_running_loop().time() + grace_seconds
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+
+    # --- what connections use ---------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is room for one more."""
+        if len(self.connections) >= self.limits.max_connections:
+            return False
+        self.connections[connection] = None
+        return True
+
+    def left(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+
+    def count_failure(self) -> None:
+        self.failures += 1
+
+    def sasl_for(self, listening: Listening, certificate_name: str | None) -> SaslServer:
+        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
+        mechanisms = listening.mechanisms
+        return SaslServer(
+            mechanisms=mechanisms,
+            credentials=self._passwords.get,
+            external_user=self._by_certificate.get(certificate_name) if certificate_name else None,
+            sasl_required="ANONYMOUS" not in mechanisms,
+            nonce=lambda: secrets.token_urlsafe(18),
+        )
+
+    def vpn_for(self, hostname: str | None, user: str) -> MessageVpn:
+        """
+        The VPN an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
+
+        Raises:
+            Refused: NOT_FOUND for ``vhost:`` and an unknown name; UNAUTHORIZED where the user may not.
+        """
+        name = hostname or ""
+        if name.startswith("vhost:"):
+            name = name.removeprefix("vhost:")
+            if name not in self.vpns:
+                raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
+        vpn = self.vpns.get(name) or self.vpns["default"]
+        known = self.settings.users.get(user)
+        if known is not None and vpn.name not in known.vpns:
+            raise Refused(ErrorCode.UNAUTHORIZED, f"user {user!r} may not use the Message VPN {vpn.name!r}")
+        if not vpn.settings.enabled:
+            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
+        return vpn
+
+    def open_properties(self, listening: Listening) -> dict[Any, Any]:
+        """What we say of ourselves in the open frame."""
+        if listening.settings.rabbitmq_mode:
+            return {symbol("product"): "RabbitMQ", symbol("version"): RABBITMQ_VERSION}
+        return {symbol("product"): "Rewind"}
+
+
+def _stored_passwords(settings: Settings) -> dict[str, StoredPassword]:
+    found = {}
+    for name, user in settings.users.items():
+        text = password_hash(user)
+        if text is not None:
+            found[name] = parse_password(text)
+    return found

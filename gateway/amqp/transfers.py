@@ -1,0 +1,457 @@
+"""
+The hot path: transfers and dispositions, straight on proton's C engine.
+
+What happens once a message happens here, and is measured by the benchmark: some C calls, one bytes object in, one out.
+No logging, no wrapper objects. Everything that happens once a link is elsewhere and uses proton's public objects,
+which these classes take apart only to reach the C structures inside.
+
+Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from cproton_ffi import ffi, lib
+from proton import Collector, Link, Transport
+
+from amqp_ext.annotations import Splicer
+from gateway.core.effects import Row
+
+NULL: Final = ffi.NULL
+DELIVERY: Final = lib.PN_DELIVERY
+LINK_FLOW: Final = lib.PN_LINK_FLOW
+TRANSPORT: Final = lib.PN_TRANSPORT
+ACCEPTED: Final = lib.PN_ACCEPTED
+REJECTED: Final = lib.PN_REJECTED
+RELEASED: Final = lib.PN_RELEASED
+MODIFIED: Final = lib.PN_MODIFIED
+
+SMALL_BYTES: Final = 16 * 1024
+"""Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
+
+OUTPUT_BYTES: Final = 256 * 1024
+
+
+class _Buffer:
+    """A C buffer that grows to the largest message it was asked for, and shrinks back after a giant."""
+
+    KEEP: Final = 1024 * 1024
+
+    def __init__(self) -> None:
+        self._size = 64 * 1024
+        self._data = ffi.new("char[]", self._size)
+
+    def of(self, size: int) -> Any:
+        if size > self._size:
+            if size > self.KEEP:
+                return ffi.new("char[]", size)
+            self._size = size
+            self._data = ffi.new("char[]", size)
+        return self._data
+
+
+_incoming = _Buffer()
+_output = _Buffer()
+_tag = ffi.new("uint64_t *")
+_tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _tag)})[0]
+
+
+def push(transport: Transport, data: bytes) -> bool:
+    """
+    Feed bytes from the peer to the engine.
+
+    Returns:
+        False when the engine takes no more: it has an error, or the peer has closed. Its output still has to go.
+    """
+    impl = transport._impl
+    view = ffi.from_buffer(data)
+    left = len(data)
+    position = 0
+    while left:
+        taken = lib.pn_transport_push(impl, view + position, left)
+        if taken <= 0:
+            return False
+        position += taken
+        left -= taken
+    return True
+
+
+def pull(transport: Transport) -> bytes:
+    """What the engine has to write now; empty when there is nothing, or it is closed."""
+    impl = transport._impl
+    size = lib.pn_transport_pending(impl)
+    if size <= 0:
+        return b""
+    pieces = []
+    total = 0
+    while size > 0:
+        buffer = _output.of(size)
+        lib.pn_transport_peek(impl, buffer, size)
+        pieces.append(ffi.unpack(buffer, size))
+        lib.pn_transport_pop(impl, size)
+        total += size
+        if total >= OUTPUT_BYTES:
+            break
+        size = lib.pn_transport_pending(impl)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class Links:
+    """The links of one connection by their C structures, and the loop over the engine's events."""
+
+    def __init__(self) -> None:
+        self.incoming: dict[Any, IncomingTransfers] = {}
+        self.outgoing: dict[Any, OutgoingTransfers] = {}
+
+    def pump(self, collector: Collector, other: Callable[[], None]) -> None:
+        """
+        Take every event there is. Transfers, dispositions and credit are handled here, in batches; for all else
+        ``other`` is called with the event on top of the collector.
+        """
+        impl = collector._impl
+        incoming, outgoing = self.incoming, self.outgoing
+        arrived: dict[IncomingTransfers, None] = {}
+        settled: dict[OutgoingTransfers, None] = {}
+        flowed: dict[OutgoingTransfers, None] = {}
+        peek, kind_of, pop = lib.pn_collector_peek, lib.pn_event_type, lib.pn_collector_pop
+        while (event := peek(impl)) != NULL:
+            kind = kind_of(event)
+            if kind == DELIVERY:
+                link = lib.pn_event_link(event)
+                receiving = incoming.get(link)
+                if receiving is not None:
+                    arrived[receiving] = None
+                else:
+                    sending = outgoing.get(link)
+                    if sending is not None:
+                        sending.updated(lib.pn_event_delivery(event))
+                        settled[sending] = None
+            elif kind == LINK_FLOW:
+                sending = outgoing.get(lib.pn_event_link(event))
+                if sending is not None:
+                    flowed[sending] = None
+            elif kind != TRANSPORT:
+                # In order: what came before a detach or close is dealt with first.
+                self._finish(arrived, settled, flowed)
+                other()
+            pop(impl)
+        self._finish(arrived, settled, flowed)
+
+    @staticmethod
+    def _finish(
+        arrived: dict[IncomingTransfers, None],
+        settled: dict[OutgoingTransfers, None],
+        flowed: dict[OutgoingTransfers, None],
+    ) -> None:
+        for receiving in arrived:
+            receiving.receive()
+        arrived.clear()
+        for sending in settled:
+            sending.report()
+        settled.clear()
+        for sending in flowed:
+            sending.on_flow()
+        flowed.clear()
+
+
+class IncomingTransfers:
+    """
+    Messages coming in on one link.
+
+    Args:
+        window: Credit the publisher is kept at: messages it may have on the way or uncommitted.
+        max_message_bytes: Past this ``on_too_large`` is called, and nothing more is read.
+        on_messages: Called with contents and their unsettled deliveries, or contents that came settled and None.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        window: int,
+        max_message_bytes: int,
+        on_messages: Callable[[list[bytes], list[Any] | None], None],
+        on_too_large: Callable[[int], None],
+    ) -> None:
+        self._link = link._impl
+        self._max_message_bytes = max_message_bytes
+        self._on_messages = on_messages
+        self._on_too_large = on_too_large
+        self._window = window
+        self._used = 0
+        self.is_closed = False
+
+    @property
+    def key(self) -> Any:
+        return self._link
+
+    def open(self) -> None:
+        """Grant the first credit."""
+        lib.pn_link_flow(self._link, self._window)
+
+    def receive(self) -> None:
+        """Take every message that is complete."""
+        if self.is_closed:
+            return
+        link = self._link
+        current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
+        advance, receive, is_settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
+        unpack, buffer_of = ffi.unpack, _incoming.of
+        limit = self._max_message_bytes
+        contents: list[bytes] = []
+        deliveries: list[Any] = []
+        direct: list[bytes] = []
+        while (delivery := current(link)) != NULL:
+            size = pending(delivery)
+            if size > limit:
+                self._hand_over(contents, deliveries, direct)
+                self._on_too_large(size)
+                return
+            if partial(delivery):
+                if lib.pn_delivery_aborted(delivery):
+                    advance(link)
+                    lib.pn_delivery_settle(delivery)
+                    self._use(1)
+                    continue
+                break
+            if lib.pn_delivery_aborted(delivery):
+                advance(link)
+                lib.pn_delivery_settle(delivery)
+                self._use(1)
+                continue
+            if size:
+                buffer = buffer_of(size)
+                receive(link, buffer, size)
+                content = unpack(buffer, size)
+            else:
+                content = b""
+            settled = is_settled(delivery)
+            advance(link)
+            if settled:
+                lib.pn_delivery_settle(delivery)
+                if contents:
+                    self._hand_over(contents, deliveries, direct)
+                    contents, deliveries = [], []
+                direct.append(content)
+            else:
+                if direct:
+                    self._hand_over(contents, deliveries, direct)
+                    direct = []
+                contents.append(content)
+                deliveries.append(delivery)
+        self._hand_over(contents, deliveries, direct)
+
+    def _hand_over(self, contents: list[bytes], deliveries: list[Any], direct: list[bytes]) -> None:
+        if contents:
+            self._on_messages(contents, deliveries)
+        if direct:
+            self._on_messages(direct, None)
+            if not self.is_closed:
+                self._use(len(direct))
+
+    def accept(self, deliveries: Sequence[Any]) -> None:
+        """Tell the publisher that these are accepted, and let it send as many more."""
+        if self.is_closed:
+            return
+        update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
+        for delivery in deliveries:
+            update(delivery, ACCEPTED)
+            settle(delivery)
+        self._use(len(deliveries))
+
+    def release(self, deliveries: Sequence[Any]) -> None:
+        """Nobody takes these."""
+        self._settle(deliveries, RELEASED)
+
+    def reject(self, deliveries: Sequence[Any], describe: Callable[[Any], None]) -> None:
+        """
+        These are not taken; ``describe`` is given each delivery's disposition to put the error in.
+
+        A C condition is what it gets: proton's public disposition would need a wrapper object for each.
+        """
+        if self.is_closed:
+            return
+        for delivery in deliveries:
+            describe(lib.pn_disposition_condition(lib.pn_delivery_local(delivery)))
+        self._settle(deliveries, REJECTED)
+
+    def _settle(self, deliveries: Sequence[Any], outcome: int) -> None:
+        if self.is_closed:
+            return
+        for delivery in deliveries:
+            lib.pn_delivery_update(delivery, outcome)
+            lib.pn_delivery_settle(delivery)
+        self._use(len(deliveries))
+
+    def _use(self, count: int) -> None:
+        # Credit goes back in quarters of the window: one flow frame for many transfers.
+        self._used += count
+        if self._used * 4 >= self._window:
+            lib.pn_link_flow(self._link, self._used)
+            self._used = 0
+
+
+class OutgoingTransfers:
+    """
+    Messages going out on one link.
+
+    Args:
+        pre_settled: Whether deliveries go out settled: the peer wants no say in them.
+        on_outcomes: Called with what the peer said of deliveries: ids accepted, and (id, outcome, failed,
+            undeliverable here) of all others; and, to be called when that is durable, how to settle those deliveries
+            that the peer waits for (None when it waits for none).
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        splicer: Splicer,
+        *,
+        pre_settled: bool,
+        default_outcome: int,
+        on_credit: Callable[[], None],
+        on_outcomes: Callable[[list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None],
+    ) -> None:
+        self._link = link._impl
+        self._session = lib.pn_link_session(self._link)
+        self._splicer = splicer
+        self._pre_settled = pre_settled
+        self._default_outcome = default_outcome
+        self._on_credit = on_credit
+        self._on_outcomes = on_outcomes
+        self._unsettled: dict[Any, int] = {}
+        self._accepted: list[int] = []
+        self._others: list[tuple[int, int, bool, bool]] = []
+        self._confirm: list[Any] = []
+        self._average_bytes = 256
+        self.is_closed = False
+
+    @property
+    def key(self) -> Any:
+        return self._link
+
+    @property
+    def credit(self) -> int:
+        return 0 if self.is_closed else lib.pn_link_credit(self._link)
+
+    @property
+    def unsettled_count(self) -> int:
+        return len(self._unsettled)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the session holds that the peer, or the socket, has not taken yet."""
+        return 0 if self.is_closed else lib.pn_session_outgoing_bytes(self._session)
+
+    def room(self, free_bytes: int) -> int:
+        """Messages that can be sent now, by credit and by the bytes that may still be buffered."""
+        if self.is_closed or free_bytes <= 0:
+            return 0
+        return min(lib.pn_link_credit(self._link), free_bytes // self._average_bytes + 1)
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        """Send messages; there must be credit for them."""
+        if self.is_closed:
+            return
+        link, tag, tag_bytes = self._link, _tag, _tag_bytes
+        deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
+        front = self._splicer.front
+        unsettled = self._unsettled
+        pre_settled = self._pre_settled
+        total = 0
+        for message_id, time_ms, topic, bare, _, content in rows:
+            head = front(
+                message_id, time_ms, topic, bare, content, attempts.get(message_id, 0) if attempts else 0,
+                message_id == end_id,
+            )
+            tag[0] = message_id
+            delivery = deliver(link, tag_bytes)
+            size = len(content)
+            if size < SMALL_BYTES:
+                data = head + (content[bare:] if bare else content)
+                send(link, data, len(data))
+            else:
+                send(link, head, len(head))
+                send(link, content[bare:] if bare else content, size - bare)
+            total += size
+            advance(link)
+            if pre_settled:
+                lib.pn_delivery_settle(delivery)
+            else:
+                unsettled[delivery] = message_id
+        self._average_bytes = max(total // len(rows), 1) + 200
+
+    def updated(self, delivery: Any) -> None:
+        """An event about one of our deliveries: note what the peer said."""
+        if self.is_closed:
+            return
+        is_settled = lib.pn_delivery_settled(delivery)
+        state = lib.pn_delivery_remote_state(delivery)
+        if state == ACCEPTED:
+            message_id = self._unsettled.pop(delivery, None)
+            if message_id is not None:
+                self._accepted.append(message_id)
+        elif state in (REJECTED, RELEASED, MODIFIED) or is_settled:
+            message_id = self._unsettled.pop(delivery, None)
+            if message_id is not None:
+                self._note(delivery, message_id, state)
+        else:
+            # Received (a partial state), or nothing new.
+            return
+        if is_settled:
+            lib.pn_delivery_settle(delivery)
+        elif message_id is not None:
+            lib.pn_delivery_update(delivery, state)
+            self._confirm.append(delivery)
+
+    def _note(self, delivery: Any, message_id: int, state: int) -> None:
+        if state not in (REJECTED, RELEASED, MODIFIED):
+            # Settled without an outcome: the source's default outcome holds (AMQP 1.0 section 3.5.3).
+            state = self._default_outcome
+            if state == ACCEPTED:
+                self._accepted.append(message_id)
+                return
+        failed = undeliverable = False
+        if state == MODIFIED:
+            disposition = lib.pn_delivery_remote(delivery)
+            failed = bool(lib.pn_disposition_is_failed(disposition))
+            undeliverable = bool(lib.pn_disposition_is_undeliverable(disposition))
+        self._others.append((message_id, state, failed, undeliverable))
+
+    def report(self) -> None:
+        """Hand on what was noted since the last time."""
+        accepted, others, confirm = self._accepted, self._others, self._confirm
+        if not accepted and not others:
+            return
+        self._accepted, self._others, self._confirm = [], [], []
+        self._on_outcomes(accepted, others, (lambda: self._settle(confirm)) if confirm else None)
+
+    def _settle(self, deliveries: Sequence[Any]) -> None:
+        if self.is_closed:
+            return
+        for delivery in deliveries:
+            lib.pn_delivery_settle(delivery)
+
+    def on_flow(self) -> None:
+        if not self.is_closed:
+            self._on_credit()
+
+    def drained(self) -> None:
+        """There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7)."""
+        if not self.is_closed and lib.pn_link_get_drain(self._link):
+            lib.pn_link_drained(self._link)
+
+
+def describe_condition(condition: Any, name: str, description: str, info: bytes) -> None:
+    """
+    Fill in a C condition.
+
+    Args:
+        info: The info map, encoded; empty for none.
+    """
+    lib.pn_condition_set_name(condition, name.encode("ascii"))
+    lib.pn_condition_set_description(condition, description.encode("utf-8", "replace"))
+    if info:
+        lib.pn_data_decode(lib.pn_condition_info(condition), info, len(info))

@@ -1,0 +1,118 @@
+"""The command `rewind`.
+
+Exit status: 0 done, 1 failed while running, 2 wrong configuration or usage. What a program reads goes to
+stdout, what a person must know to stderr.
+"""
+
+import json
+import secrets
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from amqp_ext.passwords import SALT_BYTES
+from amqp_ext.passwords import hash_password as hash_with_salt
+from gateway.config import NO_OVERRIDES, ConfigError, Overrides, Settings, effective_toml, load
+
+DISTRIBUTION = "rewind-gateway"
+EXIT_BAD_CONFIGURATION = 2
+
+_config_option = click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings in TOML; without it, the defaults.",
+)
+
+
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"rewind {_version()}")
+        context.exit()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def main() -> None:
+    """Rewind, an AMQP 1.0 gateway that can replay."""
+
+
+@main.command()
+@_config_option
+@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="Folder of the data.")
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Accept AMQP clients here, and not where FILE says. Port 0 takes a free one; `amqps://` in front "
+    "means TLS with FILE's certificate. Repeat it for more.",
+)
+@click.option("--admin", metavar="HOST:PORT", help="Accept administrators (HTTP) here.")
+@click.pass_context
+def serve(
+    context: click.Context, file: Path | None, data: Path | None, listen: tuple[str, ...], admin: str | None
+) -> None:
+    """Run the gateway until SIGTERM or SIGINT.
+
+    Prints one line of JSON on stdout when it is ready; logs go to stderr.
+    """
+    settings = _settings(context, file, Overrides(data=data, listen=listen, admin=admin))
+    # The server and its libraries take a while to import; the other commands do not need them.
+    from gateway.app import serve as run  # noqa: PLC0415
+
+    context.exit(run(settings))
+
+
+@main.command("check-config")
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of TOML.")
+@click.pass_context
+def check_config(context: click.Context, file: Path | None, as_json: bool) -> None:
+    """Print the settings in effect, or everything that is wrong with them.
+
+    Password hashes are not shown.
+    """
+    text = effective_toml(_settings(context, file))
+    click.echo(json.dumps(tomllib.loads(text), indent=2) if as_json else text, nl=as_json)
+
+
+@main.command("hash-password")
+@click.option("--stdin", "from_stdin", is_flag=True, help="Read the password from the first line of stdin.")
+def hash_password(from_stdin: bool) -> None:
+    """Print the hash of a password, for `password` of a user in the configuration."""
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    try:
+        click.echo(hash_with_salt(password, salt=secrets.token_bytes(SALT_BYTES)))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _settings(context: click.Context, file: Path | None, overrides: Overrides = NO_OVERRIDES) -> Settings:
+    """The settings, or every problem on stderr and exit status 2."""
+    try:
+        return load(file, overrides)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"rewind: {problem}", err=True)
+        context.exit(EXIT_BAD_CONFIGURATION)
+
+
+def _version() -> str:
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,460 @@
+"""
+The broker of one Message VPN: endpoints by name, routing by topic, ids and times, and what each command leads to.
+
+Commands return the effects that must be durable before anybody is told; the caller commits them and then comes back
+with ``committed``. Ids are one integer per VPN, rising in publish order over all topics; arrival times never go back
+along them, so that a date is found by binary search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any, NamedTuple
+
+from amqp_ext.addresses import queue_of_topic, queue_topic
+from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
+from gateway.core.effects import (
+    AddReferences,
+    DeleteEndpoint,
+    DeleteSubscription,
+    Effect,
+    Publication,
+    RenumberEndpoint,
+    SaveEndpoint,
+    SaveReplay,
+    SaveSubscription,
+)
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_reader import LogReader
+from gateway.core.replay import LogFacts, Replay, ReplayState
+
+ROUTE_CACHE_TOPICS = 10_000
+"""Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
+
+
+@dataclass(slots=True)
+class LogPolicy:
+    """What the replay log of a VPN takes. A quota of 0 is none; in bytes of content."""
+
+    enabled: bool = True
+    quota_bytes: int = 0
+    filter: TopicFilter | None = None
+    """None when every topic is logged."""
+    promote_direct: bool = False
+    replay_temporary: bool = True
+    max_replays: int = 1000
+
+    def takes(self, topic: str) -> bool:
+        return self.enabled and (self.filter is None or self.filter.matches(topic))
+
+
+@dataclass(slots=True)
+class LogState:
+    """The log as the store has it; kept up to date by ``Broker``."""
+
+    generation: int
+    first_id: int
+    next_id: int
+    last_time_ms: int
+    floor_ms: int
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class StoredEndpoint:
+    """An endpoint as recovery found it."""
+
+    definition: SaveEndpoint
+    depth: int
+    size_bytes: int
+    newest_id: int
+    subscriptions: list[str] = field(default_factory=list)
+
+
+class Route(NamedTuple):
+    """Where messages of one topic go."""
+
+    endpoints: tuple[Endpoint, ...]
+    """Endpoints that match: their checks apply."""
+    numbers: tuple[int, ...]
+    live: tuple[int, ...]
+    """The numbers of those that do not replay at the moment."""
+    logged: bool
+
+
+class Broker:
+    def __init__(self, log: LogState, policy: LogPolicy, *, window: int, create_queues: bool) -> None:
+        self.log = log
+        self.policy = policy
+        self.create_queues = create_queues
+        self.endpoints: dict[str, Endpoint] = {}
+        self.log_readers: dict[LogReader, None] = {}
+        self.next_id = log.next_id
+        """The next id to be given out; ``log.next_id`` is one past the last committed."""
+        self._window = window
+        self._by_number: dict[int, Endpoint] = {}
+        self._next_number = 1
+        # A first-level wildcard leaves traffic sent to other queues by name alone.
+        self._trie: SubscriptionTrie[str] = SubscriptionTrie(reserved=False)
+        self._routes: dict[str, Route] = {}
+
+    # --- recovery ---------------------------------------------------------------------------------------------
+
+    def restore(self, stored: Iterable[StoredEndpoint], next_number: int) -> None:
+        """Take over the endpoints that the store kept. ``next_number`` is above every number ever used."""
+        for found in stored:
+            definition = found.definition
+            endpoint = Endpoint(
+                definition.number,
+                definition.name,
+                EndpointKind(definition.kind),
+                EndpointSettings.from_json(definition.settings),
+                self._window,
+                depth=found.depth,
+                size_bytes=found.size_bytes,
+                beyond=found.newest_id,
+                replay=Replay.from_json(definition.replay) if definition.replay else None,
+            )
+            self._register(endpoint)
+            for pattern in found.subscriptions:
+                endpoint.subscriptions[pattern] = None
+                self._trie.add(TopicPattern.parse(pattern), endpoint.name)
+        self._next_number = max(self._next_number, next_number)
+
+    def _register(self, endpoint: Endpoint) -> None:
+        self.endpoints[endpoint.name] = endpoint
+        self._by_number[endpoint.number] = endpoint
+        self._routes.clear()
+
+    def _take_number(self) -> int:
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    # --- endpoints --------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Endpoint | None:
+        return self.endpoints.get(name)
+
+    def by_number(self, number: int) -> Endpoint | None:
+        """The endpoint that carries this number now; None when it is gone or was renumbered."""
+        return self._by_number.get(number)
+
+    def create(
+        self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
+    ) -> tuple[Endpoint, list[Effect]]:
+        """
+        Make an endpoint.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, the name is taken.
+        """
+        if name in self.endpoints:
+            raise Refused(ErrorCode.PRECONDITION_FAILED, f"an endpoint named {name!r} exists already")
+        patterns = [TopicPattern.parse(pattern) for pattern in subscriptions]
+        endpoint = Endpoint(self._take_number(), name, kind, settings, self._window)
+        self._register(endpoint)
+        effects: list[Effect] = [endpoint.definition()]
+        for text, pattern in zip(subscriptions, patterns, strict=True):
+            endpoint.subscriptions[text] = None
+            self._trie.add(pattern, name)
+            effects.append(SaveSubscription(endpoint.number, text))
+        return endpoint, effects
+
+    def queue_for(
+        self, name: str, *, exclusive: Exclusivity | None = None, may_create: bool = True
+    ) -> tuple[Endpoint, list[Effect]]:
+        """
+        The queue of this name, made on first use.
+
+        Raises:
+            Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``exclusive`` contradicts what the
+                queue is, naming both values.
+        """
+        endpoint = self.endpoints.get(name)
+        if endpoint is None:
+            if not (may_create and self.create_queues):
+                raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use")
+            return self.create(
+                name, EndpointKind.QUEUE, EndpointSettings(exclusive=exclusive or Exclusivity.NONE)
+            )
+        if endpoint.kind is not EndpointKind.QUEUE:
+            raise Refused(ErrorCode.NOT_FOUND, f"{name!r} is a {endpoint.kind.value}, not a queue")
+        if exclusive is not None and exclusive is not endpoint.settings.exclusive:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"queue {name!r} is exclusive={endpoint.settings.exclusive.value}, "
+                f"the attach says exclusive={exclusive.value}",
+            )
+        return endpoint, []
+
+    def delete(self, endpoint: Endpoint) -> list[Effect]:
+        """The endpoint is gone, with its subscriptions and what lay on it."""
+        del self.endpoints[endpoint.name]
+        del self._by_number[endpoint.number]
+        self._trie.remove_all(endpoint.name)
+        self._routes.clear()
+        return [DeleteEndpoint(endpoint.number)]
+
+    def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> list[Effect]:
+        """Make these the endpoint's subscriptions; what lies on it stays."""
+        patterns = {text: TopicPattern.parse(text) for text in subscriptions}
+        effects: list[Effect] = []
+        for text in [text for text in endpoint.subscriptions if text not in patterns]:
+            del endpoint.subscriptions[text]
+            self._trie.remove(TopicPattern.parse(text), endpoint.name)
+            effects.append(DeleteSubscription(endpoint.number, text))
+        for text, pattern in patterns.items():
+            if text not in endpoint.subscriptions:
+                endpoint.subscriptions[text] = None
+                self._trie.add(pattern, endpoint.name)
+                effects.append(SaveSubscription(endpoint.number, text))
+        self._routes.clear()
+        return effects
+
+    # --- publishing -------------------------------------------------------------------------------------------
+
+    def _route(self, topic: str) -> Route:
+        """Where messages of a topic go; remembered."""
+        names = self._trie.match(topic)
+        matched = [self.endpoints[name] for name in names]
+        queue = queue_of_topic(topic)
+        if queue is not None:
+            own = self.endpoints.get(queue)
+            if own is not None and own.kind is EndpointKind.QUEUE and own not in matched:
+                matched.append(own)
+        logged = self.policy.takes(topic)
+        if len(self._routes) >= ROUTE_CACHE_TOPICS:
+            self._routes.clear()
+        route = self._routes[topic] = Route(
+            tuple(matched),
+            tuple(e.number for e in matched),
+            tuple(e.number for e in matched if e.replay is None or not e.replay.is_behind),
+            logged,
+        )
+        return route
+
+    def publish(
+        self,
+        now_ms: int,
+        topic: str,
+        contents: list[bytes],
+        bares: list[int],
+        receipt: Any,
+        *,
+        is_direct: bool = False,
+    ) -> tuple[Publication | None, int, Refused | None]:
+        """
+        Take messages of one topic that arrived together.
+
+        Args:
+            now_ms: Arrival time; an earlier one than the last is taken as the last.
+            contents: Messages as received.
+            bares: Where each one's bare message begins.
+            receipt: Whatever the caller needs to tell the publisher afterwards; not looked at.
+            is_direct: They came settled: kept where they land on an endpoint, logged only if the policy promotes them.
+
+        Returns:
+            The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
+            it holds, and why the rest was refused: None there means that nobody wanted them (outcome released).
+        """
+        route = self._routes.get(topic) or self._route(topic)
+        endpoints, logged = route.endpoints, route.logged and (not is_direct or self.policy.promote_direct)
+        # An endpoint that replays gets live messages from the log later; what the log does not take it gets now.
+        numbers = route.live if logged else route.numbers
+        if not endpoints and not logged:
+            return None, 0, None
+        count = len(contents)
+        room = count
+        refused: Refused | None = None
+        for endpoint in endpoints:
+            settings = endpoint.settings
+            if settings.quota_bytes or settings.quota_messages:
+                fits = endpoint.room_for(contents)
+                if fits < room:
+                    room = fits
+                    refused = Refused(
+                        ErrorCode.RESOURCE_LIMIT,
+                        f"{endpoint.name!r} is at its quota; consume from it or raise the quota",
+                        **{"rewind:reason": "endpoint-quota", "rewind:endpoint": endpoint.name},
+                    )
+        size = sum(map(len, contents))
+        log = self.log
+        if logged and self.policy.quota_bytes and log.size_bytes + size > self.policy.quota_bytes:
+            fits = _fitting(contents, self.policy.quota_bytes - log.size_bytes)
+            if fits < room:
+                room = fits
+                refused = Refused(
+                    ErrorCode.RESOURCE_LIMIT,
+                    "the replay log is at its quota; trim it or raise the quota",
+                    **{"rewind:reason": "replay-log-quota"},
+                )
+        if room < count:
+            if room == 0:
+                return None, 0, refused
+            contents = contents[:room]
+            size = sum(map(len, contents))
+        now_ms = log.last_time_ms = max(now_ms, log.last_time_ms)
+        first = self.next_id
+        self.next_id = first + room
+        held = None if logged else len(numbers)
+        rows = list(
+            zip(range(first, first + room), repeat(now_ms), repeat(topic), bares, repeat(held), contents, strict=False)
+        )
+        if logged:
+            log.size_bytes += size
+        for number in numbers:
+            endpoint = self._by_number[number]
+            endpoint.depth += room
+            endpoint.size_bytes += size
+        return Publication(rows, topic, numbers, logged, size, receipt), room, refused
+
+    def committed(self, publication: Publication) -> list[Endpoint]:
+        """
+        The publication is durable: its references are ready.
+
+        Returns:
+            The endpoints it lies on, each to be looked at for consumers.
+        """
+        rows = publication.rows
+        self.log.next_id = rows[-1][0] + 1
+        touched = []
+        ids = None
+        for number in publication.endpoints:
+            endpoint = self._by_number.get(number)
+            if endpoint is None:
+                continue
+            if ids is None:
+                ids = range(rows[0][0], rows[-1][0] + 1)
+            replay = endpoint.replay
+            if replay is not None and replay.is_reading:
+                endpoint.awaiting_replay.extend(ids)
+            else:
+                endpoint.add_committed(ids)
+                touched.append(endpoint)
+        return touched
+
+    def failed(self, publication: Publication) -> None:
+        """The commit failed: nobody was told, nothing of it exists."""
+        count = len(publication.rows)
+        if publication.logged:
+            self.log.size_bytes -= publication.size_bytes
+        for number in publication.endpoints:
+            endpoint = self._by_number.get(number)
+            if endpoint is not None:
+                endpoint.depth -= count
+                endpoint.size_bytes -= publication.size_bytes
+
+    # --- replay -----------------------------------------------------------------------------------------------
+
+    def log_facts(self) -> LogFacts:
+        log = self.log
+        return LogFacts(self.policy.enabled, log.generation, log.first_id, log.next_id, log.floor_ms)
+
+    def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
+        """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue, by its name."""
+        patterns = [TopicPattern.parse(text) for text in endpoint.subscriptions]
+        subscribed = TopicFilter(patterns, reserved=False).matches
+        if endpoint.kind is not EndpointKind.QUEUE:
+            return subscribed
+        own = queue_topic(endpoint.name)
+        if not endpoint.subscriptions:
+            return own.__eq__
+        return lambda topic: topic == own or subscribed(topic)
+
+    def topic_patterns(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """The same as patterns, to look for in the store."""
+        own = (queue_topic(endpoint.name),) if endpoint.kind is EndpointKind.QUEUE else ()
+        return (*endpoint.subscriptions, *own)
+
+    def check_replay(self, endpoint: Endpoint, *, by_client: bool) -> None:
+        """
+        Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
+
+        Raises:
+            Refused: As contract section 8 has it.
+        """
+        settings = endpoint.settings
+        if not self.policy.enabled:
+            raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
+        if settings.temporary and not self.policy.replay_temporary:
+            raise Refused(ErrorCode.REPLAY_TEMPORARY, "replay_temporary is off: temporary endpoints cannot be replayed")
+        if by_client and endpoint.flows:
+            if settings.exclusive is Exclusivity.NONE:
+                raise Refused(
+                    ErrorCode.NON_EXCLUSIVE,
+                    f"{endpoint.name!r} is not exclusive and has other consumers; a client may replay it only alone",
+                )
+            if settings.exclusive is Exclusivity.WAIT:
+                raise Refused(
+                    ErrorCode.INACTIVE_FLOW,
+                    f"{endpoint.name!r} has an active consumer; only that one may ask for a replay",
+                )
+        if sum(1 for e in self.endpoints.values() if e.replay and e.replay.is_reading) >= self.policy.max_replays:
+            raise Refused(
+                ErrorCode.OUT_OF_REPLAY_RESOURCES, f"{self.policy.max_replays} replays are under way; try again later"
+            )
+
+    def start_replay(self, endpoint: Endpoint, position: int, now_ms: int) -> list[Effect]:
+        """Everything on the endpoint is dropped, and the log from ``position`` on is put on it again."""
+        old, new = endpoint.number, self._take_number()
+        del self._by_number[old]
+        endpoint.forget_all(new)
+        self._by_number[new] = endpoint
+        endpoint.replay = Replay(position, started_ms=now_ms)
+        endpoint.replay.move(ReplayState.ACTIVE)
+        self._routes.clear()
+        return [RenumberEndpoint(old, new, endpoint.replay.to_json())]
+
+    def put_replayed(self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int) -> list[Effect]:
+        """Messages read from the log go on the endpoint; ``position`` is the next id to read."""
+        replay = endpoint.replay
+        assert replay is not None
+        replay.position = position
+        replay.put += len(ids)
+        endpoint.depth += len(ids)
+        endpoint.size_bytes += size_bytes
+        return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json())]
+
+    def hand_over(self, endpoint: Endpoint) -> list[Effect]:
+        """Everything committed was read: from the next id on, live messages go to the endpoint again."""
+        replay = endpoint.replay
+        assert replay is not None
+        replay.live_from = self.next_id
+        self._routes.clear()
+        return [SaveReplay(endpoint.number, replay.to_json())]
+
+    def fail_replay(self, endpoint: Endpoint) -> list[Effect]:
+        """The replay cannot go on: what it had put is dropped, and the endpoint is live again, from now on."""
+        replay = endpoint.replay
+        assert replay is not None
+        replay.move(ReplayState.FAILED)
+        replay.live_from = None
+        old, new = endpoint.number, self._take_number()
+        del self._by_number[old]
+        endpoint.forget_all(new)
+        self._by_number[new] = endpoint
+        self._routes.clear()
+        return [RenumberEndpoint(old, new, replay.to_json())]
+
+    def finish_reading(self, endpoint: Endpoint) -> list[Effect]:
+        """Every message below ``live_from`` is on the endpoint: live ones follow, in order."""
+        replay = endpoint.replay
+        assert replay is not None
+        replay.move(ReplayState.PENDING_COMPLETE)
+        replay.settle_state()
+        if endpoint.awaiting_replay:
+            endpoint.add_committed(endpoint.awaiting_replay)
+            endpoint.awaiting_replay = []
+        return [SaveReplay(endpoint.number, replay.to_json())]
+
+
+def _fitting(contents: Sequence[bytes], room_bytes: int) -> int:
+    for count, content in enumerate(contents):
+        room_bytes -= len(content)
+        if room_bytes < 0:
+            return count
+    return len(contents)

@@ -1,0 +1,127 @@
+"""
+Every durable consequence of a command, as values: the store applies them in order, one transaction for many.
+
+A ``Row`` is the one tuple a message is: it goes into the file, into the tail and out to consumers as it stands, and
+nothing else is made per message. Rule on the wall: no accept, delivery or detach leaves before the effects of its
+own and all earlier commands are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
+"""(id, time ms, topic, offset of the bare message, held, content as received).
+
+``held`` is None while the replay log holds the message; else the number of references that alone still hold it."""
+
+
+class Publication:
+    """Messages of one topic that arrived together: consecutive ids, one time, one set of endpoints."""
+
+    __slots__ = ("endpoints", "logged", "receipt", "rows", "size_bytes", "topic")
+
+    def __init__(
+        self, rows: list[Row], topic: str, endpoints: tuple[int, ...], logged: bool, size_bytes: int, receipt: Any
+    ) -> None:
+        self.rows = rows
+        self.topic = topic
+        self.endpoints = endpoints
+        self.logged = logged
+        self.size_bytes = size_bytes
+        self.receipt = receipt
+
+
+class RemoveReferences:
+    """Messages settled by a consumer: their references leave the endpoint."""
+
+    __slots__ = ("endpoint", "ids", "size_bytes")
+
+    def __init__(self, endpoint: int, ids: Sequence[int], size_bytes: int) -> None:
+        self.endpoint = endpoint
+        self.ids = ids
+        self.size_bytes = size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AddReferences:
+    """Replayed messages put on an endpoint again, and how far the replay has read (``position``: next id to read)."""
+
+    endpoint: int
+    ids: Sequence[int]
+    size_bytes: int
+    replay: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CountAttempts:
+    """Deliveries that failed: the header's delivery-count of these references after it, kept over a restart."""
+
+    endpoint: int
+    attempts: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveEndpoint:
+    """An endpoint's definition, made or changed. ``settings`` is JSON text."""
+
+    number: int
+    name: str
+    kind: str
+    settings: str
+    replay: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RenumberEndpoint:
+    """
+    Everything that lies on the endpoint is dropped at once: it goes on under a new number, and the references of the
+    old one are collected in small batches behind.
+    """
+
+    old: int
+    new: int
+    replay: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteEndpoint:
+    """The endpoint and its subscriptions are gone; its references are collected behind."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SaveSubscription:
+    endpoint: int
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubscription:
+    endpoint: int
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveReplay:
+    """How far an endpoint's replay is, as JSON text; None when none was ever asked for."""
+
+    endpoint: int
+    replay: str | None
+
+
+Effect: TypeAlias = (
+    Publication
+    | RemoveReferences
+    | AddReferences
+    | CountAttempts
+    | SaveEndpoint
+    | RenumberEndpoint
+    | DeleteEndpoint
+    | SaveSubscription
+    | DeleteSubscription
+    | SaveReplay
+)

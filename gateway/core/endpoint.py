@@ -1,0 +1,341 @@
+"""
+An endpoint: a queue or topic endpoint, the references on it, and the flows bound to it.
+
+What lies on an endpoint is, in order: messages given back by a consumer (``returned``), then ``front``, the oldest
+ready ids known here, then what only the store knows, then ``recent``, the newest committed ids. Only a window of ids
+is in memory, however deep the endpoint is; the rest is paged in from the store as the front is consumed.
+
+Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in exactly one of
+returned, front, recent, the store beyond ``horizon``, or one flow's unsettled; ids leave in rising order but for
+returned ones, which keep their place.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from bisect import bisect_left
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from gateway.core.effects import Row, SaveEndpoint
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.replay import Replay
+
+FLOW_QUANTUM = 256
+"""Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
+two consumers share a burst."""
+
+
+class EndpointKind(enum.Enum):
+    QUEUE = "queue"
+    TOPIC_ENDPOINT = "topic-endpoint"
+
+
+class Exclusivity(enum.Enum):
+    """Who may consume: anyone in turns (NONE), or one flow, the others waiting, refused, or taking over."""
+
+    NONE = "none"
+    WAIT = "wait"
+    REFUSE = "refuse"
+    STEAL = "steal"
+
+
+@dataclass(slots=True)
+class EndpointSettings:
+    """What is kept of an endpoint's definition. Limits of 0 mean none; sizes in bytes."""
+
+    exclusive: Exclusivity = Exclusivity.NONE
+    temporary: bool = False
+    quota_bytes: int = 0
+    quota_messages: int = 0
+    default_start: str = ""
+    declared: bool = False
+    """Named in the configuration: not deleted by a client."""
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "exclusive": self.exclusive.value,
+                "temporary": self.temporary,
+                "quota_bytes": self.quota_bytes,
+                "quota_messages": self.quota_messages,
+                "default_start": self.default_start,
+                "declared": self.declared,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> EndpointSettings:
+        fields = json.loads(text)
+        fields["exclusive"] = Exclusivity(fields["exclusive"])
+        return cls(**fields)
+
+
+class Flow:
+    """A consumer bound to an endpoint. ``demand`` is how many messages its link can take right now."""
+
+    __slots__ = ("demand", "endpoint", "epoch", "link", "unsettled")
+
+    def __init__(self, endpoint: Endpoint, link: Any, epoch: int | None = None) -> None:
+        self.endpoint = endpoint
+        self.link = link
+        self.epoch = epoch
+        self.demand = 0
+        self.unsettled: dict[int, int] = {}
+        """id -> content size in bytes, of what was handed out and not settled."""
+
+
+@dataclass(slots=True)
+class Endpoint:
+    number: int
+    name: str
+    kind: EndpointKind
+    settings: EndpointSettings
+    window: int
+    depth: int = 0
+    size_bytes: int = 0
+    beyond: int = 0
+    """The newest committed id that only the store knows; nothing is out there when ``horizon`` has reached it."""
+    horizon: int = 0
+    """Every committed reference up to this id is, or was, in memory."""
+    subscriptions: dict[str, None] = field(default_factory=dict)
+    replay: Replay | None = None
+    flows: OrderedDict[Flow, None] = field(default_factory=OrderedDict)
+    """Bound flows, in the order of their binding."""
+    awaiting_replay: list[int] = field(default_factory=list)
+    """Committed live references that come after the last replayed ones, while those are still being added."""
+    front: deque[int] = field(default_factory=deque)
+    recent: deque[int] = field(default_factory=deque)
+    returned: list[int] = field(default_factory=list)
+    attempts: dict[int, int] = field(default_factory=dict)
+    """Failed deliveries so far, for the few messages that have any."""
+    _turn: deque[Flow] = field(default_factory=deque)
+
+    # --- what the store is told -------------------------------------------------------------------------------
+
+    def definition(self) -> SaveEndpoint:
+        return SaveEndpoint(
+            self.number,
+            self.name,
+            self.kind.value,
+            self.settings.to_json(),
+            self.replay.to_json() if self.replay else None,
+        )
+
+    # --- room ---------------------------------------------------------------------------------------------------
+
+    def room_for(self, contents: Sequence[bytes]) -> int:
+        """How many of ``contents``, from the first on, fit the quota."""
+        room = len(contents)
+        settings = self.settings
+        if settings.quota_messages:
+            room = min(room, max(settings.quota_messages - self.depth, 0))
+        if settings.quota_bytes:
+            left = settings.quota_bytes - self.size_bytes
+            for count, content in enumerate(contents[:room]):
+                left -= len(content)
+                if left < 0:
+                    return count
+        return room
+
+    # --- references come ------------------------------------------------------------------------------------
+
+    @property
+    def is_complete(self) -> bool:
+        """Every committed reference is in memory."""
+        return self.horizon >= self.beyond and not self.recent
+
+    def add_committed(self, ids: Sequence[int]) -> None:
+        """References of these ids (rising, newer than all before) are durable."""
+        if self.is_complete and len(self.front) + len(ids) <= self.window:
+            self.front.extend(ids)
+            self.horizon = ids[-1]
+            return
+        recent = self.recent
+        recent.extend(ids)
+        excess = len(recent) - self.window
+        if excess > 0:
+            # The store has them: they come back by pages.
+            for _ in range(excess - 1):
+                recent.popleft()
+            self.beyond = recent.popleft()
+
+    def wants_page(self, page_rows: int) -> bool:
+        """The front runs low and older references wait in the store."""
+        return self.horizon < self.beyond and len(self.front) < page_rows
+
+    def add_page(self, ids: Sequence[int]) -> None:
+        """
+        References read from the store, rising, all those after ``horizon`` as far as the page went; none means that
+        the store has no more.
+        """
+        if not ids:
+            self.horizon = max(self.horizon, self.beyond)
+        else:
+            first_recent = self.recent[0] if self.recent else None
+            for i in ids:
+                if first_recent is not None and i >= first_recent:
+                    break
+                self.front.append(i)
+            self.horizon = max(self.horizon, ids[-1])
+        self._join()
+
+    def _join(self) -> None:
+        """Once all older references are in memory, the newest are simply the end of the front."""
+        if self.horizon >= self.beyond and self.recent and len(self.front) + len(self.recent) <= 2 * self.window:
+            self.front.extend(self.recent)
+            self.horizon = max(self.horizon, self.recent[-1])
+            self.recent.clear()
+
+    def give_back(self, ids: Iterable[int]) -> None:
+        """Messages handed out that come back ready; each keeps its place in the order."""
+        self.returned.extend(ids)
+        self.returned.sort()
+
+    def forget_all(self, number: int) -> None:
+        """Nothing lies here any more: the endpoint goes on, empty, under a new number."""
+        self.number = number
+        self.depth = 0
+        self.size_bytes = 0
+        self.beyond = self.horizon = 0
+        self.front.clear()
+        self.recent.clear()
+        self.returned.clear()
+        self.awaiting_replay.clear()
+        self.attempts.clear()
+        for flow in self.flows:
+            flow.unsettled.clear()
+
+    # --- references go --------------------------------------------------------------------------------------
+
+    def peek(self, limit: int) -> list[int]:
+        """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
+        if self.returned:
+            if not self.front:
+                return self.returned[:limit]
+            # A returned message may belong behind others that were never handed out (two consumers).
+            before = bisect_left(self.returned, self.front[0])
+            if before:
+                return self.returned[: min(before, limit)]
+            boundary = self.returned[0]
+            return [i for i in islice(self.front, limit) if i < boundary]
+        if self.horizon >= self.beyond:
+            self._join()
+        return list(islice(self.front, limit))
+
+    def take(self, flow: Flow, rows: Sequence[Row]) -> None:
+        """Hand the next ready messages, as ``peek`` named them, to a flow: unsettled from now on."""
+        flow.unsettled.update([(row[0], len(row[5])) for row in rows])
+        flow.demand -= len(rows)
+        if self.returned and self.returned[0] == rows[0][0]:
+            del self.returned[: len(rows)]
+        else:
+            popleft = self.front.popleft
+            for _ in rows:
+                popleft()
+
+    def settle(self, flow: Flow, ids: Iterable[int]) -> tuple[list[int], int]:
+        """
+        Messages consumed for good.
+
+        Returns:
+            The ids that were unsettled on this flow (others are ignored: a late settlement is not an error) and their
+            content bytes.
+        """
+        unsettled = flow.unsettled
+        gone = []
+        size = 0
+        for i in ids:
+            content = unsettled.pop(i, None)
+            if content is not None:
+                gone.append(i)
+                size += content
+        self.depth -= len(gone)
+        self.size_bytes -= size
+        if self.attempts:
+            for i in gone:
+                self.attempts.pop(i, None)
+        if self.replay is not None:
+            self.replay.acknowledge(gone)
+        return gone, size
+
+    def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
+        """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""
+        back = [i for i in ids if flow.unsettled.pop(i, None) is not None]
+        if failed:
+            for i in back:
+                self.attempts[i] = self.attempts.get(i, 0) + 1
+        self.give_back(back)
+        return back
+
+    # --- flows ------------------------------------------------------------------------------------------------
+
+    @property
+    def active_flow(self) -> Flow | None:
+        """Of an exclusive endpoint: the one flow that is given messages."""
+        return next(iter(self.flows), None)
+
+    def bind(self, flow: Flow) -> Flow | None:
+        """
+        Bind a flow by the endpoint's exclusivity.
+
+        Returns:
+            The flow it displaces, if it takes the place of one.
+
+        Raises:
+            Refused: RESOURCE_LOCKED, the endpoint has its one consumer.
+        """
+        settings = self.settings
+        displaced: Flow | None = None
+        holder = self.active_flow
+        if holder is not None and settings.exclusive is Exclusivity.REFUSE:
+            raise Refused(
+                ErrorCode.RESOURCE_LOCKED,
+                f"{self.name!r} is exclusive and has a consumer; detach it first, or make the queue exclusive=wait",
+            )
+        if holder is not None and settings.exclusive is Exclusivity.STEAL:
+            if (flow.epoch or 0) < (holder.epoch or 0):
+                raise Refused(
+                    ErrorCode.STOLEN,
+                    f"{self.name!r} is held by a consumer of epoch {holder.epoch}; attach with that or a higher one",
+                )
+            displaced = holder
+        self.flows[flow] = None
+        return displaced
+
+    def unbind(self, flow: Flow) -> None:
+        """The flow is gone; what it had not settled is ready again, in its place."""
+        if flow in self.flows:
+            del self.flows[flow]
+            self.give_back(flow.unsettled)
+            flow.unsettled.clear()
+            flow.demand = 0
+
+    def next_flow(self) -> Flow | None:
+        """The flow whose turn it is among those that can take messages; None when none can."""
+        if self.settings.exclusive is not Exclusivity.NONE:
+            flow = self.active_flow
+            return flow if flow is not None and flow.demand > 0 else None
+        if len(self.flows) == 1:
+            (flow,) = self.flows
+            return flow if flow.demand > 0 else None
+        turn = self._turn
+        for _ in range(2):
+            while turn:
+                flow = turn.popleft()
+                if flow.demand > 0 and flow in self.flows:
+                    return flow
+            turn.extend(f for f in self.flows if f.demand > 0)
+        return None
+
+    def share(self, flow: Flow) -> int:
+        """How many messages ``flow`` is given in this turn."""
+        if len(self.flows) == 1 or self.settings.exclusive is not Exclusivity.NONE:
+            return min(flow.demand, FLOW_QUANTUM)
+        hungry = sum(1 for f in self.flows if f.demand > 0)
+        ready = len(self.front) + len(self.returned)
+        return min(flow.demand, FLOW_QUANTUM, max(1, -(-ready // hungry)))

@@ -1,0 +1,74 @@
+"""
+A log reader: a consumer that reads the replay log from its own start, in order, and slides into live traffic.
+
+It keeps nothing but a position. History comes as pages from the store, then as slices of the tail; both are offered
+here in id order, without a gap, and each id is offered once: that is all there is to "no gap and no duplicate".
+While it is behind, the last match is held back until the next one, or the end of the log, is known, so that exactly
+the last message before live is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.core.effects import Row
+
+
+class LogReader:
+    __slots__ = ("caught_up", "demand", "held_back", "last", "link", "matches", "position", "waiting_for_page")
+
+    def __init__(
+        self, position: int, last: int | None, matches: Callable[[str], bool] | None, link: Any, *, is_live: bool
+    ) -> None:
+        self.position = position
+        """The next id to be considered."""
+        self.last = last
+        """The last id to be delivered, of a bounded replay."""
+        self.matches = matches
+        """Whether a topic is subscribed to; None when every topic is."""
+        self.link = link
+        self.demand = 0
+        self.held_back: Row | None = None
+        self.caught_up = is_live
+        self.waiting_for_page = False
+
+    @property
+    def is_finished(self) -> bool:
+        """A bounded replay has considered its last id and holds nothing back."""
+        return self.last is not None and self.position > self.last and self.held_back is None
+
+    def offer(self, rows: Sequence[Row], position: int, end: int) -> tuple[list[Row], bool]:
+        """
+        Consider all that the log has from ``self.position`` to ``position`` (excluded).
+
+        Args:
+            rows: Those messages, rising; ones that the reader does not subscribe to, or that are not logged, may be
+                among them.
+            position: The next id to be considered afterwards.
+            end: One past the last committed id: whether live is reached.
+
+        Returns:
+            The rows to deliver now, in order, and whether the last of them is the last before live (or the last of
+            a bounded replay).
+        """
+        self.position = position
+        last = self.last
+        if last is not None and rows and rows[-1][0] > last:
+            rows = [row for row in rows if row[0] <= last]
+        matches = self.matches
+        if matches is None:
+            chosen = [row for row in rows if row[4] is None]
+        else:
+            chosen = [row for row in rows if row[4] is None and matches(row[2])]
+        if self.caught_up and last is None:
+            return chosen, False
+        if self.held_back is not None:
+            chosen.insert(0, self.held_back)
+            self.held_back = None
+        if position >= end or (last is not None and position > last):
+            self.caught_up = True
+            return chosen, bool(chosen) and (last is None or position > last)
+        if chosen:
+            self.held_back = chosen.pop()
+        return chosen, False

@@ -1,0 +1,271 @@
+"""
+Where a replay starts, and how a replay onto an endpoint proceeds.
+
+``resolve`` turns what a client asked for into ids of the log, or refuses it: a start that cannot be honoured is never
+dropped. ``Replay`` is the state of one endpoint's replay; its states and transitions stand in ``TRANSITIONS`` and
+nowhere else (Solace, "Message Replay", section "Replay States").
+
+Theory of operation. A replay reads the log from ``position`` on and puts what matches the endpoint's subscriptions on
+it again. Meanwhile the endpoint is left out of routing: live messages go to the log alone. Once everything committed
+has been read, the endpoint is routed to again from ``live_from`` on, the next id to be given out; the few messages
+below it that are still on their way into the store are read as they arrive. Ids below ``live_from`` come from the
+log, all others from routing: no gap and no duplicate, whatever is published meanwhile.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind
+from gateway.core.errors import ErrorCode, Refused
+
+
+class ReplayState(enum.Enum):
+    NONE = "n/a"
+    INITIALIZING = "initializing"
+    ACTIVE = "active"
+    PENDING_COMPLETE = "pending-complete"
+    COMPLETE = "complete"
+    FAILED = "failed"
+
+
+TRANSITIONS: dict[ReplayState, frozenset[ReplayState]] = {
+    # A new replay may be asked for in every state: it cancels the one under way.
+    ReplayState.NONE: frozenset({ReplayState.INITIALIZING}),
+    ReplayState.INITIALIZING: frozenset({ReplayState.ACTIVE, ReplayState.FAILED, ReplayState.INITIALIZING}),
+    ReplayState.ACTIVE: frozenset({ReplayState.PENDING_COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}),
+    ReplayState.PENDING_COMPLETE: frozenset({ReplayState.COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}),
+    ReplayState.COMPLETE: frozenset({ReplayState.INITIALIZING}),
+    ReplayState.FAILED: frozenset({ReplayState.INITIALIZING}),
+}
+
+
+@dataclass(slots=True)
+class Replay:
+    """One endpoint's replay."""
+
+    position: int
+    """The next id of the log to read."""
+    state: ReplayState = ReplayState.INITIALIZING
+    started_ms: int = 0
+    live_from: int | None = None
+    """From this id on the endpoint is routed to again; None while the replay is behind."""
+    put: int = 0
+    """Messages put on the endpoint so far."""
+    acknowledged: int = 0
+
+    def move(self, state: ReplayState) -> None:
+        """The one place where a replay changes state."""
+        if state not in TRANSITIONS[self.state]:
+            raise AssertionError(f"a replay cannot go from {self.state.value} to {state.value}")
+        self.state = state
+
+    @property
+    def is_reading(self) -> bool:
+        """There is more to be read from the log."""
+        return self.state in (ReplayState.INITIALIZING, ReplayState.ACTIVE)
+
+    @property
+    def is_behind(self) -> bool:
+        """The endpoint is left out of routing."""
+        return self.is_reading and self.live_from is None
+
+    @property
+    def outstanding(self) -> int:
+        """Replayed messages on the endpoint that were not acknowledged yet."""
+        return self.put - self.acknowledged
+
+    def acknowledge(self, ids: Sequence[int]) -> None:
+        """These messages left the endpoint for good."""
+        if self.state not in (ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE):
+            return
+        bound = self.live_from
+        self.acknowledged += len(ids) if bound is None else sum(1 for i in ids if i < bound)
+        self.settle_state()
+
+    def settle_state(self) -> None:
+        """Pending-complete becomes complete with the last acknowledgement."""
+        if self.state is ReplayState.PENDING_COMPLETE and self.outstanding <= 0:
+            self.move(ReplayState.COMPLETE)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "position": self.position,
+                "state": self.state.value,
+                "started_ms": self.started_ms,
+                "live_from": self.live_from,
+                "put": self.put,
+                "acknowledged": self.acknowledged,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Replay:
+        fields = json.loads(text)
+        fields["state"] = ReplayState(fields["state"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What is known of a log without reading it. Times in ms since the epoch."""
+
+    enabled: bool
+    generation: int
+    first_id: int
+    """The oldest id that may be in the log."""
+    next_id: int
+    """One past the last committed id."""
+    floor_ms: int
+    """From this time on nothing is missing: when the log was made, or the newest trimmed message arrived."""
+
+
+class LogProbe(Protocol):
+    """Questions to the log that need a look at it; answered off the loop."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        """The first logged id that arrived at or after a time."""
+
+    def time_of(self, message_id: int) -> int | None:
+        """When a message arrived, if the log holds it."""
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        """The last logged id whose topic matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A start as it was understood: ``first`` is the first id that may be delivered, ``last`` the last, if bounded."""
+
+    first: int
+    last: int | None
+    time_ms: int | None
+    """When the first message arrived, where there is one."""
+    is_live: bool = False
+
+
+def resolve(
+    start: ReplayStart,
+    facts: LogFacts,
+    probe: LogProbe,
+    now_ms: int,
+    matches: Callable[[str], bool] | None = None,
+) -> Resolved:
+    """
+    Turn what was asked for into ids of the log.
+
+    Raises:
+        Refused: As contract section 8 has it; with ``missing=clamp`` a start before the log is its beginning and one
+            after it is live.
+    """
+    if not facts.enabled and start.kind is not StartKind.LIVE:
+        raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to replay")
+    if start.generation is not None and start.generation != facts.generation:
+        raise Refused(
+            ErrorCode.LOG_MODIFIED,
+            f"the position is from log generation {start.generation}, this log is generation {facts.generation}",
+        )
+    first = _first(start, facts, probe, now_ms, matches)
+    last = _last(start, facts, probe, now_ms)
+    is_live = start.kind is StartKind.LIVE or first >= facts.next_id
+    return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
+
+
+def _first(
+    start: ReplayStart,
+    facts: LogFacts,
+    probe: LogProbe,
+    now_ms: int,
+    matches: Callable[[str], bool] | None,
+) -> int:
+    clamp = start.missing is Missing.CLAMP
+    match start.kind:
+        case StartKind.BEGINNING:
+            return facts.first_id
+        case StartKind.LIVE:
+            return facts.next_id
+        case StartKind.LAST:
+            found = probe.last_matching(matches)
+            return facts.next_id if found is None else found
+        case StartKind.DATE:
+            return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
+        case StartKind.AGO:
+            return _since(now_ms - int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
+        case StartKind.OFFSET:
+            return _at_offset(int(start.value), facts, clamp)  # type: ignore[arg-type]
+        case StartKind.AFTER | StartKind.AT:
+            position = start.value
+            assert position is not None and not isinstance(position, int | str)
+            if position.generation != facts.generation:
+                raise Refused(
+                    ErrorCode.LOG_MODIFIED,
+                    f"the replay id is from log generation {position.generation}, "
+                    f"this log is generation {facts.generation}",
+                )
+            number = position.number
+            if probe.time_of(number) is None and not clamp:
+                raise Refused(
+                    ErrorCode.START_MESSAGE_UNAVAILABLE,
+                    f"message {number} is not in the replay log, which holds ids "
+                    f"{facts.first_id} to {facts.next_id - 1}",
+                )
+            return _clamped(number + (start.kind is StartKind.AFTER), facts)
+        case _:
+            raise Refused(
+                ErrorCode.NOT_IMPLEMENTED, f"a replay cannot start at a {start.kind.name.lower().replace('_', '-')} yet"
+            )
+
+
+def _clamped(number: int, facts: LogFacts) -> int:
+    return min(max(number, facts.first_id), facts.next_id)
+
+
+def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: bool) -> int:
+    if time_ms > now_ms:
+        if clamp:
+            return facts.next_id
+        raise Refused(ErrorCode.UNKNOWN_START, "the start date is in the future; a replay starts in the past")
+    if time_ms < facts.floor_ms:
+        if clamp:
+            return facts.first_id
+        raise Refused(
+            ErrorCode.START_TIME_NOT_AVAILABLE,
+            f"the start date is before the log, which is whole from {facts.floor_ms} ms since the epoch on; "
+            "ask for the beginning, or say missing=clamp",
+        )
+    found = probe.first_since(time_ms)
+    return facts.next_id if found is None else found
+
+
+def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
+    # The next offset to be given out is a fair start: it is what a consumer that has read everything asks for.
+    if facts.first_id <= offset <= facts.next_id or clamp:
+        return _clamped(offset, facts)
+    raise Refused(
+        ErrorCode.START_MESSAGE_UNAVAILABLE,
+        f"offset {offset} is not in the replay log, which holds {facts.first_id} to {facts.next_id - 1}",
+    )
+
+
+def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:
+    until = start.until
+    if until is None:
+        return None
+    match until.kind:
+        case "now":
+            return facts.next_id - 1
+        case "offset":
+            return int(until.value)  # type: ignore[arg-type]
+        case "id":
+            return int(until.value.number)  # type: ignore[union-attr]
+        case _:
+            time_ms = int(until.value)  # type: ignore[arg-type]
+            if time_ms > now_ms:
+                raise Refused(ErrorCode.UNKNOWN_START, "the end date is in the future; leave it out to go on live")
+            after = probe.first_since(time_ms + 1)
+            return (facts.next_id if after is None else after) - 1

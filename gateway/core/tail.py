@@ -1,0 +1,80 @@
+"""
+The newest committed messages of a Message VPN, kept in memory within a byte budget.
+
+Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Live consumers and log
+readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the tail ends
+with the last committed id, and begins no earlier than its budget allows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from gateway.core.effects import Row
+
+ROW_OVERHEAD_BYTES = 220
+"""What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds
+for tiny messages, too."""
+
+
+class Tail:
+    def __init__(self, budget_bytes: int, next_id: int) -> None:
+        self._budget_bytes = budget_bytes
+        self._rows: list[Row] = []
+        self._runs: deque[tuple[int, int]] = deque()
+        self._size_bytes = 0
+        self.first_id = next_id
+        """The oldest id held; equal to ``next_id`` when nothing is."""
+        self.next_id = next_id
+        """One past the last committed id."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes
+
+    def extend(self, rows: list[Row], content_bytes: int) -> None:
+        """Take newly committed rows; ``content_bytes`` is the sum of their contents."""
+        if rows[0][0] != self.next_id:
+            # A commit that failed leaves a hole in the ids: nobody saw them, and what is older is in the store.
+            self._rows.clear()
+            self._runs.clear()
+            self._size_bytes = 0
+            self.first_id = rows[0][0]
+        self._rows += rows
+        self.next_id = rows[-1][0] + 1
+        size = content_bytes + ROW_OVERHEAD_BYTES * len(rows)
+        self._runs.append((len(rows), size))
+        self._size_bytes += size
+        if self._size_bytes > self._budget_bytes:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        # An eighth more than needed goes, so that the list is moved once for many publications.
+        target = self._budget_bytes - self._budget_bytes // 8
+        dropped = 0
+        while self._size_bytes > target and self._runs:
+            count, size = self._runs.popleft()
+            dropped += count
+            self._size_bytes -= size
+        del self._rows[:dropped]
+        self.first_id += dropped
+
+    def since(self, first_id: int, limit: int) -> Sequence[Row]:
+        """At most ``limit`` rows from ``first_id`` on; it must be held (``first_id >= self.first_id``)."""
+        start = first_id - self.first_id
+        return self._rows[start : start + limit]
+
+    def pick(self, ids: Sequence[int]) -> list[Row]:
+        """The rows of ``ids`` (rising), as far as they are held without a break from the first on."""
+        first = self.first_id
+        if ids[0] < first:
+            return []
+        rows = self._rows
+        count = len(ids)
+        if ids[-1] - ids[0] == count - 1:
+            return rows[ids[0] - first : ids[0] - first + count]
+        return [rows[i - first] for i in ids]

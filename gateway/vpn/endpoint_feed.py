@@ -1,0 +1,120 @@
+"""
+Carries ready messages of one endpoint to its flows: contents out of the tail, else in pages from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from gateway.core.effects import Row
+from gateway.core.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+
+class EndpointFeed:
+    """
+    Args:
+        page_rows: Rows of a page: the next one is asked for when fewer are ready.
+    """
+
+    def __init__(self, vpn: MessageVpn, endpoint: Endpoint, page_rows: int) -> None:
+        self.endpoint = endpoint
+        self.is_paused = False
+        """Set while a replay that a restart interrupted is still putting older messages in front."""
+        self.end_id: int | None = None
+        """The last replayed message, once it is known."""
+        self._vpn = vpn
+        self._page_rows = page_rows
+        self._stash: dict[int, Row] = {}
+        self._reading = False
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """Contents that are at hand and will be wanted soon."""
+        self._stash.update([(row[0], row) for row in rows])
+
+    def run(self) -> None:
+        """Give ready messages to flows that can take them, in turns. Called when either side changed."""
+        if self.is_paused:
+            return
+        endpoint = self.endpoint
+        while (flow := endpoint.next_flow()) is not None:
+            ids = endpoint.peek(endpoint.share(flow))
+            if not ids:
+                if endpoint.wants_page(self._page_rows):
+                    self._read_page()
+                else:
+                    for waiting in list(endpoint.flows):
+                        waiting.link.idle()
+                return
+            rows = self._rows(ids)
+            if not rows:
+                self._read_rows(ids)
+                return
+            endpoint.take(flow, rows)
+            flow.link.send(rows, endpoint.attempts, self.end_id)
+            flow.demand = flow.link.room()
+        if endpoint.flows and endpoint.wants_page(self._page_rows):
+            self._read_page()
+
+    def clear(self) -> None:
+        self._stash.clear()
+
+    def _rows(self, ids: Sequence[int]) -> Sequence[Row]:
+        """Rows of ``ids``, as many from the first on as are at hand."""
+        tail = self._vpn.tail
+        if ids[0] >= tail.first_id:
+            if self._stash:
+                for i in ids:
+                    self._stash.pop(i, None)
+            return tail.pick(ids)
+        stash = self._stash
+        rows: list[Row] = []
+        for i in ids:
+            row = stash.pop(i, None)
+            if row is None:
+                if i < tail.first_id:
+                    break
+                row = tail.pick((i,))[0]
+            rows.append(row)
+        return rows
+
+    def _read_page(self) -> None:
+        number, after, reader = self.endpoint.number, self.endpoint.horizon, self._vpn.reader
+        self._read(lambda: reader.endpoint_page(number, after), self._add_page)
+
+    def _read_rows(self, ids: Sequence[int]) -> None:
+        reader = self._vpn.reader
+        self._read(lambda: reader.messages(ids), self.keep)
+
+    def _add_page(self, rows: list[Row]) -> None:
+        self.keep(rows)
+        self.endpoint.add_page([row[0] for row in rows])
+
+    def _read(self, read: Callable[[], list[Row]], use: Callable[[list[Row]], None]) -> None:
+        if self._reading:
+            return
+        self._reading = True
+        number = self.endpoint.number
+        loop = asyncio.get_running_loop()
+
+        def done(future: Future[list[Row]]) -> None:
+            self._reading = False
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._vpn.report("endpoint_read_failed", error)
+                loop.call_later(1.0, self.run)
+                return
+            if self.endpoint.number == number:
+                use(future.result())
+            self.run()
+
+        self._vpn.reader.submit(read).add_done_callback(
+            lambda future: loop.call_soon_threadsafe(done, future)
+        )

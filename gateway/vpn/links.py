@@ -1,0 +1,46 @@
+"""
+What a Message VPN asks of the links it talks to: the wire side implements these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from gateway.core.effects import Row
+from gateway.core.errors import Refused
+
+
+class PublishingLink(Protocol):
+    """A link that messages came in on."""
+
+    def accepted(self, deliveries: Any) -> None:
+        """These deliveries are durable: tell the publisher."""
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        """These deliveries were not taken: rejected with a reason, or released where there is none."""
+
+
+class ConsumingLink(Protocol):
+    """A link that messages go out on."""
+
+    def room(self) -> int:
+        """How many messages it can take right now: by credit, and by what its connection still has to write."""
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        """
+        Send messages, at most ``room``.
+
+        Args:
+            attempts: Failed deliveries so far, by id, for the header's delivery-count.
+            end_id: The message that is the last before live, if it is known.
+        """
+
+    def idle(self) -> None:
+        """There is nothing to send now: credit that is to be drained can be used up."""
+
+    def finish(self) -> None:
+        """A bounded replay is over: detach without error."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""

@@ -1,0 +1,461 @@
+"""
+One running Message VPN: commands go through the broker, their effects are committed, and only then is anybody told.
+
+Everything here runs on the event loop's thread. ``commit`` hands effects to the writer thread; ``_committed`` comes
+back in the same order. Within one turn of the loop all publications of all connections become one batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from gateway import log_keys
+from gateway.config import Limits, Store, Vpn
+from gateway.core.broker import Broker, LogPolicy
+from gateway.core.effects import Effect, Publication, RemoveReferences
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_reader import LogReader
+from gateway.core.replay import LogProbe, Resolved, resolve
+from gateway.core.tail import Tail
+from gateway.vpn.endpoint_feed import EndpointFeed
+from gateway.vpn.links import ConsumingLink, PublishingLink
+from gateway.vpn.log_feed import LogFeed
+from gateway.vpn.replay_pump import ReplayPump
+from store.database import DataFolder, open_file
+from store.reader import Reader
+from store.recovery import recover
+from store.writer import Batch, Writer
+from amqp_ext.replay_start import ReplayStart
+from amqp_ext.topics import TopicFilter, TopicPattern
+
+MEGABYTE: Final = 1_048_576
+
+PENDING_BYTES: Final = 64 * 1024 * 1024
+"""Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow
+disk must not turn into memory."""
+
+RELAY_TOPICS: Final = 10_000
+"""Addresses of the anonymous relay that are remembered; beyond, it starts over."""
+
+log = structlog.get_logger()
+
+Then = Callable[["sqlite3.Error | None"], None]
+
+
+def now_ms() -> int:
+    """The wall clock. The core is told the time; this is where it is read."""
+    return time.time_ns() // 1_000_000
+
+
+class MessageVpn:
+    def __init__(self, name: str, settings: Vpn, limits: Limits, store: Store, folder: DataFolder) -> None:
+        """
+        Open the VPN's file and take up where it was left.
+
+        Raises:
+            store.errors.StoreError: The file cannot be used.
+        """
+        self.name = name
+        self.settings = settings
+        self.limits = limits
+        self._loop = asyncio.get_running_loop()
+        path = folder.file_of(name)
+        open_file(path, now_ms(), synchronous=store.synchronous)
+        found = recover(path)
+        policy = settings.replay_log
+        self.broker = Broker(
+            found.log,
+            LogPolicy(
+                enabled=policy.enabled,
+                quota_bytes=policy.quota_mb * MEGABYTE,
+                filter=_log_filter(policy.topics),
+                promote_direct=policy.promote_direct,
+                replay_temporary=policy.replay_temporary,
+                max_replays=policy.max_replays,
+            ),
+            window=limits.endpoint_window,
+            create_queues=settings.create_queues,
+        )
+        self.broker.restore(found.endpoints, found.next_number)
+        self.tail = Tail(limits.tail_bytes, found.log.next_id)
+        self.reader = Reader(
+            path,
+            threads=store.read_threads,
+            page_rows=limits.read_page_rows,
+            page_bytes=limits.read_page_bytes,
+            largest_bytes=found.largest_bytes,
+        )
+        self._writer = Writer(
+            path,
+            self._on_commit,
+            synchronous=store.synchronous,
+            garbage=found.garbage,
+            wal_limit_bytes=store.checkpoint_mb * MEGABYTE,
+        )
+        self.store_problem: str | None = None
+        """Why the last write failed; None when it did not."""
+        self.pending_bytes = 0
+        self._effects: list[Effect] = []
+        self._then: list[Then] = []
+        self._size_bytes = 0
+        self._is_lazy = True
+        self._scheduled = False
+        self._feeds: dict[str, EndpointFeed] = {}
+        self._log_feeds: dict[LogFeed, None] = {}
+        self._pumps: dict[str, ReplayPump] = {}
+        self.relay_topics: dict[str, str] = {}
+        self._waiting_for_room: list[Callable[[], None]] = []
+        self._log = log.bind(**{log_keys.VPN: name})
+
+    def start(self) -> None:
+        """Bring endpoints to what the configuration says, and go on with what a stop interrupted."""
+        broker = self.broker
+        for endpoint in list(broker.endpoints.values()):
+            if endpoint.settings.temporary:
+                # Its connection did not outlive the gateway, so neither does it.
+                self.commit(broker.delete(endpoint))
+        for name, queue in self.settings.queues.items():
+            settings = EndpointSettings(
+                exclusive=Exclusivity(queue.exclusive),
+                quota_bytes=queue.quota_mb * MEGABYTE,
+                quota_messages=queue.quota_messages,
+                default_start=queue.default_start,
+                declared=True,
+            )
+            found = broker.find(name)
+            if found is None:
+                self.commit(broker.create(name, EndpointKind.QUEUE, settings, list(queue.subscriptions))[1])
+            else:
+                found.settings = settings
+                self.commit([found.definition(), *broker.set_subscriptions(found, queue.subscriptions)])
+        for endpoint in broker.endpoints.values():
+            if endpoint.replay is not None and endpoint.replay.is_reading:
+                self._start_pump(endpoint)
+
+    async def close(self) -> None:
+        """Commit what is under way and close the file."""
+        self._submit()
+        await self._loop.run_in_executor(None, self._writer.close)
+        await self._loop.run_in_executor(None, self.reader.close)
+
+    # --- commit, then tell ------------------------------------------------------------------------------------
+
+    def commit(self, effects: Iterable[Effect], then: Then | None = None) -> None:
+        """Make effects durable, in order with everything else; ``then`` is called afterwards, with the error if any."""
+        self._effects += effects
+        if then is not None:
+            self._then.append(then)
+        self._is_lazy = False
+        self._schedule()
+
+    async def committed(self, effects: Iterable[Effect]) -> None:
+        """
+        The same, to be awaited.
+
+        Raises:
+            Refused: INTERNAL, the store could not write.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def then(error: sqlite3.Error | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(Refused(ErrorCode.INTERNAL, f"the store could not write: {error}"))
+
+        self.commit(effects, then)
+        await done
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._submit)
+
+    def _submit(self) -> None:
+        self._scheduled = False
+        if self._effects or self._then:
+            self._writer.submit(Batch(self._effects, self._size_bytes, self._is_lazy, self._then))
+            self._effects, self._then, self._size_bytes, self._is_lazy = [], [], 0, True
+
+    def _on_commit(self, batches: list[Batch], error: sqlite3.Error | None) -> None:
+        """From the writer's thread."""
+        self._loop.call_soon_threadsafe(self._committed, batches, error)
+
+    def _committed(self, batches: list[Batch], error: sqlite3.Error | None) -> None:
+        if error is not None:
+            self._not_committed(batches, error)
+            return
+        self.store_problem = None
+        tail, broker = self.tail, self.broker
+        touched: dict[str, None] = {}
+        has_news = False
+        for batch in batches:
+            for effect in batch.effects:
+                if isinstance(effect, Publication):
+                    has_news = True
+                    tail.extend(effect.rows, effect.size_bytes)
+                    for endpoint in broker.committed(effect):
+                        touched[endpoint.name] = None
+                    link, deliveries = effect.receipt
+                    link.accepted(deliveries)
+            self.pending_bytes -= batch.size_bytes
+            for then in batch.then:
+                then(None)
+        for name in touched:
+            feed = self._feeds.get(name)
+            if feed is not None:
+                feed.run()
+        if has_news:
+            for reading in list(self._log_feeds):
+                reading.run()
+            self._run_pumps()
+        self._offer_room()
+
+    def _not_committed(self, batches: list[Batch], error: sqlite3.Error) -> None:
+        self.store_problem = f"the last write failed: {error}"
+        self._log.error("store_write_failed", **{log_keys.REASON: str(error)})
+        refused = Refused(ErrorCode.INTERNAL, f"the store could not write: {error}; nothing was stored")
+        for batch in batches:
+            for effect in batch.effects:
+                if isinstance(effect, Publication):
+                    self.broker.failed(effect)
+                    link, deliveries = effect.receipt
+                    link.not_stored(deliveries, refused)
+            self.pending_bytes -= batch.size_bytes
+            for then in batch.then:
+                then(error)
+        self._offer_room()
+
+    def _offer_room(self) -> None:
+        if self._waiting_for_room and self.pending_bytes < PENDING_BYTES // 2:
+            waiting, self._waiting_for_room = self._waiting_for_room, []
+            for resume in waiting:
+                resume()
+
+    def wait_for_room(self, resume: Callable[[], None]) -> bool:
+        """Whether too much is uncommitted; if so ``resume`` is called once it is less."""
+        if self.pending_bytes < PENDING_BYTES:
+            return False
+        self._waiting_for_room.append(resume)
+        return True
+
+    # --- publishing -------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        link: PublishingLink,
+        topic: str,
+        contents: list[bytes],
+        bares: list[int],
+        deliveries: list[Any],
+        *,
+        is_direct: bool = False,
+    ) -> None:
+        """
+        Messages of one topic came in on a link; it is told of each delivery once that is true.
+
+        Args:
+            deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
+        """
+        publication, taken, refused = self.broker.publish(
+            now_ms(), topic, contents, bares, (link, deliveries), is_direct=is_direct
+        )
+        if publication is not None:
+            self._effects.append(publication)
+            self._size_bytes += publication.size_bytes
+            self.pending_bytes += publication.size_bytes
+            self.reader.largest_bytes = max(self.reader.largest_bytes, len(max(contents, key=len)))
+            self._is_lazy = False
+            self._schedule()
+        if taken < len(contents):
+            if publication is not None:
+                publication.receipt = (link, deliveries[:taken])
+            link.not_stored(deliveries[taken:], refused)
+
+    # --- consuming --------------------------------------------------------------------------------------------
+
+    def feed_of(self, endpoint: Endpoint) -> EndpointFeed:
+        feed = self._feeds.get(endpoint.name)
+        if feed is None or feed.endpoint is not endpoint:
+            feed = self._feeds[endpoint.name] = EndpointFeed(self, endpoint, self.limits.read_page_rows)
+        return feed
+
+    def bind(self, endpoint: Endpoint, link: ConsumingLink, epoch: int | None = None) -> Flow:
+        """
+        Bind a consumer to an endpoint.
+
+        Raises:
+            Refused: The endpoint's exclusivity says so.
+        """
+        flow = Flow(endpoint, link, epoch)
+        displaced = endpoint.bind(flow)
+        self.feed_of(endpoint)
+        if displaced is not None:
+            self._displace(
+                displaced, Refused(ErrorCode.STOLEN, f"a consumer of epoch {epoch} took {endpoint.name!r} over")
+            )
+        return flow
+
+    def _displace(self, flow: Flow, refused: Refused) -> None:
+        flow.endpoint.unbind(flow)
+        flow.link.refuse(refused)
+
+    def unbind(self, flow: Flow) -> None:
+        """The consumer is gone; what it had not settled is ready for others."""
+        flow.endpoint.unbind(flow)
+        self._look_at(flow.endpoint)
+
+    def ask(self, flow: Flow, room: int) -> None:
+        """The flow's link can take ``room`` messages now."""
+        flow.demand = room
+        if room > 0:
+            self._look_at(flow.endpoint)
+
+    def settle(self, flow: Flow, ids: list[int]) -> None:
+        """Messages consumed for good."""
+        endpoint = flow.endpoint
+        gone, size = endpoint.settle(flow, ids)
+        if gone:
+            self._effects.append(RemoveReferences(endpoint.number, gone, size))
+            self._schedule()
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            pump.run()
+            if pump.is_over:
+                self._pumps.pop(endpoint.name, None)
+
+    @staticmethod
+    def exclusivity_of(options: Mapping[str, str]) -> Exclusivity | None:
+        """What an address option says of a queue, if it says anything."""
+        text = options.get("exclusive")
+        return Exclusivity(text) if text is not None else None
+
+    def remember_relay_topic(self, to: str, topic: str) -> None:
+        """What a message's ``to`` was found to mean."""
+        if len(self.relay_topics) >= RELAY_TOPICS:
+            self.relay_topics.clear()
+        self.relay_topics[to] = topic
+
+    def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
+        """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
+        if flow.endpoint.release(flow, ids, failed=failed):
+            self._look_at(flow.endpoint)
+
+    def _look_at(self, endpoint: Endpoint) -> None:
+        feed = self._feeds.get(endpoint.name)
+        if feed is not None:
+            feed.run()
+
+    # --- the log ----------------------------------------------------------------------------------------------
+
+    async def resolve_start(
+        self, start: ReplayStart, patterns: Sequence[str]
+    ) -> Resolved:
+        """
+        Where a replay of these topics starts, as it was asked for; looks into the log off the loop.
+
+        Raises:
+            Refused: It cannot start there.
+        """
+        matches = topic_matcher(patterns)
+        facts, now, probe = self.broker.log_facts(), now_ms(), self.reader
+        return await asyncio.wrap_future(probe.submit(lambda: resolve(start, facts, _as_probe(probe), now, matches)))
+
+    def read_log(self, resolved: Resolved, patterns: Sequence[str], link: ConsumingLink) -> LogFeed:
+        """A log reader for this link. Call ``run`` on it whenever the link can take more."""
+        matches = topic_matcher(patterns)
+        reader = LogReader(resolved.first, resolved.last, matches, link, is_live=resolved.is_live)
+        feed = LogFeed(self, reader, link, () if matches is None else patterns)
+        self._log_feeds[feed] = None
+        return feed
+
+    def forget_log_feed(self, feed: LogFeed) -> None:
+        self._log_feeds.pop(feed, None)
+
+    # --- endpoint replay --------------------------------------------------------------------------------------
+
+    def start_replay(self, endpoint: Endpoint, first: int, requester: Flow | None) -> list[Effect]:
+        """
+        Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped.
+
+        Returns:
+            Effects to commit before the requester is told.
+        """
+        started = Refused(ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again")
+        for flow in list(endpoint.flows):
+            if flow is not requester:
+                self._displace(flow, started)
+        effects = self.broker.start_replay(endpoint, first, now_ms())
+        self.feed_of(endpoint).clear()
+        self._log.info(
+            "replay_started", **{log_keys.ENDPOINT: endpoint.name, log_keys.FIRST: first, log_keys.REPLAY_STATE: "active"}
+        )
+        self._start_pump(endpoint)
+        return effects
+
+    def _start_pump(self, endpoint: Endpoint) -> None:
+        pump = self._pumps[endpoint.name] = ReplayPump(
+            self, self.feed_of(endpoint), ahead=self.limits.max_unsettled_per_flow
+        )
+        self._loop.call_soon(pump.run)
+
+    def _run_pumps(self) -> None:
+        for name, pump in list(self._pumps.items()):
+            pump.run()
+            if pump.is_over:
+                self._pumps.pop(name, None)
+
+    def fail_replay(self, endpoint: Endpoint, reason: str) -> None:
+        self._log.error("replay_failed", **{log_keys.ENDPOINT: endpoint.name, log_keys.REASON: reason})
+        refused = Refused(ErrorCode.REPLAY_FAILED, f"the replay of {endpoint.name!r} failed: {reason}")
+        for flow in list(endpoint.flows):
+            self._displace(flow, refused)
+        self.commit(self.broker.fail_replay(endpoint))
+        self.feed_of(endpoint).clear()
+        self._pumps.pop(endpoint.name, None)
+
+    def report_replay_read(self, endpoint: Endpoint) -> None:
+        replay = endpoint.replay
+        assert replay is not None
+        self._log.info(
+            "replay_read",
+            **{
+                log_keys.ENDPOINT: endpoint.name,
+                log_keys.REPLAY_STATE: replay.state.value,
+                log_keys.MESSAGES: replay.put,
+                log_keys.ELAPSED_MS: now_ms() - replay.started_ms,
+            },
+        )
+
+    # --- reporting --------------------------------------------------------------------------------------------
+
+    def report(self, event: str, error: BaseException) -> None:
+        """One line about something that should not happen."""
+        self._log.error(event, **{log_keys.REASON: f"{type(error).__name__}: {error}"})
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        self._loop.call_later(seconds, call)
+
+
+def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether a topic is one of those a log reader subscribes to; None when all are."""
+    return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+
+
+def _log_filter(topics: Sequence[str]) -> TopicFilter | None:
+    if not topics:
+        return None
+    return TopicFilter([TopicPattern.parse(text) for text in topics], implicit_all=True)
+
+
+def _as_probe(reader: Reader) -> LogProbe:
+    return reader

@@ -1,0 +1,140 @@
+"""
+Puts the log on one replaying endpoint again: windowed, in order, until it meets live traffic.
+
+Each step reads what there is room for, makes the references durable, and only then lets them be delivered. When the
+end of the log is reached, the endpoint is routed to again (``Broker.hand_over``); what was still on its way into the
+store at that moment is read as it is committed, and live messages line up behind it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from gateway.core.effects import Row
+from gateway.core.log_reader import LogReader
+from gateway.core.replay import Replay
+from gateway.vpn.endpoint_feed import EndpointFeed
+from gateway.vpn.log_source import LogSource
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+AHEAD_WITHOUT_CONSUMER = 1_000
+"""Messages put on an endpoint that nobody consumes (Solace, "Message Replay": at most 1,000)."""
+
+STEP_ROWS = 1_000
+
+
+class ReplayPump:
+    def __init__(self, vpn: MessageVpn, feed: EndpointFeed, *, ahead: int) -> None:
+        """
+        Args:
+            ahead: Messages put on an endpoint ahead of a bound consumer: its max delivered-unacked.
+        """
+        endpoint = feed.endpoint
+        assert endpoint.replay is not None
+        self._vpn = vpn
+        self._feed = feed
+        self._endpoint = endpoint
+        self._replay: Replay = endpoint.replay
+        self._ahead = ahead
+        self._busy = False
+        self._is_recovered = self._replay.live_from is not None
+        # After a restart in mid-hand-over live messages are on the endpoint already: nothing is delivered before the
+        # older ones are in front of them.
+        feed.is_paused = self._is_recovered
+        self._reader = LogReader(
+            self._replay.position,
+            self._replay.live_from - 1 if self._replay.live_from is not None else None,
+            vpn.broker.topic_matcher(endpoint),
+            None,
+            is_live=False,
+        )
+        self._source = LogSource(
+            vpn.tail, vpn.reader, self._replay.position, vpn.broker.topic_patterns(endpoint), self._woken
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """A newer replay has taken its place, the endpoint is gone, or it has put everything."""
+        return self._endpoint.replay is not self._replay or not self._replay.is_reading
+
+    def run(self) -> None:
+        """Go on as far as there is room. Called when messages were committed or acknowledged."""
+        while not self._busy and not self.is_over:
+            if self._reader.is_finished:
+                self._finish()
+                return
+            room = self._room()
+            if room <= 0:
+                return
+            taken = self._source.take(min(room, STEP_ROWS))
+            if taken is None:
+                if not self._source.is_at_end:
+                    return
+                self._hand_over()
+                assert self._reader.last is not None
+                if self._source.position <= self._reader.last:
+                    return
+                taken = (), self._source.position
+            rows, position = taken
+            end = self._vpn.tail.next_id
+            if position >= end:
+                self._hand_over()
+            chosen, is_end = self._reader.offer(rows, position, end)
+            if is_end:
+                self._feed.end_id = chosen[-1][0]
+            if chosen:
+                self._put(chosen)
+
+    def _room(self) -> int:
+        if self._replay.live_from is not None:
+            # What is left is what was in flight at the hand-over: live messages wait for it.
+            return STEP_ROWS
+        limit = self._ahead if self._endpoint.flows else AHEAD_WITHOUT_CONSUMER
+        return limit - self._replay.outstanding
+
+    def _put(self, rows: list[Row]) -> None:
+        self._busy = True
+        held_back = self._reader.held_back
+        position = self._reader.position if held_back is None else held_back[0]
+        ids = [row[0] for row in rows]
+        effects = self._vpn.broker.put_replayed(self._endpoint, ids, sum(len(row[5]) for row in rows), position)
+
+        def committed(error: sqlite3.Error | None) -> None:
+            self._busy = False
+            if self._endpoint.replay is not self._replay:
+                return
+            if error is not None:
+                self._vpn.fail_replay(self._endpoint, f"its messages could not be written: {error}")
+                return
+            if self._is_recovered:
+                self._endpoint.beyond = max(self._endpoint.beyond, ids[-1])
+            else:
+                self._feed.keep(rows)
+                self._endpoint.add_committed(ids)
+                self._feed.run()
+            self.run()
+
+        self._vpn.commit(effects, committed)
+
+    def _hand_over(self) -> None:
+        if self._replay.live_from is not None:
+            return
+        self._vpn.commit(self._vpn.broker.hand_over(self._endpoint))
+        assert self._replay.live_from is not None
+        self._reader.last = self._replay.live_from - 1
+
+    def _finish(self) -> None:
+        self._vpn.commit(self._vpn.broker.finish_reading(self._endpoint))
+        self._feed.is_paused = False
+        self._vpn.report_replay_read(self._endpoint)
+        self._feed.run()
+
+    def _woken(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._vpn.report("log_read_failed", error)
+            self._vpn.later(1.0, self.run)
+            return
+        self.run()

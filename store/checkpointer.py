@@ -1,0 +1,73 @@
+"""
+Checkpoints beside the writer: what is in the WAL goes into the main file without a publisher waiting for it.
+
+Three tiers. PASSIVE on a thread of its own each time ``wal_limit_bytes`` were written: it does the work and blocks
+nobody, but with writers going on it never reaches the end of the WAL. RESTART by the writer right after: only the
+frames since then are left, so it is short, and the WAL begins anew. Readers that still use old frames make RESTART
+give up at once; it is tried again after the next commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Final
+
+FRAME_FACTOR: Final = 2
+"""Bytes in the WAL for a byte of content, roughly: pages are written whole, and references come on top."""
+
+COMMIT_BYTES: Final = 16 * 1024
+"""What even the smallest commit writes: a page each for message, reference, endpoint and log."""
+
+
+class Checkpointer:
+    def __init__(self, path: Path, wal_limit_bytes: int) -> None:
+        self._path = path
+        self._limit_bytes = wal_limit_bytes
+        self._written_bytes = 0
+        self._wanted = threading.Event()
+        self._ready = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"checkpointer {path.stem}", daemon=True)
+        self._thread.start()
+
+    def written(self, content_bytes: int) -> None:
+        """The writer committed that much."""
+        self._written_bytes += max(content_bytes * FRAME_FACTOR, COMMIT_BYTES)
+        if self._written_bytes >= self._limit_bytes:
+            self._written_bytes = 0
+            self._wanted.set()
+
+    def take_effect(self, writer: sqlite3.Connection) -> None:
+        """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
+        if self._ready:
+            self._ready = False
+            writer.execute("pragma busy_timeout = 0")
+            try:
+                busy, _, _ = writer.execute("pragma wal_checkpoint(restart)").fetchone()
+            except sqlite3.OperationalError:
+                busy = 1
+            writer.execute("pragma busy_timeout = 5000")
+            self._ready = bool(busy)
+
+    def close(self) -> None:
+        self._closing = True
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            while True:
+                self._wanted.wait()
+                self._wanted.clear()
+                if self._closing:
+                    return
+                try:
+                    connection.execute("pragma wal_checkpoint(passive)").fetchone()
+                except sqlite3.Error:
+                    continue
+                self._ready = True
+        finally:
+            connection.close()

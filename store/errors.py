@@ -1,0 +1,28 @@
+"""What can go wrong with a store, with a hint for whoever runs it."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """
+    An operation on the store failed.
+
+    Attributes:
+        operation: What was being done.
+        path: The file or folder.
+        hint: What the operator can do about it.
+    """
+
+    def __init__(self, operation: str, path: object, cause: object, hint: str) -> None:
+        super().__init__(f"{operation} {path}: {cause}. {hint}")
+        self.operation = operation
+        self.path = str(path)
+        self.hint = hint
+
+
+class StoreLocked(StoreError):
+    """Another gateway uses this data folder."""
+
+
+class StoreTooNew(StoreError):
+    """The file was written by a later version."""

@@ -1,0 +1,61 @@
+"""
+What a gateway needs to know of a file to go on: read at start, from a few short rows, however large the file is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.core.broker import LogState, StoredEndpoint
+from gateway.core.effects import SaveEndpoint
+from store.database import connect_reader
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    log: LogState
+    endpoints: list[StoredEndpoint]
+    next_number: int
+    garbage: list[int]
+    """Numbers whose references are still to be collected."""
+    largest_bytes: int
+    """The largest content ever stored, which bounds what a page of rows can weigh."""
+
+
+def recover(path: Path) -> Recovered:
+    """
+    Read the state a crash or a stop left behind. Nothing is repaired: every transaction leaves a whole state.
+
+    Raises:
+        sqlite3.Error: The file cannot be read.
+    """
+    connection = connect_reader(path)
+    try:
+        return _read(connection)
+    finally:
+        connection.close()
+
+
+def _read(connection: sqlite3.Connection) -> Recovered:
+    generation, first, last, time, floor, size, largest, number = connection.execute(
+        "select generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, next_number from log"
+    ).fetchone()
+    endpoints = {
+        row[0]: StoredEndpoint(SaveEndpoint(*row[:5]), row[5], row[6], row[7])
+        for row in connection.execute(
+            """
+            select number, name, kind, settings, replay, depth, size_bytes,
+                coalesce((select max(message) from reference where reference.endpoint = endpoint.number), 0)
+            from endpoint order by number
+            """
+        )
+    }
+    for endpoint, pattern in connection.execute("select endpoint, pattern from subscription"):
+        endpoints[endpoint].subscriptions.append(pattern)
+    garbage = [row[0] for row in connection.execute("select number from garbage")]
+    log = LogState(
+        generation=generation, first_id=first, next_id=last + 1, last_time_ms=time, floor_ms=floor, size_bytes=size
+    )
+    return Recovered(log, list(endpoints.values()), number, garbage, largest)

@@ -1,0 +1,253 @@
+"""
+Effects turned into rows: one transaction's worth, in few large statements.
+
+Every step of a statement drops and takes the interpreter's lock, so a thousand small statements beside a busy loop
+wait a thousand times; a multi-row insert waits once. Row counts are powers of two, so that a handful of prepared
+statements serves every batch.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
+from typing import Final, TypeVar, assert_never
+
+from gateway.core.effects import (
+    AddReferences,
+    CountAttempts,
+    DeleteEndpoint,
+    DeleteSubscription,
+    Effect,
+    Publication,
+    RemoveReferences,
+    RenumberEndpoint,
+    Row,
+    SaveEndpoint,
+    SaveReplay,
+    SaveSubscription,
+)
+
+T = TypeVar("T")
+
+LARGEST_INSERT: Final = 256
+"""Rows of one insert: beyond this a statement gains nothing (measured from 50 to 1,000)."""
+
+SHORTEST_RUN: Final = 8
+"""Consecutive ids from which on a range statement is cheaper than naming each."""
+
+INSERT_RUN: Final = (
+    "insert into reference (endpoint, message) "
+    "with recursive run (id) as (values (?2) union all select id + 1 from run where id < ?3) select ?1, id from run"
+)
+
+
+@cache
+def _insert_messages(count: int) -> str:
+    return "insert into message values " + ",".join(["(?,?,?,?,?,?)"] * count)
+
+
+@cache
+def _insert_alike(count: int) -> str:
+    """Consecutive messages that differ in nothing but their content: a sixth of the values to bind."""
+    return "insert into message values " + ",".join(f"(?1+{k},?2,?3,?4,?5,?{6 + k})" for k in range(count))
+
+
+@cache
+def _insert_references(count: int) -> str:
+    return "insert into reference (endpoint, message) values " + ",".join(["(?,?)"] * count)
+
+
+@cache
+def _delete_references(count: int) -> str:
+    return f"delete from reference where endpoint = ? and message in ({','.join('?' * count)})"
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cut into pieces whose lengths are powers of two, at most LARGEST_INSERT."""
+    start, left, size = 0, len(items), LARGEST_INSERT
+    while left:
+        while size > left:
+            size >>= 1
+        yield items[start : start + size]
+        start += size
+        left -= size
+
+
+def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
+    """Rising ids as (first, last) of consecutive ones."""
+    found: list[tuple[int, int]] = []
+    first = last = -2
+    for i in ids:
+        if i != last + 1:
+            if first >= 0:
+                found.append((first, last))
+            first = i
+        last = i
+    if first >= 0:
+        found.append((first, last))
+    return found
+
+
+class Transaction:
+    """Collects the effects of one commit, and applies them on ``connection`` inside an open transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, on_garbage: Callable[[int], None]) -> None:
+        self._execute = connection.execute
+        self._on_garbage = on_garbage
+        self._mixed: list[Row] = []
+        self._runs: dict[int, list[list[int]]] = {}
+        self._depths: dict[int, list[int]] = {}
+        self._last_id = 0
+        self._last_time = 0
+        self._logged_bytes = 0
+        self._largest = 0
+        self.has_held = False
+        """Rows were written, or may exist, that the log does not hold."""
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            # The two of the hot path first.
+            if isinstance(effect, Publication):
+                self._publish(effect)
+            elif isinstance(effect, RemoveReferences):
+                self._remove(effect.endpoint, effect.ids, effect.size_bytes)
+            else:
+                self._define(effect)
+
+    def finish(self) -> None:
+        """Write what was collected; the caller commits."""
+        for piece in chunks(self._mixed):
+            self._execute(_insert_messages(len(piece)), list(chain.from_iterable(piece)))
+        for endpoint, found in self._runs.items():
+            short: list[tuple[int, int]] = []
+            for first, last in found:
+                if last - first >= SHORTEST_RUN:
+                    self._execute(INSERT_RUN, (endpoint, first, last))
+                else:
+                    short += [(endpoint, i) for i in range(first, last + 1)]
+            for pairs in chunks(short):
+                self._execute(_insert_references(len(pairs)), list(chain.from_iterable(pairs)))
+        for endpoint, (count, size) in self._depths.items():
+            self._execute(
+                "update endpoint set depth = depth + ?, size_bytes = size_bytes + ? where number = ?",
+                (count, size, endpoint),
+            )
+        if self._last_id:
+            self._execute(
+                "update log set last_id = ?, last_time = ?, size_bytes = size_bytes + ?,"
+                " largest_bytes = max(largest_bytes, ?)",
+                (self._last_id, self._last_time, self._logged_bytes, self._largest),
+            )
+
+    def _count(self, endpoint: int, count: int, size: int) -> None:
+        depth = self._depths.get(endpoint)
+        if depth is None:
+            self._depths[endpoint] = [count, size]
+        else:
+            depth[0] += count
+            depth[1] += size
+
+    def _publish(self, publication: Publication) -> None:
+        rows = publication.rows
+        count = len(rows)
+        first, time, topic, bare, held, content = rows[0]
+        contents = [row[5] for row in rows]
+        if count >= SHORTEST_RUN and all(row[3] == bare for row in rows):
+            position = first
+            for piece in chunks(contents):
+                self._execute(_insert_alike(len(piece)), [position, time, topic, bare, held, *piece])
+                position += len(piece)
+        else:
+            self._mixed += rows
+        last = rows[-1][0]
+        for endpoint in publication.endpoints:
+            found = self._runs.setdefault(endpoint, [])
+            if found and found[-1][1] == first - 1:
+                found[-1][1] = last
+            else:
+                found.append([first, last])
+            self._count(endpoint, count, publication.size_bytes)
+        self._last_id = last
+        self._last_time = time
+        if publication.logged:
+            self._logged_bytes += publication.size_bytes
+        else:
+            self.has_held = True
+        self._largest = max(self._largest, len(max(contents, key=len)))
+
+    def _remove(self, endpoint: int, ids: Sequence[int], size_bytes: int) -> None:
+        scattered: list[int] = []
+        for first, last in runs(sorted(ids)):
+            if last - first >= SHORTEST_RUN:
+                self._execute(
+                    "delete from reference where endpoint = ? and message between ? and ?", (endpoint, first, last)
+                )
+                if self.has_held:
+                    self.let_go("id between ? and ?", (first, last))
+            else:
+                scattered += range(first, last + 1)
+        for piece in chunks(scattered):
+            self._execute(_delete_references(len(piece)), [endpoint, *piece])
+            if self.has_held:
+                self.let_go(f"id in ({','.join('?' * len(piece))})", piece)
+        self._count(endpoint, -len(ids), -size_bytes)
+
+    def let_go(self, which: str, values: Sequence[int]) -> None:
+        """One reference fewer for messages that only references hold; the last takes the message with it."""
+        self._execute(f"update message set held = held - 1 where held is not null and {which}", values)
+        self._execute(f"delete from message where held <= 0 and {which}", values)
+
+    def _define(self, effect: Effect) -> None:
+        execute = self._execute
+        match effect:
+            case AddReferences(endpoint, ids, size_bytes, replay):
+                found = self._runs.setdefault(endpoint, [])
+                found += [list(run) for run in runs(ids)]
+                self._count(endpoint, len(ids), size_bytes)
+                execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
+            case SaveReplay(endpoint, replay):
+                execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
+            case CountAttempts(endpoint, attempts):
+                for message, count in attempts:
+                    execute(
+                        "update reference set attempts = ? where endpoint = ? and message = ?",
+                        (count, endpoint, message),
+                    )
+            case SaveEndpoint(number, name, kind, settings, replay):
+                execute(
+                    "insert into endpoint (number, name, kind, settings, replay) values (?, ?, ?, ?, ?) "
+                    "on conflict (number) do update set name = excluded.name, kind = excluded.kind, "
+                    "settings = excluded.settings, replay = excluded.replay",
+                    (number, name, kind, settings, replay),
+                )
+                self._use_number(number)
+            case RenumberEndpoint(old, new, replay):
+                self._forget(old)
+                execute(
+                    "update endpoint set number = ?, depth = 0, size_bytes = 0, replay = ? where number = ?",
+                    (new, replay, old),
+                )
+                execute("update subscription set endpoint = ? where endpoint = ?", (new, old))
+                self._use_number(new)
+            case DeleteEndpoint(number):
+                self._forget(number)
+                execute("delete from endpoint where number = ?", (number,))
+                execute("delete from subscription where endpoint = ?", (number,))
+            case SaveSubscription(endpoint, pattern):
+                execute("insert or ignore into subscription values (?, ?)", (endpoint, pattern))
+            case DeleteSubscription(endpoint, pattern):
+                execute("delete from subscription where endpoint = ? and pattern = ?", (endpoint, pattern))
+            case Publication() | RemoveReferences():  # pragma: no cover - apply() has taken them
+                raise AssertionError(effect)
+            case _:
+                assert_never(effect)
+
+    def _use_number(self, number: int) -> None:
+        self._execute("update log set next_number = max(next_number, ?)", (number + 1,))
+
+    def _forget(self, number: int) -> None:
+        self._execute("insert or ignore into garbage values (?)", (number,))
+        self._depths.pop(number, None)
+        self._on_garbage(number)

@@ -1,0 +1,182 @@
+"""
+The writer thread: group commit. One transaction takes all that arrived while the last one was being synced.
+
+Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
+Nothing else writes to the file. Between commits the thread collects the references of endpoints that were emptied,
+in small pieces, and lets the checkpointer's work take effect.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+from gateway.core.effects import Effect
+from store.checkpointer import Checkpointer
+from store.database import connect_writer
+from store.transaction import Transaction
+
+LINGER_SECONDS: Final = 0.004
+"""How long settlements, which nobody waits for, are gathered before they are committed on their own."""
+
+GARBAGE_ROWS: Final = 2_000
+"""References collected in one transaction: some milliseconds, so that no publisher waits longer for it."""
+
+GARBAGE_EVERY: Final = 8
+"""Commits under load to one piece of garbage: it costs publishers a tenth at most."""
+
+GROUP_BYTES: Final = 8 * 1024 * 1024
+"""Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
+
+
+class Batch(NamedTuple):
+    """Effects that belong together."""
+
+    effects: Sequence[Effect]
+    size_bytes: int
+    """Content in them, to bound a transaction."""
+    is_lazy: bool
+    """Nobody waits for them: they may linger a little."""
+    then: Sequence[Callable[[sqlite3.Error | None], None]] = ()
+    """The submitter's own: not called here."""
+
+
+OnCommit = Callable[[list[Batch], sqlite3.Error | None], None]
+
+
+class Writer:
+    def __init__(
+        self,
+        path: Path,
+        on_commit: OnCommit,
+        *,
+        synchronous: str = "FULL",
+        garbage: Sequence[int] = (),
+        wal_limit_bytes: int,
+    ) -> None:
+        """
+        Args:
+            on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
+                nothing of them was written.
+            garbage: Endpoint numbers whose references are still to be collected.
+            wal_limit_bytes: Written bytes after which a checkpoint is made beside.
+        """
+        self._path = path
+        self._on_commit = on_commit
+        self._synchronous = synchronous
+        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._garbage = deque(garbage)
+        self._checkpointer = Checkpointer(path, wal_limit_bytes)
+        self._connection = connect_writer(path, synchronous=synchronous)
+        self._has_held = bool(
+            self._connection.execute("select exists (select 1 from message where held is not null)").fetchone()[0]
+        )
+        self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        """Hand over effects to be made durable, in order of submission."""
+        self._queue.put(batch)
+
+    def close(self) -> None:
+        """Commit what was submitted, and end. Blocks until done."""
+        self._queue.put(None)
+        self._thread.join()
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        closing = False
+        commits = 0
+        while not closing:
+            batches, closing = self._gather()
+            if batches:
+                self._commit(batches)
+                commits += 1
+            # When nothing else waits; under load at every few commits, so that it ends there, too.
+            if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
+                self._collect_garbage()
+            self._checkpointer.take_effect(self._connection)
+        self._checkpointer.close()
+        self._connection.close()
+
+    def _gather(self) -> tuple[list[Batch], bool]:
+        """All that waits, or the first that comes; and whether the end was asked for."""
+        queue = self._queue
+        try:
+            batch = queue.get(timeout=0 if self._garbage else None)
+        except Empty:
+            return [], False
+        if batch is None:
+            return [], True
+        batches = [batch]
+        size = batch.size_bytes
+        urgent = not batch.is_lazy
+        deadline = time.monotonic() + LINGER_SECONDS
+        while size < GROUP_BYTES:
+            try:
+                batch = queue.get_nowait() if urgent else queue.get(timeout=max(deadline - time.monotonic(), 0))
+            except Empty:
+                break
+            if batch is None:
+                return batches, True
+            batches.append(batch)
+            size += batch.size_bytes
+            urgent = urgent or not batch.is_lazy
+        return batches, False
+
+    def _commit(self, batches: list[Batch]) -> None:
+        connection = self._connection
+        forgotten: list[int] = []
+        transaction = Transaction(connection, forgotten.append)
+        transaction.has_held = self._has_held
+        try:
+            connection.execute("begin immediate")
+            for batch in batches:
+                transaction.apply(batch.effects)
+            transaction.finish()
+            connection.execute("commit")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            self._on_commit(batches, error)
+            return
+        self._has_held = transaction.has_held
+        self._garbage.extend(forgotten)
+        self._on_commit(batches, None)
+        self._checkpointer.written(sum(batch.size_bytes for batch in batches))
+
+    def _collect_garbage(self) -> None:
+        """A piece of what lies on an endpoint that is no more."""
+        connection = self._connection
+        number = self._garbage[0]
+        try:
+            connection.execute("begin immediate")
+            ids = [
+                row[0]
+                for row in connection.execute(
+                    "select message from reference where endpoint = ? order by message limit ?", (number, GARBAGE_ROWS)
+                )
+            ]
+            if ids:
+                connection.execute(
+                    "delete from reference where endpoint = ? and message between ? and ?", (number, ids[0], ids[-1])
+                )
+                if self._has_held:
+                    Transaction(connection, lambda _: None).let_go(f"id in ({','.join('?' * len(ids))})", ids)
+            if len(ids) < GARBAGE_ROWS:
+                connection.execute("delete from garbage where number = ?", (number,))
+                self._garbage.popleft()
+            connection.execute("commit")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            # It stays in the garbage table: the next start, or the next pass, tries again.
+            self._garbage.rotate(-1)
+            time.sleep(LINGER_SECONDS)
