@@ -71,7 +71,14 @@ class Splicer:
         self._before_offset = codec.encode(Symbol("x-opt-offset")) + b"\xa1"
 
     def front(
-        self, message_id: int, time_ms: int, topic: str, bare: int, content: bytes, attempts: int, is_end: bool
+        self,
+        message_id: int,
+        time_ms: int,
+        topic: str,
+        bare: int,
+        content: bytes,
+        attempts: int,
+        is_end: bool,
     ) -> bytes:
         """
         All that goes in front of ``content[bare:]``.
@@ -113,7 +120,16 @@ class Splicer:
             + codec.encode(Symbol("x-opt-sequence-number"))
             + b"\x81"
         )
-        rest = 8 + len(self._before_time) + 8 + len(self._after_time) + 17 + len(self._before_offset) + 1 + digit_count
+        rest = (
+            8
+            + len(self._before_time)
+            + 8
+            + len(self._after_time)
+            + 17
+            + len(self._before_offset)
+            + 1
+            + digit_count
+        )
         if len(self._templates) >= TEMPLATE_CACHE:
             self._templates.clear()
         # The size counts from behind itself: the four bytes of the pair count, and the pairs.

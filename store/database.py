@@ -71,12 +71,15 @@ def open_file(path: Path, now_ms: int, *, synchronous: str) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
             schema.prepare(connection, synchronous=synchronous)
-            connection.isolation_level = ""
+            connection.isolation_level = "DEFERRED"
             db = sqlite_utils.Database(connection)
             unknown = schema.unknown_migrations(db)
             if unknown:
                 raise StoreTooNew(
-                    "cannot open", path, f"it knows {', '.join(unknown)}", "It was written by a later version: use that"
+                    "cannot open",
+                    path,
+                    f"it knows {', '.join(unknown)}",
+                    "It was written by a later version: use that",
                 )
             schema.migrations.apply(db)
             with db.atomic():
@@ -88,7 +91,9 @@ def open_file(path: Path, now_ms: int, *, synchronous: str) -> None:
         finally:
             connection.close()
     except sqlite3.Error as error:
-        raise StoreError("cannot open", path, error, "Restore it from a backup, or move it away to start anew") from error
+        raise StoreError(
+            "cannot open", path, error, "Restore it from a backup, or move it away to start anew"
+        ) from error
 
 
 def connect_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:

@@ -34,7 +34,9 @@ class LogPage(NamedTuple):
 class Reader:
     """Pages from one file. All methods block; ``submit`` runs one on the pool."""
 
-    def __init__(self, path: Path, *, threads: int, page_rows: int, page_bytes: int, largest_bytes: int) -> None:
+    def __init__(
+        self, path: Path, *, threads: int, page_rows: int, page_bytes: int, largest_bytes: int
+    ) -> None:
         self._path = path
         self._page_rows = page_rows
         self._page_bytes = page_bytes
@@ -89,7 +91,9 @@ class Reader:
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
         wanted = ids[: min(self._page_rows, 500)]
-        rows, _ = self._bounded(f"from message where id in ({','.join('?' * len(wanted))}) order by id", list(wanted))
+        rows, _ = self._bounded(
+            f"from message where id in ({','.join('?' * len(wanted))}) order by id", list(wanted)
+        )
         return rows
 
     def attempts(self, endpoint: int) -> list[tuple[int, int]]:
@@ -105,14 +109,20 @@ class Reader:
         if self.largest_bytes * limit > self._page_bytes:
             # Lengths come from the row headers: long contents are not read for it.
             total = 0
-            lengths = connection.execute(f"select length(content) {query} limit ?", [*values, limit]).fetchall()
+            lengths = connection.execute(
+                f"select length(content) {query} limit ?", [*values, limit]
+            ).fetchall()
             limit = len(lengths)
             for count, (length,) in enumerate(lengths):
                 total += length
                 if total > self._page_bytes:
                     limit = max(count, 1)
                     break
-            rows = connection.execute(f"select {COLUMNS} {query} limit ?", [*values, limit]).fetchall() if limit else []
+            rows = (
+                connection.execute(f"select {COLUMNS} {query} limit ?", [*values, limit]).fetchall()
+                if limit
+                else []
+            )
             return rows, limit == len(lengths) < self._page_rows
         rows = connection.execute(f"select {COLUMNS} {query} limit ?", [*values, limit]).fetchall()
         return rows, len(rows) < limit
@@ -123,7 +133,9 @@ class Reader:
         """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
         probe = "select id, time from message where id >= ? order by id limit 1"
         connection = self._connection
-        low, high = connection.execute("select min(id), (select max(id) from message) from message").fetchone()
+        low, high = connection.execute(
+            "select min(id), (select max(id) from message) from message"
+        ).fetchone()
         if low is None:
             return None
         high += 1

@@ -56,6 +56,11 @@ def _read(connection: sqlite3.Connection) -> Recovered:
         endpoints[endpoint].subscriptions.append(pattern)
     garbage = [row[0] for row in connection.execute("select number from garbage")]
     log = LogState(
-        generation=generation, first_id=first, next_id=last + 1, last_time_ms=time, floor_ms=floor, size_bytes=size
+        generation=generation,
+        first_id=first,
+        next_id=last + 1,
+        last_time_ms=time,
+        floor_ms=floor,
+        size_bytes=size,
     )
     return Recovered(log, list(endpoints.values()), number, garbage, largest)

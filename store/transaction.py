@@ -152,7 +152,7 @@ class Transaction:
     def _publish(self, publication: Publication) -> None:
         rows = publication.rows
         count = len(rows)
-        first, time, topic, bare, held, content = rows[0]
+        first, time, topic, bare, held, _ = rows[0]
         contents = [row[5] for row in rows]
         if count >= SHORTEST_RUN and all(row[3] == bare for row in rows):
             position = first
@@ -182,7 +182,8 @@ class Transaction:
         for first, last in runs(sorted(ids)):
             if last - first >= SHORTEST_RUN:
                 self._execute(
-                    "delete from reference where endpoint = ? and message between ? and ?", (endpoint, first, last)
+                    "delete from reference where endpoint = ? and message between ? and ?",
+                    (endpoint, first, last),
                 )
                 if self.has_held:
                     self.let_go("id between ? and ?", (first, last))

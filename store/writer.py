@@ -75,7 +75,9 @@ class Writer:
         self._checkpointer = Checkpointer(path, wal_limit_bytes)
         self._connection = connect_writer(path, synchronous=synchronous)
         self._has_held = bool(
-            self._connection.execute("select exists (select 1 from message where held is not null)").fetchone()[0]
+            self._connection.execute(
+                "select exists (select 1 from message where held is not null)"
+            ).fetchone()[0]
         )
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
@@ -121,7 +123,9 @@ class Writer:
         deadline = time.monotonic() + LINGER_SECONDS
         while size < GROUP_BYTES:
             try:
-                batch = queue.get_nowait() if urgent else queue.get(timeout=max(deadline - time.monotonic(), 0))
+                batch = (
+                    queue.get_nowait() if urgent else queue.get(timeout=max(deadline - time.monotonic(), 0))
+                )
             except Empty:
                 break
             if batch is None:
@@ -161,12 +165,14 @@ class Writer:
             ids = [
                 row[0]
                 for row in connection.execute(
-                    "select message from reference where endpoint = ? order by message limit ?", (number, GARBAGE_ROWS)
+                    "select message from reference where endpoint = ? order by message limit ?",
+                    (number, GARBAGE_ROWS),
                 )
             ]
             if ids:
                 connection.execute(
-                    "delete from reference where endpoint = ? and message between ? and ?", (number, ids[0], ids[-1])
+                    "delete from reference where endpoint = ? and message between ? and ?",
+                    (number, ids[0], ids[-1]),
                 )
                 if self._has_held:
                     Transaction(connection, lambda _: None).let_go(f"id in ({','.join('?' * len(ids))})", ids)

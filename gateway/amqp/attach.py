@@ -103,7 +103,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     target = link.remote_target
     owned: OwnedEndpoint | None = None
     topic: str | None = None
-    address = target.address
+    address: str | None = target.address
     if target.type == Terminus.COORDINATOR:
         raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
     if target.dynamic:
@@ -120,7 +120,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
         return
     link.source.copy(link.remote_source)
     link.target.copy(target)
-    if target.dynamic:
+    if target.dynamic and address is not None:
         link.target.address = address
     link.snd_settle_mode = link.remote_snd_settle_mode
     # We settle with the outcome: a receiver in mode second would wait for a settlement nobody needs.
@@ -136,9 +136,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     )
 
 
-def _make_temporary(
-    connection: Connection, terminus: Any
-) -> tuple[Endpoint | None, str, str, list[Effect]]:
+def _make_temporary(connection: Connection, terminus: Any) -> tuple[Endpoint | None, str, str, list[Effect]]:
     """
     A node made for this link: (endpoint, topic, address, effects). A temporary topic is no more than its name.
     """
@@ -147,7 +145,9 @@ def _make_temporary(
         topic = f"#P2P/TTMP/{name}"
         return None, topic, f"topic://{topic}", []
     queue = f"#P2P/QTMP/{name}"
-    endpoint, effects = connection.vpn.broker.create(queue, EndpointKind.QUEUE, EndpointSettings(temporary=True))
+    endpoint, effects = connection.vpn.broker.create(
+        queue, EndpointKind.QUEUE, EndpointSettings(temporary=True)
+    )
     return endpoint, queue_topic(queue), queue, effects
 
 
@@ -159,12 +159,12 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
     capabilities = _capabilities(source)
     filters = _filters(source)
     if source.dynamic:
-        endpoint, _, address, effects = _make_temporary(connection, source)
+        endpoint, _, name, effects = _make_temporary(connection, source)
         if endpoint is None:
             raise Refused(ErrorCode.NOT_IMPLEMENTED, "a temporary topic is made by attaching a sender to it")
         await connection.vpn.committed(effects)
         owned = OwnedEndpoint(connection, endpoint)
-        await _consume(connection, link, endpoint, address, filters, filters.start, owned)
+        await _consume(connection, link, endpoint, name, filters, filters.start, owned)
         return
     if not source.address:
         raise Refused(ErrorCode.INVALID_FIELD, "a source needs an address, or dynamic")
@@ -249,7 +249,8 @@ async def _subscribe(
         if found is not None and list(found.subscriptions) != [address.name]:
             if found.flows:
                 raise Refused(
-                    ErrorCode.RESOURCE_LOCKED, f"topic endpoint {link.name!r} has a consumer of another subscription"
+                    ErrorCode.RESOURCE_LOCKED,
+                    f"topic endpoint {link.name!r} has a consumer of another subscription",
                 )
             # A changed subscription is a new one under the same name (JMS 2.0 section 8.3.3).
             effects += broker.delete(found)
@@ -272,7 +273,7 @@ async def _consume(
     connection: Connection,
     link: Link,
     endpoint: Endpoint,
-    address: str,
+    address: str | None,
     filters: Filters,
     start: ReplayStart | None,
     owned: OwnedEndpoint | None,
@@ -284,7 +285,9 @@ async def _consume(
             start = parse_text(endpoint.settings.default_start)
         resolved = await vpn.resolve_start(start or NOTHING_YET, vpn.broker.topic_patterns(endpoint))
         if resolved.last is not None:
-            raise Refused(ErrorCode.UNKNOWN_START, "until is for log readers: an endpoint's replay goes on live")
+            raise Refused(
+                ErrorCode.UNKNOWN_START, "until is for log readers: an endpoint's replay goes on live"
+            )
         if vpn.broker.find(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
         if _is_gone(connection, link):
@@ -322,17 +325,26 @@ async def _consume(
 
 
 def _reply(
-    connection: Connection, link: Link, address: str, filters: Filters, resolved: Resolved, *, copies: bool
+    connection: Connection,
+    link: Link,
+    address: str | None,
+    filters: Filters,
+    resolved: Resolved,
+    *,
+    copies: bool,
 ) -> None:
     """Fill in our side of the attach: the source as it is in place, and the log's bounds."""
     source, asked = link.source, link.remote_source
     source.copy(asked)
-    source.address = address
+    if address is not None:
+        source.address = address
     source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
     vpn = connection.vpn
     log = vpn.broker.log
     in_place = _entries_in_place(asked, filters)
-    in_place[symbol(REPLAY_START)] = Described(symbol(REPLAY_START), _described_start(resolved, log.generation))
+    in_place[symbol(REPLAY_START)] = Described(
+        symbol(REPLAY_START), _described_start(resolved, log.generation)
+    )
     source.filter.clear()
     source.filter.put_object(in_place)
     source.capabilities.clear()

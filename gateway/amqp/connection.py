@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -82,14 +83,20 @@ class Connection(asyncio.Protocol):
         socket = self._socket = cast("asyncio.Transport", transport)
         socket.set_write_buffer_limits(high=self.limits.connection_output_bytes)
         peer = socket.get_extra_info("peername")
-        self._log = self._log.bind(**{log_keys.PEER: f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)})
+        self._log = self._log.bind(
+            **{log_keys.PEER: f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)}
+        )
         if not self.container.admit(self):
             self._log.warning("connection_refused", **{log_keys.LIMIT: "max_connections"})
             socket.abort()
             return
         tls = socket.get_extra_info("ssl_object")
-        self._sasl = self.container.sasl_for(self.listening, peer_common_name(tls) if tls is not None else None)
-        self._timer = self._loop.call_later(self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out)
+        self._sasl = self.container.sasl_for(
+            self.listening, peer_common_name(tls) if tls is not None else None
+        )
+        self._timer = self._loop.call_later(
+            self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out
+        )
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -205,11 +212,12 @@ class Connection(asyncio.Protocol):
         elif kind == Event.SESSION_REMOTE_CLOSE:
             self._close_session(event.session)
         elif kind == Event.CONNECTION_REMOTE_CLOSE:
-            event.connection.close()
             self._detach_all()
+            if self._engine is not None:
+                self._engine.close()
         elif kind == Event.TRANSPORT_ERROR:
-            condition = event.transport.condition
-            self._log.warning("protocol_error", **{log_keys.REASON: str(condition)})
+            if self._transport is not None:
+                self._log.warning("protocol_error", **{log_keys.REASON: str(self._transport.condition)})
         elif kind == Event.TRANSPORT_CLOSED:
             self.schedule_flush()
             self._loop.call_soon(self._close_socket)
@@ -248,7 +256,10 @@ class Connection(asyncio.Protocol):
             return
         if len(self.attached) >= self.limits.max_links_per_session * self.limits.max_channels:
             attach.refuse(
-                link, Refused(ErrorCode.RESOURCE_LIMIT, "too many links on this connection (max_links_per_session)")
+                link,
+                Refused(
+                    ErrorCode.RESOURCE_LIMIT, "too many links on this connection (max_links_per_session)"
+                ),
             )
             return
         self._spawn(attach.attach(self, link))
@@ -313,7 +324,8 @@ class Connection(asyncio.Protocol):
                 self._socket.close()
             return
         self._log.warning(
-            "connection_refused", **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text}
+            "connection_refused",
+            **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
         )
         engine.condition = condition_of(refused)
         engine.close()
@@ -328,7 +340,7 @@ class Connection(asyncio.Protocol):
     def stop(self, refused: Refused) -> None:
         """The gateway stops: detach every link, close."""
         for link, attached in list(self.attached.items()):
-            self._guard(lambda a=attached: a.refuse(refused))  # type: ignore[misc]
+            self._guard(partial(attached.refuse, refused))
             self.attached.pop(link, None)
         self.refuse(refused)
         self.flush()
@@ -397,7 +409,11 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         try:
-            self.refuse(Refused(ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"))
+            self.refuse(
+                Refused(
+                    ErrorCode.INTERNAL, "the gateway made a mistake on this connection; its log says which"
+                )
+            )
         except Exception:
             if self._socket is not None:
                 self._socket.abort()

@@ -18,7 +18,7 @@ from amqp_ext.sections import bare_offset, to_address
 from amqp_ext.topics import TopicSyntaxError, check_topic
 from gateway import log_keys
 from gateway.amqp.conditions import condition_of, describe
-from gateway.amqp.transfers import ACCEPTED, IncomingTransfers, MODIFIED, OutgoingTransfers, RELEASED
+from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, IncomingTransfers, OutgoingTransfers
 from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -90,7 +90,9 @@ class PublishingLink:
         owned: A temporary endpoint made for this link.
     """
 
-    def __init__(self, connection: Connection, link: Link, topic: str | None, owned: OwnedEndpoint | None) -> None:
+    def __init__(
+        self, connection: Connection, link: Link, topic: str | None, owned: OwnedEndpoint | None
+    ) -> None:
         limits = connection.limits
         self._connection = connection
         self._link = link
@@ -129,11 +131,15 @@ class PublishingLink:
             try:
                 bare_offset(content)
             except CodecError as error:
-                self.not_stored(own or [], Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}"))
+                self.not_stored(
+                    own or [], Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}")
+                )
             else:
                 self._arrived([content], own)
 
-    def _publish(self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
+    def _publish(
+        self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None
+    ) -> None:
         if deliveries is None:
             self._vpn.publish(self, topic, contents, bares, [], is_direct=True)
         else:
@@ -158,7 +164,9 @@ class PublishingLink:
         topic = self._vpn.relay_topics.get(to) if to is not None else None
         if topic is None:
             if not to:
-                raise Refused(ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes")
+                raise Refused(
+                    ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
+                )
             topic = topic_of_target(self._connection, to, ())
             self._vpn.remember_relay_topic(to, topic)
         return topic
@@ -242,7 +250,9 @@ class _Outgoing:
         *,
         default_outcome: int,
         on_credit: Callable[[], None],
-        on_outcomes: Callable[[list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None],
+        on_outcomes: Callable[
+            [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
+        ],
     ) -> None:
         self._connection = connection
         self._link = link
@@ -315,7 +325,10 @@ class QueueConsumer(_Outgoing):
             self._vpn.ask(self.flow, self.room())
 
     def _outcomes(
-        self, accepted: list[int], others: list[tuple[int, int, bool, bool]], confirm: Callable[[], None] | None
+        self,
+        accepted: list[int],
+        others: list[tuple[int, int, bool, bool]],
+        confirm: Callable[[], None] | None,
     ) -> None:
         flow = self.flow
         if flow is None:
@@ -380,7 +393,10 @@ class LogReaderLink(_Outgoing):
             self.feed.run()
 
     def _outcomes(
-        self, accepted: list[int], others: list[tuple[int, int, bool, bool]], confirm: Callable[[], None] | None
+        self,
+        accepted: list[int],
+        others: list[tuple[int, int, bool, bool]],
+        confirm: Callable[[], None] | None,
     ) -> None:
         if confirm is not None:
             confirm()

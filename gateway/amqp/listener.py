@@ -22,7 +22,6 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import server_context
 from gateway.vpn.message_vpn import MessageVpn
 
-
 RABBITMQ_VERSION = "4.2.0"
 """What a listener in RabbitMQ mode says it is: its clients ask for 4.0 at least."""
 
@@ -49,19 +48,17 @@ class Listening:
         """
         settings = self.settings
         context: ssl.SSLContext | None = server_context(settings.tls) if settings.tls is not None else None
-        # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
-        tls = {"ssl": context, "ssl_handshake_timeout": self.container.limits.handshake_timeout_ms / 1000}
-        loop = asyncio.get_running_loop()
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_UNSPEC
-        self._server = await loop.create_server(
+        self._server = await asyncio.get_running_loop().create_server(
             self._connection,
             settings.host,
             settings.port,
-            family=family,
+            family=socket.AF_INET6 if ":" in settings.host else socket.AF_UNSPEC,
             # The default of 100 makes a burst of connects wait for kernel retries.
             backlog=self.container.limits.listen_backlog,
             reuse_address=True,
-            **(tls if context is not None else {}),  # type: ignore[arg-type]
+            ssl=context,
+            # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
+            ssl_handshake_timeout=self.container.limits.handshake_timeout_ms / 1000 if context else None,
         )
         port = self._server.sockets[0].getsockname()[1]
         return settings.url(port)
@@ -89,7 +86,9 @@ class Container:
         self._number = 0
         self._passwords = _stored_passwords(settings)
         self._by_certificate = {
-            certificate: name for name, user in settings.users.items() for certificate in user.certificate_names
+            certificate: name
+            for name, user in settings.users.items()
+            for certificate in user.certificate_names
         }
         self._listening = [Listening(self, listener) for listener in settings.listeners]
 

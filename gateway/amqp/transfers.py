@@ -312,7 +312,9 @@ class OutgoingTransfers:
         pre_settled: bool,
         default_outcome: int,
         on_credit: Callable[[], None],
-        on_outcomes: Callable[[list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None],
+        on_outcomes: Callable[
+            [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
+        ],
     ) -> None:
         self._link = link._impl
         self._session = lib.pn_link_session(self._link)
@@ -334,7 +336,7 @@ class OutgoingTransfers:
 
     @property
     def credit(self) -> int:
-        return 0 if self.is_closed else lib.pn_link_credit(self._link)
+        return 0 if self.is_closed else int(lib.pn_link_credit(self._link))
 
     @property
     def unsettled_count(self) -> int:
@@ -343,13 +345,13 @@ class OutgoingTransfers:
     @property
     def buffered_bytes(self) -> int:
         """What the session holds that the peer, or the socket, has not taken yet."""
-        return 0 if self.is_closed else lib.pn_session_outgoing_bytes(self._session)
+        return 0 if self.is_closed else int(lib.pn_session_outgoing_bytes(self._session))
 
     def room(self, free_bytes: int) -> int:
         """Messages that can be sent now, by credit and by the bytes that may still be buffered."""
         if self.is_closed or free_bytes <= 0:
             return 0
-        return min(lib.pn_link_credit(self._link), free_bytes // self._average_bytes + 1)
+        return min(int(lib.pn_link_credit(self._link)), free_bytes // self._average_bytes + 1)
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """Send messages; there must be credit for them."""
@@ -363,7 +365,12 @@ class OutgoingTransfers:
         total = 0
         for message_id, time_ms, topic, bare, _, content in rows:
             head = front(
-                message_id, time_ms, topic, bare, content, attempts.get(message_id, 0) if attempts else 0,
+                message_id,
+                time_ms,
+                topic,
+                bare,
+                content,
+                attempts.get(message_id, 0) if attempts else 0,
                 message_id == end_id,
             )
             tag[0] = message_id

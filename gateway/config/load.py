@@ -9,12 +9,11 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import toml
@@ -22,9 +21,9 @@ from gateway.config.addresses import Address, parse_address
 from gateway.config.files import unusable_files
 from gateway.config.problems import ConfigError, Problem, unrelated
 from gateway.config.rules import broken_rules
+from gateway.config.schema import READER, keys_at
 from gateway.config.settings import AdminListener, Listener, Settings, default_vpns
 
-_SETTINGS = TypeAdapter(Settings)
 _SECRET = "password"
 _LONGEST_QUOTE = 60
 
@@ -95,9 +94,7 @@ def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[
     while True:
         try:
             # Through JSON, because there the strict mode knows arrays and tables, as TOML has them.
-            settings = _SETTINGS.validate_json(
-                json.dumps(document, default=str), by_alias=True, by_name=False
-            )
+            settings = READER.validate_json(json.dumps(document, default=str), by_alias=True, by_name=False)
         except ValidationError as error:
             details = error.errors(include_url=False)
             problems += unrelated([_problem(detail) for detail in details], problems)
@@ -136,26 +133,9 @@ def _quote(value: object) -> str:
 
 def _alternatives(place: tuple[int | str, ...]) -> str:
     """What could have been meant by the unknown key at the end of `place`."""
-    known = sorted(_keys_at(place[:-1]))
+    known = sorted(keys_at(place[:-1]))
     close = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known here are {', '.join(known)}"
-
-
-def _keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
-    """The keys of the table at `place`, from the schema of the settings."""
-    schema: dict[str, Any] = _SETTINGS.json_schema()
-    node = schema
-    for step in (*place, None):
-        for option in node.get("anyOf", ()):  # a table that may be absent
-            node = option if "$ref" in option else node
-        if "$ref" in node:
-            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
-        if step is None:
-            yield from node["properties"]
-        elif isinstance(step, int):
-            node = node["items"]
-        else:
-            node = node["properties"][step] if "properties" in node else node["additionalProperties"]
 
 
 def _leave_out(document: dict[str, Any], detail: ErrorDetails) -> None:

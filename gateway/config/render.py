@@ -6,14 +6,13 @@ behind a `#` with no blank, so that taking those marks away gives a configuratio
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from gateway.config import toml
+from gateway.config.schema import settings_of
 from gateway.config.settings import Settings, Tls, User
 from gateway.config.vpn import Queue
 
@@ -62,7 +61,7 @@ class _Style:
 def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
     """The lines of one table: its own settings, then the tables within it."""
     tables: list[Iterator[str]] = []
-    for attribute, name, description in _described(type(value)):
+    for attribute, name, description in settings_of(type(value)):
         item = getattr(value, attribute)
         place = (*path, name)
         if style.comments and not item and attribute in _SAMPLES:
@@ -110,12 +109,3 @@ def _headed(header: str, table: object, path: tuple[str, ...], style: _Style) ->
 def _commented_out(lines: Iterator[str]) -> Iterator[str]:
     for line in lines:
         yield line if not line or line.startswith("# ") else f"#{line}"
-
-
-def _described(kind: type) -> list[tuple[str, str, str]]:
-    """For each field of a settings class: its attribute, its key in the file, its description."""
-    properties = TypeAdapter(kind).json_schema(by_alias=True)["properties"]
-    return [
-        (attribute.name, name, schema.get("description", ""))
-        for attribute, (name, schema) in zip(fields(kind), properties.items(), strict=True)
-    ]

@@ -26,7 +26,7 @@ from gateway.core.effects import (
     SaveReplay,
     SaveSubscription,
 )
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.core.replay import LogFacts, Replay, ReplayState
@@ -177,7 +177,9 @@ class Broker:
         endpoint = self.endpoints.get(name)
         if endpoint is None:
             if not (may_create and self.create_queues):
-                raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use")
+                raise Refused(
+                    ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use"
+                )
             return self.create(
                 name, EndpointKind.QUEUE, EndpointSettings(exclusive=exclusive or Exclusivity.NONE)
             )
@@ -302,7 +304,15 @@ class Broker:
         self.next_id = first + room
         held = None if logged else len(numbers)
         rows = list(
-            zip(range(first, first + room), repeat(now_ms), repeat(topic), bares, repeat(held), contents, strict=False)
+            zip(
+                range(first, first + room),
+                repeat(now_ms),
+                repeat(topic),
+                bares,
+                repeat(held),
+                contents,
+                strict=False,
+            )
         )
         if logged:
             log.size_bytes += size
@@ -381,7 +391,9 @@ class Broker:
         if not self.policy.enabled:
             raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
         if settings.temporary and not self.policy.replay_temporary:
-            raise Refused(ErrorCode.REPLAY_TEMPORARY, "replay_temporary is off: temporary endpoints cannot be replayed")
+            raise Refused(
+                ErrorCode.REPLAY_TEMPORARY, "replay_temporary is off: temporary endpoints cannot be replayed"
+            )
         if by_client and endpoint.flows:
             if settings.exclusive is Exclusivity.NONE:
                 raise Refused(
@@ -393,9 +405,13 @@ class Broker:
                     ErrorCode.INACTIVE_FLOW,
                     f"{endpoint.name!r} has an active consumer; only that one may ask for a replay",
                 )
-        if sum(1 for e in self.endpoints.values() if e.replay and e.replay.is_reading) >= self.policy.max_replays:
+        if (
+            sum(1 for e in self.endpoints.values() if e.replay and e.replay.is_reading)
+            >= self.policy.max_replays
+        ):
             raise Refused(
-                ErrorCode.OUT_OF_REPLAY_RESOURCES, f"{self.policy.max_replays} replays are under way; try again later"
+                ErrorCode.OUT_OF_REPLAY_RESOURCES,
+                f"{self.policy.max_replays} replays are under way; try again later",
             )
 
     def start_replay(self, endpoint: Endpoint, position: int, now_ms: int) -> list[Effect]:
@@ -409,7 +425,9 @@ class Broker:
         self._routes.clear()
         return [RenumberEndpoint(old, new, endpoint.replay.to_json())]
 
-    def put_replayed(self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int) -> list[Effect]:
+    def put_replayed(
+        self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int
+    ) -> list[Effect]:
         """Messages read from the log go on the endpoint; ``position`` is the next id to read."""
         replay = endpoint.replay
         assert replay is not None

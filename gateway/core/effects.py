@@ -24,7 +24,13 @@ class Publication:
     __slots__ = ("endpoints", "logged", "receipt", "rows", "size_bytes", "topic")
 
     def __init__(
-        self, rows: list[Row], topic: str, endpoints: tuple[int, ...], logged: bool, size_bytes: int, receipt: Any
+        self,
+        rows: list[Row],
+        topic: str,
+        endpoints: tuple[int, ...],
+        logged: bool,
+        size_bytes: int,
+        receipt: Any,
     ) -> None:
         self.rows = rows
         self.topic = topic

@@ -186,7 +186,11 @@ class Endpoint:
 
     def _join(self) -> None:
         """Once all older references are in memory, the newest are simply the end of the front."""
-        if self.horizon >= self.beyond and self.recent and len(self.front) + len(self.recent) <= 2 * self.window:
+        if (
+            self.horizon >= self.beyond
+            and self.recent
+            and len(self.front) + len(self.recent) <= 2 * self.window
+        ):
             self.front.extend(self.recent)
             self.horizon = max(self.horizon, self.recent[-1])
             self.recent.clear()

@@ -47,17 +47,10 @@ class ErrorCode(enum.Enum):
     FRAMING_ERROR = ("amqp:connection:framing-error", None, None)
     INTERNAL = ("amqp:internal-error", None, None)
 
-    @property
-    def condition(self) -> str:
-        return self.value[0]
-
-    @property
-    def replay_error(self) -> str | None:
-        return self.value[1]
-
-    @property
-    def subcode(self) -> int | None:
-        return self.value[2]
+    def __init__(self, condition: str, replay_error: str | None, subcode: int | None) -> None:
+        self.condition = condition
+        self.replay_error = replay_error
+        self.subcode = subcode
 
 
 class Refused(Exception):

@@ -16,10 +16,25 @@ from gateway.core.effects import Row
 
 
 class LogReader:
-    __slots__ = ("caught_up", "demand", "held_back", "last", "link", "matches", "position", "waiting_for_page")
+    __slots__ = (
+        "caught_up",
+        "demand",
+        "held_back",
+        "last",
+        "link",
+        "matches",
+        "position",
+        "waiting_for_page",
+    )
 
     def __init__(
-        self, position: int, last: int | None, matches: Callable[[str], bool] | None, link: Any, *, is_live: bool
+        self,
+        position: int,
+        last: int | None,
+        matches: Callable[[str], bool] | None,
+        link: Any,
+        *,
+        is_live: bool,
     ) -> None:
         self.position = position
         """The next id to be considered."""

@@ -37,8 +37,12 @@ TRANSITIONS: dict[ReplayState, frozenset[ReplayState]] = {
     # A new replay may be asked for in every state: it cancels the one under way.
     ReplayState.NONE: frozenset({ReplayState.INITIALIZING}),
     ReplayState.INITIALIZING: frozenset({ReplayState.ACTIVE, ReplayState.FAILED, ReplayState.INITIALIZING}),
-    ReplayState.ACTIVE: frozenset({ReplayState.PENDING_COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}),
-    ReplayState.PENDING_COMPLETE: frozenset({ReplayState.COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}),
+    ReplayState.ACTIVE: frozenset(
+        {ReplayState.PENDING_COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}
+    ),
+    ReplayState.PENDING_COMPLETE: frozenset(
+        {ReplayState.COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}
+    ),
     ReplayState.COMPLETE: frozenset({ReplayState.INITIALIZING}),
     ReplayState.FAILED: frozenset({ReplayState.INITIALIZING}),
 }
@@ -164,7 +168,9 @@ def resolve(
             after it is live.
     """
     if not facts.enabled and start.kind is not StartKind.LIVE:
-        raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to replay")
+        raise Refused(
+            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to replay"
+        )
     if start.generation is not None and start.generation != facts.generation:
         raise Refused(
             ErrorCode.LOG_MODIFIED,
@@ -217,7 +223,8 @@ def _first(
             return _clamped(number + (start.kind is StartKind.AFTER), facts)
         case _:
             raise Refused(
-                ErrorCode.NOT_IMPLEMENTED, f"a replay cannot start at a {start.kind.name.lower().replace('_', '-')} yet"
+                ErrorCode.NOT_IMPLEMENTED,
+                f"a replay cannot start at a {start.kind.name.lower().replace('_', '-')} yet",
             )
 
 
@@ -266,6 +273,8 @@ def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> 
         case _:
             time_ms = int(until.value)  # type: ignore[arg-type]
             if time_ms > now_ms:
-                raise Refused(ErrorCode.UNKNOWN_START, "the end date is in the future; leave it out to go on live")
+                raise Refused(
+                    ErrorCode.UNKNOWN_START, "the end date is in the future; leave it out to go on live"
+                )
             after = probe.first_since(time_ms + 1)
             return (facts.next_id if after is None else after) - 1

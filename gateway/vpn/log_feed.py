@@ -23,7 +23,9 @@ SLICE_ROWS = 256
 
 
 class LogFeed:
-    def __init__(self, vpn: MessageVpn, reader: LogReader, link: ConsumingLink, patterns: Sequence[str]) -> None:
+    def __init__(
+        self, vpn: MessageVpn, reader: LogReader, link: ConsumingLink, patterns: Sequence[str]
+    ) -> None:
         self.reader = reader
         self._link = link
         self._vpn = vpn
@@ -61,7 +63,9 @@ class LogFeed:
             return
         if error is not None:
             self.close()
-            self._link.refuse(Refused(ErrorCode.INTERNAL, "the replay log could not be read; the gateway's log says why"))
+            self._link.refuse(
+                Refused(ErrorCode.INTERNAL, "the replay log could not be read; the gateway's log says why")
+            )
             self._vpn.report("log_read_failed", error)
             return
         self.run()

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import structlog
 
+from amqp_ext.replay_start import ReplayStart
+from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy
@@ -32,8 +34,6 @@ from store.database import DataFolder, open_file
 from store.reader import Reader
 from store.recovery import recover
 from store.writer import Batch, Writer
-from amqp_ext.replay_start import ReplayStart
-from amqp_ext.topics import TopicFilter, TopicPattern
 
 MEGABYTE: Final = 1_048_576
 
@@ -301,7 +301,8 @@ class MessageVpn:
         self.feed_of(endpoint)
         if displaced is not None:
             self._displace(
-                displaced, Refused(ErrorCode.STOLEN, f"a consumer of epoch {epoch} took {endpoint.name!r} over")
+                displaced,
+                Refused(ErrorCode.STOLEN, f"a consumer of epoch {epoch} took {endpoint.name!r} over"),
             )
         return flow
 
@@ -357,9 +358,7 @@ class MessageVpn:
 
     # --- the log ----------------------------------------------------------------------------------------------
 
-    async def resolve_start(
-        self, start: ReplayStart, patterns: Sequence[str]
-    ) -> Resolved:
+    async def resolve_start(self, start: ReplayStart, patterns: Sequence[str]) -> Resolved:
         """
         Where a replay of these topics starts, as it was asked for; looks into the log off the loop.
 
@@ -368,7 +367,9 @@ class MessageVpn:
         """
         matches = topic_matcher(patterns)
         facts, now, probe = self.broker.log_facts(), now_ms(), self.reader
-        return await asyncio.wrap_future(probe.submit(lambda: resolve(start, facts, _as_probe(probe), now, matches)))
+        return await asyncio.wrap_future(
+            probe.submit(lambda: resolve(start, facts, _as_probe(probe), now, matches))
+        )
 
     def read_log(self, resolved: Resolved, patterns: Sequence[str], link: ConsumingLink) -> LogFeed:
         """A log reader for this link. Call ``run`` on it whenever the link can take more."""
@@ -390,14 +391,17 @@ class MessageVpn:
         Returns:
             Effects to commit before the requester is told.
         """
-        started = Refused(ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again")
+        started = Refused(
+            ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
+        )
         for flow in list(endpoint.flows):
             if flow is not requester:
                 self._displace(flow, started)
         effects = self.broker.start_replay(endpoint, first, now_ms())
         self.feed_of(endpoint).clear()
         self._log.info(
-            "replay_started", **{log_keys.ENDPOINT: endpoint.name, log_keys.FIRST: first, log_keys.REPLAY_STATE: "active"}
+            "replay_started",
+            **{log_keys.ENDPOINT: endpoint.name, log_keys.FIRST: first, log_keys.REPLAY_STATE: "active"},
         )
         self._start_pump(endpoint)
         return effects

@@ -100,7 +100,9 @@ class ReplayPump:
         held_back = self._reader.held_back
         position = self._reader.position if held_back is None else held_back[0]
         ids = [row[0] for row in rows]
-        effects = self._vpn.broker.put_replayed(self._endpoint, ids, sum(len(row[5]) for row in rows), position)
+        effects = self._vpn.broker.put_replayed(
+            self._endpoint, ids, sum(len(row[5]) for row in rows), position
+        )
 
         def committed(error: sqlite3.Error | None) -> None:
             self._busy = False
@@ -123,8 +125,7 @@ class ReplayPump:
         if self._replay.live_from is not None:
             return
         self._vpn.commit(self._vpn.broker.hand_over(self._endpoint))
-        assert self._replay.live_from is not None
-        self._reader.last = self._replay.live_from - 1
+        self._reader.last = self._vpn.broker.next_id - 1
 
     def _finish(self) -> None:
         self._vpn.commit(self._vpn.broker.finish_reading(self._endpoint))

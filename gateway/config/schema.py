@@ -1,0 +1,46 @@
+"""The settings as pydantic sees them: the reader that checks them, and what it knows of each key."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from gateway.config.settings import Settings
+
+READER = TypeAdapter(Settings)
+
+_SCHEMA: dict[str, Any] = READER.json_schema(by_alias=True)
+
+
+class Setting(NamedTuple):
+    """One field of a settings class: its attribute, its key in the file, its description."""
+
+    attribute: str
+    key: str
+    description: str
+
+
+def settings_of(kind: type) -> list[Setting]:
+    """The settings of one class of the tree, in their order."""
+    table = _SCHEMA if kind is Settings else _SCHEMA["$defs"][kind.__name__]
+    return [
+        Setting(field.name, key, schema.get("description", ""))
+        for field, (key, schema) in zip(fields(kind), table["properties"].items(), strict=True)
+    ]
+
+
+def keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
+    """The keys of the table at `place`, inside which a step is a key or an index."""
+    node = _SCHEMA
+    for step in (*place, None):
+        for option in node.get("anyOf", ()):  # a table that may be absent
+            node = option if "$ref" in option else node
+        if "$ref" in node:
+            node = _SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]
+        if step is None:
+            yield from node["properties"]
+        elif isinstance(step, int):
+            node = node["items"]
+        else:
+            node = node["properties"][step] if "properties" in node else node["additionalProperties"]
