@@ -22,7 +22,7 @@ class TlsError(ValueError):
 class HasPeerCertificate(Protocol):
     """What `ssl.SSLSocket` and `ssl.SSLObject` have in common here."""
 
-    def getpeercert(self, binary_form: bool = False) -> Any:
+    def getpeercert(self) -> Any:
         """The verified certificate of the peer as a dictionary; None if it sent none, empty if it was not
         verified."""
 

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any, Literal
 
 import pytest
 import structlog
@@ -34,7 +35,7 @@ def logging_as_it_was() -> Iterator[None]:
     structlog.contextvars.clear_contextvars()
 
 
-def only_line(stream: io.StringIO) -> dict[str, object]:
+def only_line(stream: io.StringIO) -> dict[str, Any]:
     """The one line in `stream`, which must be a JSON object."""
     (line,) = stream.getvalue().splitlines()
     parsed = json.loads(line)
@@ -67,7 +68,9 @@ def test_a_terminal_gets_columns() -> None:
 @pytest.mark.parametrize(
     ("stream", "chosen", "is_json"), [(Terminal(), "json", True), (io.StringIO(), "console", False)]
 )
-def test_a_format_that_is_named_is_used_anywhere(stream: io.StringIO, chosen: str, is_json: bool) -> None:
+def test_a_format_that_is_named_is_used_anywhere(
+    stream: io.StringIO, chosen: Literal["json", "console"], is_json: bool
+) -> None:
     """`json` and `console` do not look at the stream."""
     logs.configure(Logging(format=chosen), stream)
     structlog.get_logger().info("attached")

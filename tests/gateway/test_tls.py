@@ -1,7 +1,9 @@
 """TLS contexts: what they refuse to load, and what a handshake then says about the client."""
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -33,9 +35,7 @@ def tls(tmp_path: Path, authority: trustme.CA) -> Tls:
 
 def with_client_ca(tls: Tls, *, required: bool = False) -> Tls:
     clients = tls.certificate.with_name("clients.pem")
-    return Tls(
-        certificate=tls.certificate, key=tls.key, client_ca=clients, require_client_certificate=required
-    )
+    return replace(tls, client_ca=clients, require_client_certificate=required)
 
 
 def client_context(authority: trustme.CA, *, identity: trustme.LeafCert | None = None) -> ssl.SSLContext:
@@ -109,7 +109,7 @@ class Presented:
     def __init__(self, *names: tuple[str, str]) -> None:
         self._certificate = {"subject": tuple((name,) for name in names)}
 
-    def getpeercert(self, binary_form: bool = False) -> object:
+    def getpeercert(self) -> object:
         return self._certificate
 
 
@@ -127,9 +127,9 @@ def test_an_unclear_subject_gives_no_name(names: tuple[tuple[str, str], ...]) ->
 def test_a_missing_file_is_named(tls: Tls, name: str) -> None:
     """The sentence says which of the files is not there."""
     absent = tls.certificate.with_name(f"absent-{name}.pem")
-    settings = {"certificate": tls.certificate, "key": tls.key, name: absent}
+    changed: dict[str, Any] = {name: absent}
     with pytest.raises(TlsError, match=f"absent-{name}.pem cannot be read: No such file"):
-        server_context(Tls(**settings))
+        server_context(replace(tls, **changed))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_a_file_that_is_not_pem_is_named(tls: Tls, name: str, sentence: str) -> 
     """The sentence says which of the files cannot be read as PEM."""
     junk = tls.certificate.with_name("junk.pem")
     junk.write_text("this is no certificate\n")
-    settings = {"certificate": tls.certificate, "key": tls.key, name: junk}
+    changed: dict[str, Any] = {name: junk}
     with pytest.raises(TlsError, match=sentence):
-        server_context(Tls(**settings))
+        server_context(replace(tls, **changed))
 
 
 def test_a_key_of_another_certificate_is_named(tls: Tls, authority: trustme.CA) -> None:
@@ -154,7 +154,7 @@ def test_a_key_of_another_certificate_is_named(tls: Tls, authority: trustme.CA) 
     other = tls.key.with_name("other.key")
     authority.issue_cert("localhost").private_key_pem.write_to_path(other)
     with pytest.raises(TlsError, match=r"other\.key is not the private key of .*server\.pem"):
-        server_context(Tls(certificate=tls.certificate, key=other))
+        server_context(replace(tls, key=other))
 
 
 def test_an_encrypted_key_is_refused_without_asking_the_terminal(tls: Tls) -> None:
@@ -169,4 +169,4 @@ def test_an_encrypted_key_is_refused_without_asking_the_terminal(tls: Tls) -> No
 def test_requiring_certificates_needs_an_authority(tls: Tls) -> None:
     """A context that asked for certificates and could check none would turn everyone away."""
     with pytest.raises(TlsError, match="require_client_certificate needs client_ca"):
-        server_context(Tls(certificate=tls.certificate, key=tls.key, require_client_certificate=True))
+        server_context(replace(tls, require_client_certificate=True))
