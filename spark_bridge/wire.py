@@ -21,11 +21,12 @@ from uuid import uuid4
 from cproton import ffi, lib
 
 from amqp_ext.codec import decode, encode
-from spark_bridge.errors import ConnectionFailed, Refused
+from spark_bridge.errors import BridgeError, ConnectionFailed, Refused
 from spark_bridge.options import Broker
 from spark_bridge.sasl_client import authenticate
 
 TIMEOUT = 60.0  # seconds without a byte from the peer while we wait for it; a trim or a checkpoint takes less
+GOODBYE = 1.0  # seconds to wait for the answer to our close
 READ_SIZE = 256 * 1024  # bytes per socket read; larger reads gained nothing
 MAX_FRAME = 64 * 1024  # bytes; megabyte frames halve proton's throughput
 
@@ -96,7 +97,6 @@ class Wire:
         self._poll = select.poll()
         self._in = bytearray(READ_SIZE)
         self._in_c = ffi.from_buffer(self._in)
-        self._in_view = memoryview(self._in)
         self._out_c = ffi.new("char[]", READ_SIZE)
         self._out_view = memoryview(ffi.buffer(self._out_c))
         self._transport = lib.pn_transport()
@@ -199,12 +199,18 @@ class Wire:
             )
 
     def close(self) -> None:
-        """Say goodbye if that can be done at once, and free everything. Never raises; may be called again."""
+        """Say goodbye, wait a moment for the answer, free everything. Never raises; may be called again.
+
+        Without the wait, bytes that are still on their way to us would make the kernel reset the connection,
+        and the broker would see a failure where there was none.
+        """
         if self._closed:
             return
-        with suppress(Exception):
+        deadline = time.monotonic() + min(GOODBYE, self.timeout)
+        with suppress(BridgeError):  # the answer itself comes as one
             lib.pn_connection_close(self._connection)
-            self._write()
+            while (left := deadline - time.monotonic()) > 0:
+                self.pump(left)
         self._free()
 
     def _free(self) -> None:

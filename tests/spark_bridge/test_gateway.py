@@ -1,0 +1,108 @@
+"""The bridge against the gateway itself: what it assumes of the answers on the wire."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amqp_ext.codec import Described, encode
+from amqp_ext.sections import PROPERTIES
+from spark_bridge.errors import DataLoss, Refused
+from spark_bridge.links import Sender
+from spark_bridge.log_link import IdRange, LogLink, address, survey
+from spark_bridge.options import Options, parse
+from spark_bridge.rows import Rows
+from spark_bridge.wire import Wire
+from tests.spark_bridge.log_peer import data
+
+pytestmark = [pytest.mark.spark, pytest.mark.system]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gateway with 3,000 messages in its log, a third of them on topic t/0."""
+    folder = tmp_path_factory.mktemp("gateway")
+    command = [sys.executable, "-m", "gateway", "serve", "--data", str(folder / "data")]
+    command += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2]
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line, (folder / "log").read_text()
+            found: str = json.loads(line)["amqp"][0]
+            messages = [
+                encode(Described(PROPERTIES, [None, None, f"topic://t/{n % 3}"])) + encode(data(b"%d" % n))
+                for n in range(3_000)
+            ]
+            with Wire(parse({"url": found}).broker) as wire:
+                assert Sender(wire, None).send(messages) == 3_000
+            yield found
+        finally:
+            process.terminate()
+
+
+def bodies(options: Options, ids: IdRange) -> list[int]:
+    """The numbers in the bodies of a range, checked as a Spark worker checks them."""
+    found: list[int] = []
+    rows = Rows([("body", "body")])
+    with Wire(options.broker) as wire:
+        link = LogLink(wire, address(options.patterns), ids)
+        for page in link.pages():
+            batch, offsets = rows.batch(page)
+            link.check(offsets)
+            found += map(int, batch.column(0).to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_parts_of_the_log_are_the_log(url: str, parts: int) -> None:
+    """Bounded replays of adjoining ranges give every message once, in order."""
+    options = parse({"url": url})
+    assert [n for ids in survey(options).split(parts) for n in bodies(options, ids)] == list(range(3_000))
+
+
+def test_a_pattern_in_the_address_is_applied_by_the_gateway(url: str) -> None:
+    """Ranges of ids with gaps, down to one without any match, come out complete."""
+    options = parse({"url": url, "subscribe": "t/1"})
+    ids = survey(options)
+    assert bodies(options, ids) == list(range(1, 3_000, 3))
+    assert bodies(options, IdRange(ids.first, ids.first, ids.generation)) == []
+
+
+def test_offsets_bound_what_is_read(url: str) -> None:
+    """The start is included, the end is not."""
+    whole = survey(parse({"url": url}))
+    start, stop = str(whole.first + 10), str(whole.first + 20)
+    options = parse({"url": url, "startingOffsets": start, "endingOffsets": stop})
+    assert bodies(options, survey(options)) == list(range(10, 20))
+
+
+def test_a_live_start_is_an_empty_range(url: str) -> None:
+    """Nothing lies between now and now."""
+    ids = survey(parse({"url": url, "replayStart": "live"}))
+    assert ids.last < ids.first
+
+
+def test_a_start_the_log_does_not_have_is_refused(url: str) -> None:
+    """The gateway's refusal reaches the one who planned the read."""
+    with pytest.raises(Refused) as caught:
+        survey(parse({"url": url, "startingOffsets": "99999999"}))
+    assert caught.value.condition == "amqp:precondition-failed"
+    assert caught.value.info["rewind:replay-error"] == "start-message-unavailable"
+
+
+def test_another_generation_is_data_loss(url: str) -> None:
+    """A log made anew since planning is noticed by the worker."""
+    options = parse({"url": url})
+    ids = survey(options)
+    assert ids.generation is not None
+    with pytest.raises(DataLoss, match="cannot be read any more"):
+        bodies(options, IdRange(ids.first, ids.last, ids.generation + 1))
