@@ -12,7 +12,8 @@ from pathlib import Path
 
 from .load import LoadFailed
 from .measurements import FULL, QUICK, Figures, Sizes
-from .report import document, judge, table
+from .neighbours import Neighbours
+from .report import OTHERS, disturbances, document, judge, table
 from .rows import ONCE, Measurement, Row, chosen
 from .server_process import ServerFailed
 
@@ -44,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
     rounds, failures = measure(rows, sizes, options.keep_in)
     lines = [judge(row, rounds) for row in rows if any(row.figure in figures for figures in rounds)]
     print(json.dumps(document(lines, rounds), indent=2) if options.json else table(lines))
+    if disturbed := disturbances(rounds):
+        _say(
+            f"Figures and verdicts are worth less: other processes were at work during {', '.join(disturbed)}."
+        )
     return 1 if failures or any(line.verdict == "short" for line in lines) else 0
 
 
@@ -62,11 +67,13 @@ def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[l
                 continue
             _say(f"round {number} of {sizes.rounds}: {need.__name__}")
             try:
-                found = _in_folder(need, sizes, parent)
+                with Neighbours() as neighbours:
+                    found = _in_folder(need, sizes, parent)
             except (LoadFailed, ServerFailed, OSError) as error:
                 failures += 1
                 _say(f"  failed: {error}")
                 continue
+            found[OTHERS + need.__name__] = neighbours.cores
             _say("  " + ", ".join(f"{name} {value:,.6g}" for name, value in found.items()))
             figures |= found
         rounds.append(figures)

@@ -10,9 +10,14 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from .measurements import Figures
+from .neighbours import QUIET
 from .rows import CONTAINER, Against, Row
 
 HEADER = ("row", "figure", "limit", "ratio", "/container", "required", "verdict", "what")
+
+
+OTHERS = "others_cores_"
+"""Begins the name of a figure that says how many processors others used during a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,16 @@ def _ratio(rounds: list[Figures], figure: str, other: str | None) -> float | Non
         else []
     )
     return median(ratios) if ratios else None
+
+
+def disturbances(rounds: list[Figures]) -> list[str]:
+    """The measurements others disturbed, in words: name, round, cores the others used."""
+    return [
+        f"{name.removeprefix(OTHERS)} in round {number} ({cores:.1f} cores)"
+        for number, figures in enumerate(rounds, 1)
+        for name, cores in figures.items()
+        if name.startswith(OTHERS) and cores > QUIET
+    ]
 
 
 def table(lines: list[Line]) -> str:

@@ -68,8 +68,8 @@ CONTAINER = "container_publish"
 
 RATE = "msg/s"
 _GENERATOR = (measured.generator,)
-_QUEUE = (measured.sqlite, measured.container, measured.queue)
-_LATENCY = (measured.sqlite, measured.latency)
+_QUEUE = (measured.container, measured.sqlite, measured.queue)
+_LATENCY = (measured.latency,)
 _ENOUGH_LOAD = (Bound(Against.NOTHING, 400_000),)
 
 

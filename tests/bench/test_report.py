@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.bench.report import judge, table
+from tests.bench.report import disturbances, judge, table
 from tests.bench.rows import ROWS, chosen
 
 PUBLISH = next(row for row in ROWS if row.name == "publish")
@@ -59,3 +59,10 @@ def test_rows_are_chosen_by_the_beginning_of_their_name() -> None:
     assert [row.name for row in chosen(["replay"])] == ["replay-log", "replay-endpoint"]
     with pytest.raises(ValueError, match=r"no row swim; there are .*publish"):
         chosen(["publish", "swim"])
+
+
+def test_measurements_beside_a_busy_neighbour_are_named() -> None:
+    """Quiet ones are not."""
+    rounds = [{"others_cores_queue": 0.1}, {"others_cores_queue": 1.24, "publish": 60_000.0}]
+
+    assert disturbances(rounds) == ["queue in round 2 (1.2 cores)"]
