@@ -20,15 +20,18 @@ Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored b
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from amqp_ext import codec
 from amqp_ext.codec import Symbol, UByte, UInt
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.sections import HEADER, MESSAGE_ANNOTATIONS, read_header, split
 
-TEMPLATE_CACHE: Final = 4_096
-"""Topics whose template is remembered; it starts anew when full."""
+OutgoingRow: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
+
+PACK_CACHE: Final = 1_024
+"""Layouts of fronts that are remembered, one for each length of topic, header and offset; it starts anew when full."""
 
 _OURS: Final = frozenset(
     {
@@ -59,16 +62,66 @@ class Splicer:
 
     def __init__(self, generation: int, *, stream_offset: bool = False) -> None:
         self._stream_offset = stream_offset
-        self._templates: dict[tuple[str, int], bytes] = {}
-        self._time_ms = -1
-        self._middle = b""
         replay_id = format_replay_id(generation, 0)
+        # The last four digits of a replay id, and the offset, are all that changes within a run of ids.
         self._replay_id = replay_id[: -len("00000000-00000000")].encode()
         self._before_time = codec.encode(Symbol("x-opt-enqueued-time")) + b"\x83"
-        self._after_time = (
-            codec.encode(Symbol("x-opt-replay-id")) + b"\xa1" + bytes([len(replay_id)]) + self._replay_id
-        )
+        self._before_replay_id = codec.encode(Symbol("x-opt-replay-id")) + b"\xa1" + bytes([len(replay_id)])
         self._before_offset = codec.encode(Symbol("x-opt-offset")) + b"\xa1"
+        # The run that the template was made for: one topic, one time, ids from _first below _stop.
+        self._topic = ""
+        self._time_ms = -1
+        self._first = self._stop = 0
+        self._start = self._middle = self._end = b""
+        self._digit_count = 0
+        self._packs: dict[tuple[int, int, int, int], Callable[..., bytes]] = {}
+
+    def fronts(
+        self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None
+    ) -> list[bytes]:
+        """
+        What goes in front of the bare message of each row.
+
+        Args:
+            rows: (id, time ms, topic, offset of the bare message, anything, content) of each message.
+            attempts: Failed deliveries so far, by id: the header's delivery-count.
+            end_id: The last message before live, if it is among them.
+        """
+        if attempts or end_id is not None or self._stream_offset:
+            return [
+                self.front(i, time_ms, topic, bare, content, attempts.get(i, 0), i == end_id)
+                for i, time_ms, topic, bare, _, content in rows
+            ]
+        fronts: list[bytes] = []
+        append = fronts.append
+        pack: Callable[..., bytes] | None = None
+        packed_bare = -1
+        topic_now, time_now, first, stop = self._topic, self._time_ms, self._first, self._stop
+        for message_id, time_ms, topic, bare, _, content in rows:
+            if not first <= message_id < stop or time_ms != time_now or topic != topic_now:
+                self._prepare(message_id, time_ms, topic)
+                topic_now, time_now, first, stop = topic, time_ms, self._first, self._stop
+                start, middle, end = self._start, self._middle, self._end
+                pack = None
+            if bare and (content[:4] != _SHORT_HEADER or content[4] + 5 != bare):
+                append(_with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0))
+                continue
+            if pack is None or bare != packed_bare:
+                pack, packed_bare = self._pack(bare), bare
+                start, middle, end = self._start, self._middle, self._end
+            # The header is the content's first ``bare`` bytes: packing cuts it off there.
+            append(
+                pack(
+                    content,
+                    start,
+                    message_id,
+                    middle,
+                    b"%04x" % (message_id & 0xFFFF),
+                    end,
+                    b"%d" % message_id,
+                )
+            )
+        return fronts
 
     def front(
         self,
@@ -80,65 +133,60 @@ class Splicer:
         attempts: int,
         is_end: bool,
     ) -> bytes:
-        """
-        All that goes in front of ``content[bare:]``.
-
-        Args:
-            attempts: Failed deliveries before this one: the header's delivery-count.
-            is_end: The message is the last before live.
-        """
+        """The same for one message; ``attempts`` and ``is_end`` as they are for it."""
+        annotations = self._annotations(message_id, time_ms, topic)
         if is_end or self._stream_offset:
-            annotations = self._extended(message_id, time_ms, topic, is_end)
-        else:
-            annotations = self._annotations(message_id, time_ms, topic)
+            annotations = self._extended(annotations, message_id, is_end)
         if not bare and not attempts:
             return annotations
         return _with_front_of(content, bare, annotations, attempts)
 
     def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
-        digits = b"%d" % message_id
-        template = self._templates.get((topic, len(digits)))
-        if template is None:
-            template = self._template(topic, len(digits))
-        if time_ms != self._time_ms:
-            self._time_ms = time_ms
-            self._middle = self._before_time + _LONG(time_ms) + self._after_time
-        return b"%b%b%b%08x-%08x%b%b" % (
-            template,
-            _LONG(message_id),
+        self._prepare(message_id, time_ms, topic)
+        return self._pack(0)(
+            b"",
+            self._start,
+            message_id,
             self._middle,
-            message_id >> 32,
-            message_id & 0xFFFFFFFF,
-            self._before_offset + bytes((len(digits),)),
-            digits,
+            b"%04x" % (message_id & 0xFFFF),
+            self._end,
+            b"%d" % message_id,
         )
 
-    def _template(self, topic: str, digit_count: int) -> bytes:
+    def _prepare(self, message_id: int, time_ms: int, topic: str) -> None:
+        """Make the template for the run of ids that ``message_id`` is in."""
+        if self._first <= message_id < self._stop and time_ms == self._time_ms and topic == self._topic:
+            return
+        digits = len(b"%d" % message_id)
+        self._topic, self._time_ms, self._digit_count = topic, time_ms, digits
+        self._first = max(message_id & ~0xFFFF, 10 ** (digits - 1) if digits > 1 else 0)
+        self._stop = min((message_id | 0xFFFF) + 1, 10**digits)
         first = (
             codec.encode(Symbol("x-opt-topic"))
             + codec.encode(topic)
             + codec.encode(Symbol("x-opt-sequence-number"))
             + b"\x81"
         )
-        rest = (
-            8
-            + len(self._before_time)
-            + 8
-            + len(self._after_time)
-            + 17
-            + len(self._before_offset)
-            + 1
-            + digit_count
-        )
-        if len(self._templates) >= TEMPLATE_CACHE:
-            self._templates.clear()
-        # The size counts from behind itself: the four bytes of the pair count, and the pairs.
-        template = _MAP32 + _SIZES(4 + len(first) + rest, 2 * _FIRST_PAIRS) + first
-        self._templates[topic, digit_count] = template
-        return template
+        high = b"%08x-%04x" % (message_id >> 32, (message_id >> 16) & 0xFFFF)
+        self._middle = self._before_time + _LONG(time_ms) + self._before_replay_id + self._replay_id + high
+        self._end = self._before_offset + bytes((digits,))
+        pairs = len(first) + 8 + len(self._middle) + 4 + len(self._end) + digits
+        # A map's size counts from behind itself: the four bytes of the count, and the pairs.
+        self._start = _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
 
-    def _extended(self, message_id: int, time_ms: int, topic: str, is_end: bool) -> bytes:
-        pairs = self._annotations(message_id, time_ms, topic)[12:]
+    def _pack(self, bare: int) -> Callable[..., bytes]:
+        sizes = (bare, len(self._start), len(self._middle), self._digit_count)
+        pack = self._packs.get(sizes)
+        if pack is None:
+            if len(self._packs) >= PACK_CACHE:
+                self._packs.clear()
+            pack = self._packs[sizes] = struct.Struct(
+                f">{bare}s{sizes[1]}sq{sizes[2]}s4s{len(self._end)}s{sizes[3]}s"
+            ).pack
+        return pack
+
+    def _extended(self, annotations: bytes, message_id: int, is_end: bool) -> bytes:
+        pairs = annotations[12:]
         count = _FIRST_PAIRS
         if is_end:
             pairs += _END
@@ -151,9 +199,6 @@ class Splicer:
 
 def _with_front_of(content: bytes, bare: int, annotations: bytes, attempts: int) -> bytes:
     """Our annotations joined with the header and the annotations that the message came with."""
-    if not attempts and content[:4] == _SHORT_HEADER and content[4] + 5 == bare:
-        # By far the most common: a header and nothing else.
-        return content[:bare] + annotations
     header = b""
     for section in split(content):
         if section.start >= bare:

@@ -5,6 +5,7 @@ The composition root: the one place that builds a gateway from its settings, run
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,8 @@ from store.errors import StoreError
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five
 steps to take beside a busy loop would wait 25 ms for its turns."""
+
+GC_THRESHOLDS: Final = (20_000, 50, 100)
 
 log = structlog.get_logger()
 
@@ -117,6 +120,10 @@ def serve(settings: Settings) -> int:
     """Run a gateway; the exit status."""
     logs.configure(settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
+    # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
+    # visits in vain, so it comes less often.
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         uvloop.run(run(settings))
     except (StoreError, TlsError, OSError) as error:

@@ -209,18 +209,14 @@ class IncomingTransfers:
                 self._hand_over(contents, deliveries, direct)
                 self._on_too_large(size)
                 return
-            if partial(delivery):
-                if lib.pn_delivery_aborted(delivery):
-                    advance(link)
-                    lib.pn_delivery_settle(delivery)
-                    self._use(1)
-                    continue
-                break
-            if lib.pn_delivery_aborted(delivery):
+            # The engine drops what an aborted delivery had brought: only an empty one can be one.
+            if not size and lib.pn_delivery_aborted(delivery):
                 advance(link)
                 lib.pn_delivery_settle(delivery)
                 self._use(1)
                 continue
+            if partial(delivery):
+                break
             if size:
                 buffer = buffer_of(size)
                 receive(link, buffer, size)
@@ -359,28 +355,19 @@ class OutgoingTransfers:
             return
         link, tag, tag_bytes = self._link, _tag, _tag_bytes
         deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
-        front = self._splicer.front
         unsettled = self._unsettled
         pre_settled = self._pre_settled
+        fronts = self._splicer.fronts(rows, attempts, end_id)
         total = 0
-        for message_id, time_ms, topic, bare, _, content in rows:
-            head = front(
-                message_id,
-                time_ms,
-                topic,
-                bare,
-                content,
-                attempts.get(message_id, 0) if attempts else 0,
-                message_id == end_id,
-            )
+        for (message_id, _, _, bare, _, content), front in zip(rows, fronts, strict=True):
             tag[0] = message_id
             delivery = deliver(link, tag_bytes)
             size = len(content)
             if size < SMALL_BYTES:
-                data = head + (content[bare:] if bare else content)
+                data = front + (content[bare:] if bare else content)
                 send(link, data, len(data))
             else:
-                send(link, head, len(head))
+                send(link, front, len(front))
                 send(link, content[bare:] if bare else content, size - bare)
             total += size
             advance(link)
