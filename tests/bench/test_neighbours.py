@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_others_have_what_is_not_ours(
     readings = {"_busy_seconds": [0.0, busy], "_own_seconds": [0.0, own]}
     for name, values in readings.items():
         monkeypatch.setattr(neighbours, name, iter(values).__next__)
-    monkeypatch.setattr("time.perf_counter", iter([10.0, 12.0]).__next__)
+    monkeypatch.setattr(neighbours, "time", SimpleNamespace(perf_counter=iter([10.0, 12.0]).__next__))
 
     with Neighbours() as beside:
         pass
