@@ -38,6 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_WITHIN = 60.0  # seconds for the gateway's first line; a cold start on a busy machine takes a few
 STOP_WITHIN = 15.0  # seconds to stop when asked, before it is killed
 BAR = 28  # characters
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 CONFIG = """\
 # One queue that attracts every flight out of JFK. One consumer at a time is active, and may rewind the queue.
@@ -254,7 +255,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    with stderr_to(folder / "spark.log"):
+    with stderr_to(folder / "spark.log"), undisturbed():
         builder = SparkSession.builder.master("local[*]").appName("rewind-demo").config(map=settings)
         spark = builder.getOrCreate()
     try:
@@ -263,6 +264,20 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
     finally:
         with suppress(Exception):  # an interrupt may have left it unable to answer; it ends with this process
             spark.stop()
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Put off interrupts until the end: a Java process that is left while it starts never ends by itself."""
+    came: list[int] = []
+    before = {name: signal.signal(name, lambda number, frame: came.append(number)) for name in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 @contextmanager
