@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import structlog
 from proton import Collector, Event, Transport, symbol
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+
+class WaitingLink(Protocol):
+    """A link that has something to send when there is room again."""
+
+    def writable(self) -> None: ...
+
+
 CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
 
@@ -48,6 +55,8 @@ class Connection(asyncio.Protocol):
         self.links = Links()
         self.attached: dict[Any, AttachedLink] = {}
         """Links by their public engine objects."""
+        self.waiting_for_output: dict[WaitingLink, None] = {}
+        """Links that have credit and messages, but no room in the connection's output."""
         self.user = "anonymous"
         self.peer_container = ""
         self._loop = asyncio.get_running_loop()
@@ -121,6 +130,7 @@ class Connection(asyncio.Protocol):
         for link in list(self.attached.values()):
             self._guard(link.lost)
         self.attached.clear()
+        self.waiting_for_output.clear()
         self.links.incoming.clear()
         self.links.outgoing.clear()
         self._release_engine()
@@ -134,8 +144,6 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._is_writable = True
         self.flush()
-        for link in list(self.attached.values()):
-            self._guard(link.writable)
 
     # --- handshake ----------------------------------------------------------------------------------------------
 
@@ -310,8 +318,9 @@ class Connection(asyncio.Protocol):
                 if not data:
                     break
                 self._write(data)
-            if self.links.outgoing:
-                for link in list(self.attached.values()):
+            if self.waiting_for_output and self.free_bytes > 0:
+                waiting, self.waiting_for_output = self.waiting_for_output, {}
+                for link in waiting:
                     link.writable()
         except Exception:
             self._fail()

@@ -15,7 +15,7 @@ from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_to
 from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError
 from amqp_ext.sections import bare_offset, to_address
-from amqp_ext.topics import TopicSyntaxError, check_topic
+from amqp_ext.topics import TopicSyntaxError
 from gateway import log_keys
 from gateway.amqp.conditions import condition_of, describe
 from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, IncomingTransfers, OutgoingTransfers
@@ -37,9 +37,6 @@ class AttachedLink(Protocol):
     @property
     def key(self) -> Any:
         """The link's C structure."""
-
-    def writable(self) -> None:
-        """The connection has room for more output."""
 
     def detached(self, *, closed: bool) -> None:
         """The peer has detached (or closed) the link, or its session is gone."""
@@ -198,9 +195,6 @@ class PublishingLink:
 
     # --- the link -------------------------------------------------------------------------------------------------
 
-    def writable(self) -> None:
-        pass
-
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
         if self._owned is not None:
@@ -224,7 +218,7 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
     try:
         parsed = parse_target(address, capabilities)
         if parsed.kind is AddressKind.TOPIC:
-            return check_topic(parsed.name)
+            return vpn.check_topic(parsed.name)
     except (AddressError, TopicSyntaxError) as error:
         code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
         raise Refused(code, str(error)) from error
@@ -273,7 +267,14 @@ class _Outgoing:
 
     def room(self) -> int:
         transfers = self.transfers
-        return transfers.room(self._connection.free_bytes - transfers.buffered_bytes)
+        room = transfers.room(self._connection.free_bytes - transfers.buffered_bytes)
+        if room <= 0 and transfers.credit > 0:
+            self._connection.waiting_for_output[self] = None
+        return room
+
+    def writable(self) -> None:
+        """The connection has room for output again."""
+        raise NotImplementedError
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         self.transfers.send(rows, attempts, end_id)

@@ -15,6 +15,9 @@ from gateway.core.endpoint import Endpoint
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
 
+TURN_ROWS = 1_024
+"""Rows handed out in one turn of the loop: some milliseconds, then others have their turn."""
+
 
 class EndpointFeed:
     """
@@ -32,6 +35,7 @@ class EndpointFeed:
         self._page_rows = page_rows
         self._stash: dict[int, Row] = {}
         self._reading = False
+        self._is_scheduled = False
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Contents that are at hand and will be wanted soon."""
@@ -39,10 +43,15 @@ class EndpointFeed:
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
-        if self.is_paused:
+        if self.is_paused or self._is_scheduled:
             return
         endpoint = self.endpoint
+        left = TURN_ROWS
         while (flow := endpoint.next_flow()) is not None:
+            if left <= 0:
+                self._is_scheduled = True
+                self._vpn.next_turn(self._run_again)
+                return
             ids = endpoint.peek(endpoint.share(flow))
             if not ids:
                 if endpoint.wants_page(self._page_rows):
@@ -55,11 +64,16 @@ class EndpointFeed:
             if not rows:
                 self._read_rows(ids)
                 return
+            left -= len(rows)
             endpoint.take(flow, rows)
             flow.link.send(rows, endpoint.attempts, self.end_id)
             flow.demand = flow.link.room()
         if endpoint.flows and endpoint.wants_page(self._page_rows):
             self._read_page()
+
+    def _run_again(self) -> None:
+        self._is_scheduled = False
+        self.run()
 
     def clear(self) -> None:
         self._stash.clear()

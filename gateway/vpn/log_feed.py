@@ -21,6 +21,12 @@ NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 SLICE_ROWS = 256
 """Rows sent before the link is asked again whether it can take more."""
 
+TURN_ROWS = 1_024
+"""Rows sent in one turn of the loop when nobody else wants it."""
+
+TURN_ROWS_BESIDE_LIVE = 64
+"""The same while there is live traffic: history waits for the present, not the other way round."""
+
 
 class LogFeed:
     def __init__(
@@ -31,23 +37,31 @@ class LogFeed:
         self._vpn = vpn
         self._source = LogSource(vpn.tail, vpn.reader, reader.position, patterns, self._woken)
         self._closed = False
+        self._is_scheduled = False
+        self._activity = 0
 
     def run(self) -> None:
         """Send while the link takes it and the log has more. Called when credit, room or messages came."""
-        if self._closed:
+        if self._closed or self._is_scheduled:
             return
         reader, link, source = self.reader, self._link, self._source
         tail = self._vpn.tail
+        left = self._turn()
         while not reader.is_finished:
             room = link.room()
             if room <= 0:
                 return
-            taken = source.take(min(room, SLICE_ROWS))
+            if left <= 0:
+                self._is_scheduled = True
+                self._vpn.next_turn(self._run_again)
+                return
+            taken = source.take(min(room, left, SLICE_ROWS))
             if taken is None:
                 if source.is_at_end:
                     link.idle()
                 return
             rows, position = taken
+            left -= max(len(rows), 1)
             chosen, is_end = reader.offer(rows, position, tail.next_id)
             if chosen:
                 link.send(chosen, NO_ATTEMPTS, chosen[-1][0] if is_end else None)
@@ -57,6 +71,17 @@ class LogFeed:
     def close(self) -> None:
         self._closed = True
         self._vpn.forget_log_feed(self)
+
+    def _turn(self) -> int:
+        """Rows for this turn. A reader that has caught up is live traffic itself."""
+        activity, self._activity = self._activity, self._vpn.activity
+        if activity == self._activity or self.reader.caught_up:
+            return TURN_ROWS
+        return TURN_ROWS_BESIDE_LIVE
+
+    def _run_again(self) -> None:
+        self._is_scheduled = False
+        self.run()
 
     def _woken(self, error: BaseException | None) -> None:
         if self._closed:

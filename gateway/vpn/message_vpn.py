@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from amqp_ext.replay_start import ReplayStart
-from amqp_ext.topics import TopicFilter, TopicPattern
+from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy
@@ -102,6 +102,8 @@ class MessageVpn:
         self.store_problem: str | None = None
         """Why the last write failed; None when it did not."""
         self.pending_bytes = 0
+        self.activity = 0
+        """Rises with every batch published or settled: whether there is live traffic."""
         self._effects: list[Effect] = []
         self._then: list[Then] = []
         self._size_bytes = 0
@@ -269,6 +271,7 @@ class MessageVpn:
         publication, taken, refused = self.broker.publish(
             now_ms(), topic, contents, bares, (link, deliveries), is_direct=is_direct
         )
+        self.activity += 1
         if publication is not None:
             self._effects.append(publication)
             self._size_bytes += publication.size_bytes
@@ -325,6 +328,7 @@ class MessageVpn:
         """Messages consumed for good."""
         endpoint = flow.endpoint
         gone, size = endpoint.settle(flow, ids)
+        self.activity += 1
         if gone:
             self._effects.append(RemoveReferences(endpoint.number, gone, size))
             self._schedule()
@@ -333,6 +337,24 @@ class MessageVpn:
             pump.run()
             if pump.is_over:
                 self._pumps.pop(endpoint.name, None)
+
+    def check_topic(self, topic: str) -> str:
+        """
+        The topic, if it may be published to here.
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: It is none.
+            Refused: INVALID_FIELD, it is longer or deeper than this VPN takes.
+        """
+        check_topic(topic)
+        limits = self.settings
+        if len(topic.encode()) > limits.max_topic_bytes:
+            raise Refused(ErrorCode.INVALID_FIELD, f"a topic has at most {limits.max_topic_bytes} bytes here")
+        if topic.count("/") >= limits.max_topic_levels:
+            raise Refused(
+                ErrorCode.INVALID_FIELD, f"a topic has at most {limits.max_topic_levels} levels here"
+            )
+        return topic
 
     @staticmethod
     def exclusivity_of(options: Mapping[str, str]) -> Exclusivity | None:
@@ -445,6 +467,10 @@ class MessageVpn:
     def report(self, event: str, error: BaseException) -> None:
         """One line about something that should not happen."""
         self._log.error(event, **{log_keys.REASON: f"{type(error).__name__}: {error}"})
+
+    def next_turn(self, call: Callable[[], None]) -> None:
+        """Call in the next turn of the loop, after all that is ready now."""
+        self._loop.call_soon(call)
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
