@@ -5,13 +5,14 @@ tells in its answer which ids the log holds, and where the asked start lies; a b
 without an error, after its last message.
 
 Invariant: a ``LogLink`` yields every message of its range, or raises. A range that was cut short (trimmed,
-log made anew, connection lost, a peer that ignores the bounds) never looks like a short log.
+log made anew, connection lost, a peer that ignores the bounds) never looks like a short log. A lost connection
+alone is no loss of data: the rest of the range (``rest``) can be read over another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -88,7 +89,8 @@ class LogLink:
     def __init__(self, wire: Wire, where: str, ids: IdRange) -> None:
         """Attach. Raises DataLoss when the log no longer holds the range, and ConnectionFailed."""
         self._ids = ids
-        self._next = ids.first
+        self.rest = ids
+        """What is still to come behind the last page that was checked."""
         start = {"offset": ULong(ids.first), "until": ULong(ids.last)}
         if ids.generation is not None:
             start["generation"] = ULong(ids.generation)
@@ -116,7 +118,10 @@ class LogLink:
             )
 
     def pages(self) -> Iterator[list[bytes]]:
-        """The messages of the range in order, some thousand at a time, until the broker says that is all."""
+        """The messages of the range in order, some thousand at a time, until the broker says that is all.
+
+        Raises DataLoss when the broker ends the replay early, ConnectionFailed when the connection is lost.
+        """
         page: list[bytes] = []
         size = 0
         while taken := self._take(PAGE_ROWS - len(page)):
@@ -130,18 +135,20 @@ class LogLink:
 
     def check(self, offsets: Sequence[int]) -> None:
         """Hold a page's offsets against the range: inside it, and rising all the way. Raises DataLoss."""
+        expected = self.rest.first
         for offset in offsets:
-            if not self._next <= offset <= self._ids.last:
+            if not expected <= offset <= self._ids.last:
                 raise DataLoss(
-                    f"Offset {offset} came where one of {self._next} to {self._ids.last} was due; "
+                    f"Offset {offset} came where one of {expected} to {self._ids.last} was due; "
                     "the broker does not keep to the bounds of the replay."
                 )
-            self._next = offset + 1
+            expected = offset + 1
+        self.rest = replace(self._ids, first=expected)
 
     def _take(self, limit: int) -> list[bytes]:
         try:
             return self._link.take(limit)
-        except (Refused, ConnectionFailed) as error:
+        except Refused as error:
             raise DataLoss(
                 f"The read of offsets {self._ids.first} to {self._ids.last} broke off. {error.sentence}"
             ) from error

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from amqp_ext.topics import TopicFilter, TopicPattern
+from spark_bridge.errors import ConnectionFailed, DataLoss
 from spark_bridge.log_link import IdRange, LogLink, address, filtered_here, survey
 from spark_bridge.options import Options, parse
 from spark_bridge.rows import Rows
@@ -70,19 +71,30 @@ class LogReader(DataSourceReader):
         return [LogPartition(ids) for ids in self._ids.split(self._options.partitions or _cores())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
+        """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss.
+
+        A consumer that is slower than the broker's patience (its idle time-out) loses the connection between two
+        batches; the rest is then read over a new one, as long as each brings the read forward.
+        """
         assert isinstance(partition, LogPartition)
-        ids, patterns = partition.ids, self._options.patterns
-        if ids.last < ids.first:
-            return
+        rest, patterns = partition.ids, self._options.patterns
         rows = Rows(self._columns, _topics(patterns) if filtered_here(patterns) else None)
-        with Wire(self._options.broker) as wire:
-            link = LogLink(wire, address(patterns), ids)
-            for page in link.pages():
-                batch, offsets = rows.batch(page)
-                link.check(offsets)
-                if batch.num_rows:
-                    yield batch
+        while rest.first <= rest.last:
+            with Wire(self._options.broker) as wire:
+                link = LogLink(wire, address(patterns), rest)
+                try:
+                    for page in link.pages():
+                        batch, offsets = rows.batch(page)
+                        link.check(offsets)
+                        if batch.num_rows:
+                            yield batch
+                    return
+                except ConnectionFailed as error:
+                    if link.rest == rest:
+                        raise DataLoss(
+                            f"Offsets {rest.first} to {rest.last} could not be read. {error.sentence}"
+                        ) from error
+                    rest = link.rest
 
 
 def _topics(patterns: tuple[str, ...]) -> TopicFilter:

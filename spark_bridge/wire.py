@@ -124,8 +124,8 @@ class Wire:
         """Write what the engine has, read what the peer sent, and let the engine see it.
 
         Waits until bytes moved, at most ``timeout`` seconds (default: the wire's). Returns whether any did
-        when a time-out is given; without one, a silent peer is an error. Raises ConnectionFailed, or
-        Refused when the peer closed the connection or session with an error.
+        when a time-out is given; without one, a silent peer is an error. Raises ConnectionFailed, also when
+        the peer closed connection or session.
         """
         limit = self.timeout if timeout is None else timeout
         now = time.monotonic()
@@ -191,12 +191,11 @@ class Wire:
         if lib.pn_condition_is_set(condition):
             raise ConnectionFailed(f"The connection to {self.broker.url} failed: {sentence(condition)}.")
         if lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED:
-            condition = lib.pn_connection_remote_condition(self._connection)
-            raise refusal(condition, f"{self.broker.url} closed the connection")
+            reason = sentence(lib.pn_connection_remote_condition(self._connection))
+            raise ConnectionFailed(f"{self.broker.url} closed the connection: {reason}.")
         if self.session != ffi.NULL and lib.pn_session_state(self.session) & lib.PN_REMOTE_CLOSED:
-            raise refusal(
-                lib.pn_session_remote_condition(self.session), f"{self.broker.url} ended the session"
-            )
+            reason = sentence(lib.pn_session_remote_condition(self.session))
+            raise ConnectionFailed(f"{self.broker.url} ended the session: {reason}.")
 
     def close(self) -> None:
         """Say goodbye, wait a moment for the answer, free everything. Never raises; may be called again.

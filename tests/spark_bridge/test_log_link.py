@@ -116,11 +116,16 @@ def test_pages_are_cut_by_rows_and_by_bytes(log_peer: LogPeer) -> None:
     assert len(pages[0]) < 12
 
 
-@pytest.mark.parametrize("ending", ["error", "drop"])
-def test_a_read_that_breaks_off_is_data_loss(peer: LogPeer, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("ending", "kind", "sentence"),
+    [("error", DataLoss, "The read of offsets 5 to 44 broke off"), ("drop", ConnectionFailed, "connection")],
+)
+def test_a_read_that_breaks_off_is_an_error(
+    peer: LogPeer, ending: str, kind: type[Exception], sentence: str
+) -> None:
     """Neither a detach with an error nor a lost connection looks like the end of the range."""
     peer.stop_after, peer.ending = 10, ending
-    with pytest.raises(DataLoss, match="The read of offsets 5 to 44 broke off"):
+    with pytest.raises(kind, match=sentence):
         read(peer, IdRange(5, 44, 7))
 
 

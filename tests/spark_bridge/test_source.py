@@ -89,12 +89,23 @@ def test_reading_a_partition_again_gives_the_same(peer: LogPeer) -> None:
     assert rows(reader) == rows(reader)
 
 
-def test_a_broken_read_is_not_a_short_one(peer: LogPeer) -> None:
-    """A worker whose link ends early raises."""
+@pytest.mark.parametrize("ending", ["error", "drop"])
+def test_a_broken_read_is_not_a_short_one(peer: LogPeer, ending: str) -> None:
+    """A worker whose link ends early, or whose connection brings it no further, raises."""
     reader = source(peer, minPartitions="1").reader(SCHEMA)
-    peer.stop_after = 12
+    peer.stop_after, peer.ending = 12, ending
     with pytest.raises(DataLoss):
         rows(reader)
+
+
+def test_a_lost_connection_is_made_again_where_the_read_stands(log_peer: LogPeer) -> None:
+    """A slow consumer's connection may be dropped between batches; every row still comes exactly once."""
+    log_peer.messages = {n: annotated(n, data(b"x")) for n in range(1, 7_001)}
+    reader = source(log_peer, minPartitions="1").reader(SCHEMA)
+    log_peer.stop_after, log_peer.ending = 2_500, "drop"
+    assert [offset for offset, _ in rows(reader)] == list(range(1, 7_001))
+    starts = [asked["offset"] for _, asked in log_peer.attaches if not isinstance(asked, str)]
+    assert starts == [1, 2_001, 4_001, 6_001]
 
 
 def test_a_peer_that_sends_too_much_is_noticed(peer: LogPeer) -> None:
