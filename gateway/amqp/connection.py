@@ -69,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._flush_scheduled = False
         self._is_writable = True
         self._is_reading = True
+        self._is_ending = False
         self._is_lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -150,10 +151,12 @@ class Connection(asyncio.Protocol):
     def _negotiate(self, data: bytes) -> None:
         sasl = self._sasl
         assert sasl is not None and self._socket is not None
+        before = sasl.state
         sasl.receive(data)
         self._write(sasl.take_output())
         match sasl.state:
-            case SaslState.VERIFYING:
+            # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
+            case SaslState.VERIFYING if before is not SaslState.VERIFYING:
                 self._spawn(self._verify(sasl))
             case SaslState.DONE:
                 self._authenticated(sasl)
@@ -199,8 +202,8 @@ class Connection(asyncio.Protocol):
         if self._vpn is not None and self._vpn.wait_for_room(self._resume_reading):
             self._pause_reading()
         self.schedule_flush()
-        if not alive and transport.closed:
-            self._loop.call_soon(self._close_socket)
+        if not alive:
+            self._end()
 
     def _dispatch(self) -> None:
         """Take one rare event: the one on top of the collector."""
@@ -223,16 +226,19 @@ class Connection(asyncio.Protocol):
             self._detach_all()
             if self._engine is not None:
                 self._engine.close()
+            self._end()
         elif kind == Event.TRANSPORT_ERROR:
             if self._transport is not None:
                 self._log.warning("protocol_error", **{log_keys.REASON: str(self._transport.condition)})
-        elif kind == Event.TRANSPORT_CLOSED:
-            self.schedule_flush()
-            self._loop.call_soon(self._close_socket)
+            self._end()
 
     def _open(self) -> None:
         engine = self._engine
         assert engine is not None
+        if self._vpn is not None:
+            # It could name another Message VPN than the one its links are in.
+            self.refuse(Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open"))
+            return
         self.peer_container = engine.remote_container or ""
         engine.container = self.container.name
         engine.offered_capabilities = [symbol(capability) for capability in OFFERED]
@@ -248,7 +254,7 @@ class Connection(asyncio.Protocol):
             self.refuse(refused)
             return
         self._log.info("connection_opened", **{log_keys.VPN: self._vpn.name})
-        self._tick()
+        self._loop.call_soon(self._tick)
 
     def _open_session(self, session: Any) -> None:
         session.open()
@@ -322,6 +328,8 @@ class Connection(asyncio.Protocol):
                 waiting, self.waiting_for_output = self.waiting_for_output, {}
                 for link in waiting:
                     link.writable()
+            if self._is_ending and self._is_writable and transport.pending() < 0:
+                self._said_all()
         except Exception:
             self._fail()
 
@@ -338,8 +346,7 @@ class Connection(asyncio.Protocol):
         )
         engine.condition = condition_of(refused)
         engine.close()
-        self.schedule_flush()
-        self._loop.call_later(CLOSE_SECONDS, self._close_socket)
+        self._end()
 
     def forget(self, link: Any) -> None:
         """A link that we detached: nothing more goes to it."""
@@ -379,16 +386,14 @@ class Connection(asyncio.Protocol):
 
     def _tick(self) -> None:
         """Heartbeats both ways (AMQP 1.0 section 2.4.5): the engine says when it wants to be asked again."""
-        transport = self._transport
-        if transport is None or self._is_lost:
+        transport, collector = self._transport, self._collector
+        if transport is None or collector is None or self._is_ending:
             return
         now = time.monotonic()
         deadline = transport.tick(now)
+        self.links.pump(collector, self._dispatch)
         self.schedule_flush()
-        if transport.closed:
-            self._loop.call_soon(self._close_socket)
-            return
-        if deadline:
+        if deadline and not self._is_ending:
             self._timer = self._loop.call_later(max(deadline - now, 0.05), self._tick)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -427,10 +432,31 @@ class Connection(asyncio.Protocol):
             if self._socket is not None:
                 self._socket.abort()
 
-    def _close_socket(self) -> None:
-        if self._socket is not None and not self._socket.is_closing():
-            self.flush()
-            self._socket.close()
+    def _end(self) -> None:
+        """Nothing more begins here: the engine's last words go out, and the peer has a moment to answer them."""
+        self.schedule_flush()
+        if self._is_ending:
+            return
+        self._is_ending = True
+        if self._timer is not None:
+            self._timer.cancel()
+        # Cut, not closed: a peer that reads nothing would hold what is buffered for it for ever.
+        self._timer = self._loop.call_later(CLOSE_SECONDS, self._cut)
+
+    def _said_all(self) -> None:
+        """The engine will write no more."""
+        socket, engine = self._socket, self._engine
+        if socket is None or engine is None or socket.is_closing():
+            return
+        if engine.state & engine.REMOTE_CLOSED:
+            socket.close()
+        elif socket.can_write_eof():
+            # Were it closed while the peer still sends, the kernel would reset it, and our last words be lost.
+            socket.write_eof()
+
+    def _cut(self) -> None:
+        if self._socket is not None:
+            self._socket.abort()
 
     def _release_engine(self) -> None:
         transport, engine, collector = self._transport, self._engine, self._collector
