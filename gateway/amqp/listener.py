@@ -13,7 +13,7 @@ from typing import Any
 
 from proton import symbol
 
-from amqp_ext.passwords import StoredPassword
+from amqp_ext.passwords import ITERATIONS, StoredPassword
 from amqp_ext.passwords import parse as parse_password
 from amqp_ext.sasl import SaslServer
 from gateway.amqp.connection import Connection
@@ -85,6 +85,9 @@ class Container:
         """Mistakes of ours that cost a connection or link since the start."""
         self._number = 0
         self._passwords = _stored_passwords(settings)
+        self._decoy_key = secrets.token_bytes(32)
+        """Makes up the salts of users there are not: the same on every connection while the process lives."""
+        self._decoy_iterations = max((p.iterations for p in self._passwords.values()), default=ITERATIONS)
         self._by_certificate = {
             certificate: name
             for name, user in settings.users.items()
@@ -135,6 +138,8 @@ class Container:
             external_user=self._by_certificate.get(certificate_name) if certificate_name else None,
             sasl_required="ANONYMOUS" not in mechanisms,
             nonce=lambda: secrets.token_urlsafe(18),
+            decoy_key=self._decoy_key,
+            decoy_iterations=self._decoy_iterations,
         )
 
     def vpn_for(self, hostname: str | None, user: str) -> MessageVpn:
