@@ -1,0 +1,518 @@
+"""A lean AMQP 1.0 client: proton's engine over a plain blocking socket, for tests that need exact frames.
+
+It runs on the caller's thread alone and does something only while a method of it is called: everything waits for a
+condition, and whoever waits does the reading and writing meanwhile. Messages are bytes in both directions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+from proton import (
+    UNDESCRIBED,
+    Array,
+    Collector,
+    Condition,
+    Connection,
+    Data,
+    Delivery,
+    Described,
+    Endpoint,
+    Event,
+    Link,
+    Session,
+    Terminus,
+    Transport,
+    symbol,
+)
+
+from tests.support.messages import content_of, take_apart
+
+T = TypeVar("T")
+
+WAIT_SECONDS = 20.0
+"""How long a condition may take to come true before the test fails: long, as machines are busy."""
+
+_names = itertools.count(1)
+
+
+class Refused(Exception):
+    """The peer answered an attach with a refusal, or detached or closed with an error."""
+
+    def __init__(self, condition: Condition | None) -> None:
+        super().__init__(
+            "without an error" if condition is None else f"{condition.name}: {condition.description}"
+        )
+        self.name: str = "" if condition is None else str(condition.name)
+        self.text: str = "" if condition is None else condition.description or ""
+        self.info: dict[str, Any] = {} if condition is None or not condition.info else dict(condition.info)
+
+    @property
+    def replay_error(self) -> str | None:
+        """The info map's `rewind:replay-error`."""
+        found = self.info.get("rewind:replay-error")
+        return None if found is None else str(found)
+
+    @property
+    def subcode(self) -> int | None:
+        """The info map's `subcode`."""
+        return self.info.get("subcode")
+
+
+class Received:
+    """A delivery that arrived whole."""
+
+    def __init__(self, raw: bytes, delivery: Delivery) -> None:
+        self.raw = raw
+        self.delivery = delivery
+        self.header, annotations, self.bare = take_apart(raw)
+        self.annotations: dict[str, Any] = dict(annotations or {})
+
+    @cached_property
+    def text(self) -> str:
+        """The body, where it is a data section."""
+        return content_of(self.bare)
+
+    @property
+    def id(self) -> int:
+        """The message's number in its Message VPN."""
+        return int(self.annotations["x-opt-sequence-number"])
+
+    @property
+    def delivery_count(self) -> int:
+        """Failed deliveries before this one, from the header."""
+        return (
+            int(self.header[4]) if self.header is not None and len(self.header) > 4 and self.header[4] else 0
+        )
+
+    @property
+    def is_end(self) -> bool:
+        """It is marked as the last before live."""
+        return bool(self.annotations.get("x-opt-replay-end", False))
+
+
+class Client:
+    """One connection, and a session on it that links use unless they are given another."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        hostname: str | None = None,
+        max_frame_size: int | None = None,
+        idle_timeout: float | None = None,
+    ) -> None:
+        """
+        Args:
+            address: HOST:PORT, or a URL.
+            hostname: What the open frame says; the address's host if None.
+            max_frame_size: Largest frame taken, in bytes.
+            idle_timeout: Asked for in the open frame, in seconds.
+        """
+        if "://" in address:
+            address = urlsplit(address).netloc
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=WAIT_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self.transport = Transport()
+        if max_frame_size is not None:
+            self.transport.max_frame_size = max_frame_size
+        if idle_timeout is not None:
+            self.transport.idle_timeout = idle_timeout
+        self.connection = Connection()
+        self._collector = Collector()
+        self.connection.collect(self._collector)
+        self.connection.container = f"test-{next(_names)}"
+        self.connection.hostname = host if hostname is None else hostname
+        self.transport.bind(self.connection)
+        self._receivers: dict[Link, Receiver] = {}
+        self._detached: set[Link] = set()
+        self.is_cut = False
+        self.connection.open()
+        self.wait(
+            lambda: self.connection.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED),
+            "the peer opens the connection",
+        )
+        if self.connection.state & Endpoint.REMOTE_ACTIVE:
+            self.session = self.open_session()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cut()
+
+    # --- connection and sessions -----------------------------------------------------------------------------
+
+    def open_session(self) -> Session:
+        """One more session."""
+        session = self.connection.session()
+        session.open()
+        self.wait(lambda: session.state & Endpoint.REMOTE_ACTIVE, "the peer begins the session")
+        return session
+
+    def close(self) -> None:
+        """End as AMQP has it: close, and wait for the peer's."""
+        if not self.is_cut:
+            self.connection.close()
+            self.wait(
+                lambda: self.is_cut or self.connection.state & Endpoint.REMOTE_CLOSED, "the peer closes"
+            )
+        self.cut()
+
+    def cut(self) -> None:
+        """End as a broken network has it: the socket is gone, and nothing was said."""
+        if self._socket.fileno() >= 0:
+            self._socket.close()
+        self.is_cut = True
+
+    def closed_by_peer(self) -> Refused:
+        """Wait until the peer closes the connection; with what error."""
+        self.wait(lambda: self.connection.state & Endpoint.REMOTE_CLOSED, "the peer closes the connection")
+        return Refused(self.connection.remote_condition)
+
+    # --- links -----------------------------------------------------------------------------------------------
+
+    def sender(
+        self,
+        address: str | None,
+        *,
+        name: str | None = None,
+        session: Session | None = None,
+        dynamic: bool = False,
+        capabilities: Sequence[str] = (),
+        snd_settle_mode: int = Link.SND_MIXED,
+        rcv_settle_mode: int = Link.RCV_FIRST,
+        set_up: Callable[[Link], None] | None = None,
+    ) -> Sender:
+        """
+        Attach a link to send on. No address and not dynamic: the anonymous relay.
+
+        Raises:
+            Refused: The peer refused it.
+        """
+        link = (session or self.session).sender(name or f"sender-{next(_names)}")
+        if address is not None:
+            link.target.address = address
+        link.target.dynamic = dynamic
+        _put_capabilities(link.target, capabilities)
+        link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
+        if set_up is not None:
+            set_up(link)
+        link.open()
+        self._answered(link)
+        return Sender(self, link)
+
+    def receiver(
+        self,
+        address: str | None,
+        *,
+        credit: int = 0,
+        name: str | None = None,
+        session: Session | None = None,
+        dynamic: bool = False,
+        durable: bool = False,
+        capabilities: Sequence[str] = (),
+        filters: dict[str, Any] | None = None,
+        snd_settle_mode: int = Link.SND_MIXED,
+        rcv_settle_mode: int = Link.RCV_FIRST,
+        set_up: Callable[[Link], None] | None = None,
+    ) -> Receiver:
+        """
+        Attach a link to receive on.
+
+        Args:
+            credit: Given with the attach, to be used up.
+            durable: Expiry never and durability of unsettled state: what makes a topic's subscription durable.
+            filters: The filter-set: values by descriptor, which is the key, too. `Described` values go as they are.
+
+        Raises:
+            Refused: The peer refused it.
+        """
+        link = (session or self.session).receiver(name or f"receiver-{next(_names)}")
+        source = link.source
+        if address is not None:
+            source.address = address
+        source.dynamic = dynamic
+        if durable:
+            source.durability, source.expiry_policy = Terminus.DELIVERIES, Terminus.EXPIRE_NEVER
+        _put_capabilities(source, capabilities)
+        if filters is not None:
+            source.filter.put_object(
+                {
+                    symbol(key): value if isinstance(value, Described) else Described(symbol(key), value)
+                    for key, value in filters.items()
+                }
+            )
+        link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
+        if set_up is not None:
+            set_up(link)
+        receiver = Receiver(self, link)
+        self._receivers[link] = receiver
+        link.open()
+        self._answered(link)
+        if credit:
+            receiver.flow(credit)
+        return receiver
+
+    def is_detached(self, link: Link) -> bool:
+        """The peer has detached or closed a link."""
+        # The engine keeps no state for a detach that does not close: it is an event and nothing more.
+        return link in self._detached or bool(link.state & Endpoint.REMOTE_CLOSED)
+
+    def _answered(self, link: Link) -> None:
+        self.wait(
+            lambda: link.state & (Endpoint.REMOTE_ACTIVE | Endpoint.REMOTE_CLOSED), "the attach is answered"
+        )
+        terminus = link.remote_target if link.is_sender else link.remote_source
+        if terminus.type == Terminus.UNSPECIFIED:
+            # Refused as section 2.6.3 has it: a null terminus, and a detach that says why.
+            self.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the refused link is detached")
+            refused = Refused(link.remote_condition)
+            link.close()
+            self._write()  # Before an attach of the same name, which the engine would put in front.
+            raise refused
+
+    # --- input and output ------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], T], what: str, seconds: float = WAIT_SECONDS) -> T:
+        """Read and write until `condition` is true; returns what it returned. Fails with `what` after `seconds`."""
+        deadline = time.monotonic() + seconds
+        self._write()
+        while not (found := condition()):
+            left = deadline - time.monotonic()
+            assert left > 0, f"waited {seconds} s in vain: {what} ({self.connection.remote_condition})"
+            assert not self.is_cut, f"the connection is gone while waiting: {what}"
+            self._turn(min(left, 1.0))
+        self._write()
+        return found
+
+    def _write(self) -> bool:
+        """Write what the socket takes; whether there is more."""
+        if self.is_cut:
+            return False
+        transport = self.transport
+        while (pending := transport.pending()) > 0:
+            try:
+                written = self._socket.send(transport.peek(pending))
+            except BlockingIOError:
+                return True
+            except OSError:
+                self.cut()
+                return False
+            transport.pop(written)
+        return False
+
+    def _turn(self, seconds: float) -> None:
+        has_more = self._write()
+        if self.is_cut:
+            return
+        readable, _, _ = select.select([self._socket], [self._socket] if has_more else [], [], seconds)
+        self.transport.tick(time.monotonic())
+        if readable:
+            try:
+                read = self._socket.recv(min(1 << 18, max(self.transport.capacity(), 1)))
+            except OSError:
+                read = b""
+            if read:
+                self.transport.push(read)
+            else:
+                self.transport.close_tail()
+                self.cut()
+        self._handle()
+        self._write()
+
+    def _handle(self) -> None:
+        while (event := self._collector.peek()) is not None:
+            if event.type == Event.DELIVERY:
+                receiver = self._receivers.get(event.link)
+                if receiver is not None:
+                    receiver.read()
+            elif event.type == Event.LINK_REMOTE_DETACH:
+                self._detached.add(event.link)
+            self._collector.pop()
+
+
+class _End:
+    """What both ends of links have in common."""
+
+    def __init__(self, client: Client, link: Link) -> None:
+        self.client = client
+        self.link = link
+
+    def close(self) -> None:
+        """Detach for good, and wait for the peer's answer."""
+        self.link.close()
+        self.client.wait(lambda: self.link.state & Endpoint.REMOTE_CLOSED, "the peer closes the link")
+        self.link.free()
+
+    def detach(self) -> None:
+        """Detach without closing: the terminus may live on."""
+        self.link.detach()
+        self.client.wait(lambda: self.client.is_detached(self.link), "the peer detaches the link, too")
+        self.link.free()
+
+    def detached_by_peer(self) -> Refused:
+        """Wait until the peer detaches; with what error."""
+        self.client.wait(lambda: self.link.state & Endpoint.REMOTE_CLOSED, "the peer detaches the link")
+        refused = Refused(self.link.remote_condition)
+        self.link.close()
+        self.client.wait(lambda: True, "the answer is written")
+        return refused
+
+
+class Sender(_End):
+    """The sending end of a link."""
+
+    @property
+    def address(self) -> str:
+        """What the peer calls the target: the name of a dynamic node."""
+        return str(self.link.remote_target.address)
+
+    def send(self, raw: bytes, *, settled: bool = False) -> Delivery:
+        """Give one message to the engine as soon as there is credit for it."""
+        if self.link.credit <= 0:
+            self.client.wait(lambda: self.link.credit > 0, "there is credit")
+        delivery = self.link.delivery(f"{next(_names)}")
+        self.link.stream(raw)
+        if settled:
+            delivery.settle()
+        self.link.advance()
+        return delivery
+
+    def outcome(self, delivery: Delivery) -> str:
+        """Wait until the peer says what became of a delivery: `ACCEPTED`, `REJECTED` …"""
+        self.client.wait(
+            lambda: delivery.remote_state or delivery.settled or self._is_gone(), "there is an outcome"
+        )
+        return delivery.remote_state.name if delivery.remote_state else "NONE"
+
+    def rejection(self, delivery: Delivery) -> Refused:
+        """Wait until a delivery is rejected; with what error."""
+        assert self.outcome(delivery) == "REJECTED"
+        return Refused(delivery.remote.condition)
+
+    def send_all(self, messages: Iterable[bytes]) -> None:
+        """Send messages and wait until every one is accepted."""
+        deliveries = [self.send(raw) for raw in messages]
+        for delivery in deliveries:
+            assert self.outcome(delivery) == "ACCEPTED"
+            delivery.settle()
+
+    def _is_gone(self) -> bool:
+        return bool(self.link.state & Endpoint.REMOTE_CLOSED)
+
+
+class Receiver(_End):
+    """The receiving end of a link. Messages that arrived wait in `arrived` until they are taken."""
+
+    def __init__(self, client: Client, link: Link) -> None:
+        super().__init__(client, link)
+        self.arrived: deque[Received] = deque()
+
+    @property
+    def address(self) -> str:
+        """What the peer calls the source: the name of a dynamic node."""
+        return str(self.link.remote_source.address)
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filter-set in place, by its keys: what the peer's attach says."""
+        found = self.link.remote_source.filter
+        found.rewind()
+        return dict(found.get_object()) if found.next() else {}
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """Where the replay really starts: the value of the reply's `rewind:replay-start`."""
+        return dict(self.filters["rewind:replay-start"].value)
+
+    def read(self) -> None:
+        """Take what has arrived whole from the engine."""
+        while (delivery := self.link.current) is not None and not delivery.partial:
+            raw = self.link.recv(delivery.pending) if delivery.pending else b""
+            self.link.advance()
+            self.arrived.append(Received(raw or b"", delivery))
+
+    def flow(self, credit: int) -> None:
+        """Give more credit."""
+        self.link.flow(credit)
+
+    def take(self, count: int) -> list[Received]:
+        """Wait for this many messages and take them; credit for them must have been given."""
+        self.client.wait(lambda: len(self.arrived) >= count, f"{count} messages arrive")
+        return [self.arrived.popleft() for _ in range(count)]
+
+    def take_and_accept(self, count: int) -> list[Received]:
+        """Wait for this many messages, accept and settle them."""
+        taken = self.take(count)
+        self.settle(taken)
+        return taken
+
+    def drain(self, credit: int = 1_000) -> list[Received]:
+        """Let the peer use this much more credit now or never; all that it had to send."""
+        self.link.drain(credit)
+        self.client.wait(lambda: not self.link.draining(), "credit is drained")
+        self.link.drain_mode = False
+        taken = list(self.arrived)
+        self.arrived.clear()
+        return taken
+
+    def update(self, messages: Iterable[Received], outcome: int = Delivery.ACCEPTED) -> None:
+        """Say what became of messages, without settling them."""
+        for message in messages:
+            message.delivery.update(outcome)
+
+    def settle(self, messages: Iterable[Received], outcome: int | None = Delivery.ACCEPTED) -> None:
+        """Settle messages, with an outcome or without."""
+        for message in messages:
+            if outcome is not None:
+                message.delivery.update(outcome)
+            message.delivery.settle()
+
+    def modify(
+        self, messages: Iterable[Received], *, failed: bool = False, undeliverable: bool = False
+    ) -> None:
+        """Settle messages as modified."""
+        for message in messages:
+            message.delivery.local.failed = failed
+            message.delivery.local.undeliverable = undeliverable
+            message.delivery.update(Delivery.MODIFIED)
+            message.delivery.settle()
+
+    def take_to_end(self, credit: int = 500) -> list[Received]:
+        """Accept all messages of a bounded replay, until its end: the peer detaches without an error."""
+        taken: list[Received] = []
+        while not self.link.state & Endpoint.REMOTE_CLOSED:
+            if self.link.credit < credit // 2:
+                self.flow(credit - self.link.credit)
+            self.client.wait(
+                lambda: self.arrived or self.link.state & Endpoint.REMOTE_CLOSED,
+                "there is another message or the end",
+            )
+            while self.arrived:
+                message = self.arrived.popleft()
+                self.settle([message])
+                taken.append(message)
+        refused = self.detached_by_peer()
+        assert not refused.name, refused
+        return taken
+
+
+def _put_capabilities(terminus: Terminus, capabilities: Sequence[str]) -> None:
+    if capabilities:
+        terminus.capabilities.put_object(Array(UNDESCRIBED, Data.SYMBOL, *map(symbol, capabilities)))
+
+
+def texts(messages: Iterable[Received]) -> list[str]:
+    """The bodies of messages."""
+    return [message.text for message in messages]

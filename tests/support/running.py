@@ -1,0 +1,190 @@
+"""A real gateway inside the test's process: real sockets, real files, its own event loop on a thread of its own.
+
+Invariant: a test never touches what belongs to the loop. What it has to ask or to order there goes through
+`RunningGateway.call`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import uvloop
+
+from amqp_ext.replay_start import parse_text
+from gateway.app import Gateway
+from gateway.config import Limits, Listener, ReplayLog, Settings, Vpn
+from gateway.config.settings import AdminListener
+from gateway.vpn.message_vpn import MessageVpn
+
+T = TypeVar("T")
+
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+
+def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = None, **more: Any) -> Settings:
+    """Settings for one listener and the administration on free ports; the VPN `default` as given."""
+    return Settings(
+        data=data,
+        listeners=(Listener(port=0),),
+        admin=AdminListener(port=0),
+        vpns={"default": vpn or Vpn(), **more.pop("vpns", {})},
+        limits=limits or Limits(),
+        **more,
+    )
+
+
+class RunningGateway:
+    """A gateway from `start` (or the beginning of a `with` block) to `stop`; it may be started again."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.url = ""
+        """Where AMQP clients connect; a new port at every start."""
+        self._gateway: Gateway | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> RunningGateway:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the AMQP listener."""
+        return urlsplit(self.url).netloc
+
+    def start(self) -> None:
+        """Returns when clients can connect; raises whatever kept the gateway from starting."""
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="gateway")
+        self._thread.start()
+        ready.result(START_SECONDS)
+
+    def stop(self) -> None:
+        """
+        A clean stop, as SIGTERM makes one. Nothing happens if it does not run.
+
+        Fails if the gateway has made a mistake that it caught itself: it had cost a connection.
+        """
+        thread, loop = self._thread, self._loop
+        if thread is None or loop is None:
+            return
+        failures = self.call(lambda gateway: gateway._container.failures if gateway._container else 0)
+        loop.call_soon_threadsafe(self._stopping.set)
+        thread.join(STOP_SECONDS)
+        assert not thread.is_alive(), "the gateway did not stop"
+        self._thread = self._loop = self._gateway = None
+        assert failures == 0, "the gateway made mistakes; its log says which"
+
+    def restart(self) -> None:
+        """Stop, and start on the same files."""
+        self.stop()
+        self.start()
+
+    def call(self, function: Callable[[Gateway], T]) -> T:
+        """Run `function` on the gateway's loop and return what it returns."""
+        gateway, loop = self._gateway, self._loop
+        assert gateway is not None and loop is not None, "the gateway is not running"
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function(gateway))
+            except BaseException as error:
+                result.set_exception(error)
+
+        loop.call_soon_threadsafe(run)
+        return result.result(STOP_SECONDS)
+
+    # --- what an administrator would ask or order ------------------------------------------------------------
+
+    def depth(self, endpoint: str) -> int | None:
+        """Messages on an endpoint, unsettled ones included; None when there is no such endpoint."""
+        return self.call(lambda gateway: _depth(gateway.vpns["default"], endpoint))
+
+    def subscriptions(self, endpoint: str) -> list[str]:
+        """Topic subscriptions of an endpoint."""
+        return self.call(
+            lambda gateway: list(gateway.vpns["default"].broker.endpoints[endpoint].subscriptions)
+        )
+
+    def subscribe(self, endpoint: str, subscriptions: Sequence[str]) -> None:
+        """Make these the topic subscriptions of an endpoint."""
+
+        def order(gateway: Gateway) -> None:
+            vpn = gateway.vpns["default"]
+            vpn.commit(vpn.broker.set_subscriptions(vpn.broker.endpoints[endpoint], subscriptions))
+
+        self.call(order)
+
+    def endpoints(self) -> set[str]:
+        """Names of all endpoints."""
+        return self.call(lambda gateway: set(gateway.vpns["default"].broker.endpoints))
+
+    def replay_state(self, endpoint: str) -> str:
+        """The state of an endpoint's replay, in Solace's words."""
+
+        def ask(gateway: Gateway) -> str:
+            replay = gateway.vpns["default"].broker.endpoints[endpoint].replay
+            return "n/a" if replay is None else replay.state.value
+
+        return self.call(ask)
+
+    def start_replay(self, endpoint: str, start: str) -> None:
+        """Start an endpoint's replay as an administrator does, whoever consumes from it."""
+        loop = self._loop
+        assert loop is not None
+
+        async def order() -> None:
+            assert self._gateway is not None
+            vpn = self._gateway.vpns["default"]
+            found = vpn.broker.endpoints[endpoint]
+            resolved = await vpn.resolve_start(parse_text(start), vpn.broker.topic_patterns(found))
+            vpn.broker.check_replay(found, by_client=False)
+            await vpn.committed(vpn.start_replay(found, resolved.first, None))
+
+        asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
+
+    # --- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            uvloop.run(self._serve(ready))
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+            raise
+
+    async def _serve(self, ready: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._gateway = Gateway(self.settings)
+        try:
+            await self._gateway.start()
+        except BaseException as error:
+            ready.set_exception(error)
+            return
+        self.url = self._gateway.amqp[0]
+        ready.set_result(None)
+        await self._stopping.wait()
+        await self._gateway.stop()
+
+
+def _depth(vpn: MessageVpn, name: str) -> int | None:
+    endpoint = vpn.broker.find(name)
+    return None if endpoint is None else endpoint.depth
+
+
+def no_log(**more: Any) -> Vpn:
+    """A Message VPN whose replay log is off."""
+    return Vpn(replay_log=ReplayLog(enabled=False), **more)
