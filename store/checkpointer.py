@@ -39,6 +39,11 @@ class Checkpointer:
             self._written_bytes = 0
             self._wanted.set()
 
+    @property
+    def is_ready(self) -> bool:
+        """A checkpoint was made, and the WAL can begin anew."""
+        return self._ready
+
     def take_effect(self, writer: sqlite3.Connection) -> None:
         """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
         if self._ready:

@@ -109,6 +109,8 @@ class MessageVpn:
         self._size_bytes = 0
         self._is_lazy = True
         self._scheduled = False
+        self._in_flight = 0
+        """Batches handed to the writer and not reported yet."""
         self._feeds: dict[str, EndpointFeed] = {}
         self._log_feeds: dict[LogFeed, None] = {}
         self._pumps: dict[str, ReplayPump] = {}
@@ -184,15 +186,25 @@ class MessageVpn:
 
     def _submit(self) -> None:
         self._scheduled = False
-        if self._effects or self._then:
-            self._writer.submit(Batch(self._effects, self._size_bytes, self._is_lazy, self._then))
-            self._effects, self._then, self._size_bytes, self._is_lazy = [], [], 0, True
+        if not self._effects and not self._then:
+            return
+        batch = Batch(self._effects, self._size_bytes, self._is_lazy, self._then)
+        self._effects, self._then, self._size_bytes, self._is_lazy = [], [], 0, True
+        if self._in_flight == 0 and batch.is_small:
+            is_done, error = self._writer.commit_now(batch)
+            if is_done:
+                self._in_flight += 1
+                self._committed([batch], error)
+                return
+        self._in_flight += 1
+        self._writer.submit(batch)
 
     def _on_commit(self, batches: list[Batch], error: sqlite3.Error | None) -> None:
         """From the writer's thread."""
         self._loop.call_soon_threadsafe(self._committed, batches, error)
 
     def _committed(self, batches: list[Batch], error: sqlite3.Error | None) -> None:
+        self._in_flight -= len(batches)
         if error is not None:
             self._not_committed(batches, error)
             return
