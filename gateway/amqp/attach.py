@@ -16,7 +16,7 @@ from proton import Described, Link, Terminus, symbol, timestamp, ulong
 from amqp_ext import codec
 from amqp_ext.addresses import Address, AddressError, AddressKind, parse_source, queue_topic
 from amqp_ext.annotations import Splicer
-from amqp_ext.codec import Symbol
+from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import (
     REPLAY_START,
     STREAM_OFFSET_SPEC,
@@ -54,6 +54,9 @@ NOTHING_YET = ReplayStart(StartKind.LIVE)
 async def attach(connection: Connection, link: Link) -> None:
     """Answer an attach; never raises for a mistake of the peer's."""
     try:
+        if not link.name:
+            # Mandatory (AMQP 1.0 section 2.7.3); a durable subscription is named by it.
+            raise Refused(ErrorCode.INVALID_FIELD, "an attach needs a name for its link")
         if link.is_receiver:
             await _attach_publisher(connection, link)
         else:
@@ -190,9 +193,16 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
 
 def _filters(source: Any) -> Filters:
     encoded = source.filter.encode()
-    entries = codec.decode(encoded)[0] if encoded else None
     try:
-        return read_filter_set(entries or {})
+        entries = codec.decode(encoded)[0] if encoded else None
+    except CodecError as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"the filter-set: {error}", field=Symbol("filter")) from error
+    if entries is None:
+        entries = {}
+    if not isinstance(entries, dict):
+        raise Refused(ErrorCode.INVALID_FIELD, "a filter-set is a map", field=Symbol("filter"))
+    try:
+        return read_filter_set(entries)
     except ReplayStartError as error:
         raise Refused(ErrorCode.UNKNOWN_START, str(error), field=Symbol("filter")) from error
     except FilterError as error:

@@ -55,6 +55,8 @@ class Connection(asyncio.Protocol):
         self.links = Links()
         self.attached: dict[Any, AttachedLink] = {}
         """Links by their public engine objects."""
+        self._sessions: dict[Any, int] = {}
+        """Open sessions, and how many links of each the peer has not detached."""
         self.waiting_for_output: dict[WaitingLink, None] = {}
         """Links that have credit and messages, but no room in the connection's output."""
         self.user = "anonymous"
@@ -114,6 +116,8 @@ class Connection(asyncio.Protocol):
                 self._negotiate(data)
             elif self._transport is not None:
                 self._feed(data)
+        except UnicodeDecodeError as error:
+            self._refuse_text(error)
         except Exception:
             self._fail()
 
@@ -257,29 +261,39 @@ class Connection(asyncio.Protocol):
         self._loop.call_soon(self._tick)
 
     def _open_session(self, session: Any) -> None:
+        # The engine counts channels; a peer that begins again and again on one makes sessions without end.
+        if len(self._sessions) >= self.limits.max_channels:
+            self.refuse(
+                Refused(ErrorCode.RESOURCE_LIMIT, "too many sessions on this connection (max_channels)")
+            )
+            return
+        self._sessions[session] = 0
         session.open()
 
     def _close_session(self, session: Any) -> None:
         for link in [link for link in self.attached if link.session == session]:
             self._drop(link, closed=False)
+        self._sessions.pop(session, None)
         session.close()
         session.free()
 
     def _attach(self, link: Any) -> None:
-        if self._vpn is None:
+        session = link.session
+        if self._vpn is None or session not in self._sessions:
             return
-        if len(self.attached) >= self.limits.max_links_per_session * self.limits.max_channels:
-            attach.refuse(
-                link,
-                Refused(
-                    ErrorCode.RESOURCE_LIMIT, "too many links on this connection (max_links_per_session)"
-                ),
+        # Refused links count until the peer detaches them: they are kept as long.
+        self._sessions[session] += 1
+        if self._sessions[session] > self.limits.max_links_per_session:
+            self.refuse(
+                Refused(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             )
             return
         self._spawn(attach.attach(self, link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
         self._drop(link, closed=closed)
+        if link.session in self._sessions:
+            self._sessions[link.session] -= 1
         if closed:
             link.close()
         else:
@@ -339,6 +353,8 @@ class Connection(asyncio.Protocol):
         if engine is None:
             if self._socket is not None:
                 self._socket.close()
+            return
+        if self._is_ending:
             return
         self._log.warning(
             "connection_refused",
@@ -406,6 +422,8 @@ class Connection(asyncio.Protocol):
             await work
         except asyncio.CancelledError:
             raise
+        except UnicodeDecodeError as error:
+            self._refuse_text(error)
         except Exception:
             self._fail()
         self.schedule_flush()
@@ -415,6 +433,10 @@ class Connection(asyncio.Protocol):
             call()
         except Exception:
             self._fail()
+
+    def _refuse_text(self, error: UnicodeDecodeError) -> None:
+        """The engine reads a text when it is asked for it, and only then finds that it is none."""
+        self.refuse(Refused(ErrorCode.DECODE_ERROR, f"a text is not UTF-8: {error.object!r:.80}"))
 
     def _fail(self) -> None:
         """A mistake of ours: this connection pays for it, nobody else."""
