@@ -22,6 +22,8 @@ T = TypeVar("T")
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of matches: about 30 ms of a reader's time."""
 
+MAX_ID: Final = (1 << 63) - 1
+
 COLUMNS: Final = "id, time, topic, bare, held, content"
 
 
@@ -79,12 +81,18 @@ class Reader:
         rows, is_whole = self._bounded(f"from message where {where} order by id", [position, stop, *values])
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
 
-    def endpoint_page(self, endpoint: int, after: int) -> list[Row]:
-        """Messages on an endpoint with ids above ``after``; none when there are no more."""
+    def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
+        """
+        Messages on an endpoint with ids above ``after`` and below ``end``; none when there are no more.
+
+        Args:
+            end: One past the last id the caller was told of: the file may know more already.
+        """
         rows, _ = self._bounded(
             "from reference join message on message.id = reference.message "
-            "where reference.endpoint = ? and reference.message > ? order by reference.message",
-            [endpoint, after],
+            "where reference.endpoint = ? and reference.message > ? and reference.message < ? "
+            "order by reference.message",
+            [endpoint, after, end],
         )
         return rows
 
@@ -96,10 +104,12 @@ class Reader:
         )
         return rows
 
-    def attempts(self, endpoint: int) -> list[tuple[int, int]]:
-        """(id, failed deliveries) of the endpoint's messages that have any."""
+    def attempts(self, endpoint: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        """(id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any."""
         return self._connection.execute(
-            "select message, attempts from reference where endpoint = ? and attempts > 0", (endpoint,)
+            "select message, attempts from reference "
+            "where endpoint = ? and message between ? and ? and attempts > 0",
+            (endpoint, first, last),
         ).fetchall()
 
     def _bounded(self, query: str, values: list[int | str]) -> tuple[list[Row], bool]:

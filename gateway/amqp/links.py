@@ -322,8 +322,13 @@ class QueueConsumer(_Outgoing):
             self._vpn.settle(self.flow, [row[0] for row in rows])
 
     def _ask(self) -> None:
-        if self.flow is not None:
-            self._vpn.ask(self.flow, self.room())
+        flow = self.flow
+        if flow is None:
+            return
+        self._vpn.ask(flow, self.room())
+        if len(flow.unsettled) >= self._max_unsettled:
+            # There is nothing for it until it settles: a drain need not wait for that.
+            self.idle()
 
     def _outcomes(
         self,

@@ -283,6 +283,13 @@ class Endpoint:
         """Of an exclusive endpoint: the one flow that is given messages."""
         return next(iter(self.flows), None)
 
+    @property
+    def waiting_flows(self) -> Sequence[Flow]:
+        """Of an exclusive endpoint: the flows behind the active one."""
+        if len(self.flows) < 2 or self.settings.exclusive is Exclusivity.NONE:
+            return ()
+        return list(self.flows)[1:]
+
     def bind(self, flow: Flow) -> Flow | None:
         """
         Bind a flow by the endpoint's exclusivity.

@@ -7,13 +7,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
+
+T = TypeVar("T")
+
+Page: TypeAlias = "tuple[list[Row], list[tuple[int, int]]]"
+"""Rows, and the failed deliveries of those that have any."""
 
 TURN_ROWS = 1_024
 """Rows handed out in one turn of the loop: some milliseconds, then others have their turn."""
@@ -46,6 +51,9 @@ class EndpointFeed:
         if self.is_paused or self._is_scheduled:
             return
         endpoint = self.endpoint
+        for waiting in endpoint.waiting_flows:
+            # Nothing is for them until the active one is gone.
+            waiting.link.idle()
         left = TURN_ROWS
         while (flow := endpoint.next_flow()) is not None:
             if left <= 0:
@@ -56,9 +64,9 @@ class EndpointFeed:
             if not ids:
                 if endpoint.wants_page(self._page_rows):
                     self._read_page()
-                else:
-                    for waiting in list(endpoint.flows):
-                        waiting.link.idle()
+                elif endpoint.replay is None or not endpoint.replay.is_reading:
+                    for hungry in list(endpoint.flows):
+                        hungry.link.idle()
                 return
             rows = self._rows(ids)
             if not rows:
@@ -99,24 +107,33 @@ class EndpointFeed:
 
     def _read_page(self) -> None:
         number, after, reader = self.endpoint.number, self.endpoint.horizon, self._vpn.reader
-        self._read(lambda: reader.endpoint_page(number, after), self._add_page)
+        # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
+        end = self._vpn.tail.next_id
+
+        def read() -> Page:
+            rows = reader.endpoint_page(number, after, end)
+            return rows, reader.attempts(number, rows[0][0], rows[-1][0]) if rows else []
+
+        self._read(read, self._add_page)
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         reader = self._vpn.reader
         self._read(lambda: reader.messages(ids), self.keep)
 
-    def _add_page(self, rows: list[Row]) -> None:
+    def _add_page(self, page: Page) -> None:
+        rows, attempts = page
         self.keep(rows)
+        self.endpoint.attempts.update(attempts)
         self.endpoint.add_page([row[0] for row in rows])
 
-    def _read(self, read: Callable[[], list[Row]], use: Callable[[list[Row]], None]) -> None:
+    def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self._reading:
             return
         self._reading = True
         number = self.endpoint.number
         loop = asyncio.get_running_loop()
 
-        def done(future: Future[list[Row]]) -> None:
+        def done(future: Future[T]) -> None:
             self._reading = False
             if future.cancelled():
                 return
