@@ -202,6 +202,9 @@ class Connection(asyncio.Protocol):
         transport, collector = self._transport, self._collector
         assert transport is not None and collector is not None
         alive = push(transport, data)
+        if not alive:
+            # Unless the peer has closed, this has the engine say what is wrong.
+            transport.close_tail()
         self.links.pump(collector, self._dispatch)
         if self._vpn is not None and self._vpn.wait_for_room(self._resume_reading):
             self._pause_reading()

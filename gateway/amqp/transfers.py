@@ -75,7 +75,8 @@ def push(transport: Transport, data: bytes) -> bool:
             return False
         position += taken
         left -= taken
-    return True
+    # The last frame may have been one too many.
+    return bool(lib.pn_transport_capacity(impl) >= 0)
 
 
 def pull(transport: Transport) -> bytes:
@@ -407,6 +408,9 @@ class OutgoingTransfers:
             if state == ACCEPTED:
                 self._accepted.append(message_id)
                 return
+            # Modified, as JMS clients name it in their sources: delivery-failed.
+            self._others.append((message_id, state, True, False))
+            return
         failed = undeliverable = False
         if state == MODIFIED:
             disposition = lib.pn_delivery_remote(delivery)

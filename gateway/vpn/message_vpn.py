@@ -20,7 +20,7 @@ from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy
-from gateway.core.effects import Effect, Publication, RemoveReferences
+from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
@@ -322,13 +322,19 @@ class MessageVpn:
         return flow
 
     def _displace(self, flow: Flow, refused: Refused) -> None:
-        flow.endpoint.unbind(flow)
+        self._take_back(flow)
         flow.link.refuse(refused)
 
     def unbind(self, flow: Flow) -> None:
         """The consumer is gone; what it had not settled is ready for others."""
-        flow.endpoint.unbind(flow)
+        self._take_back(flow)
         self._look_at(flow.endpoint)
+
+    @staticmethod
+    def _take_back(flow: Flow) -> None:
+        # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
+        flow.endpoint.release(flow, list(flow.unsettled), failed=True)
+        flow.endpoint.unbind(flow)
 
     def ask(self, flow: Flow, room: int) -> None:
         """The flow's link can take ``room`` messages now."""
@@ -382,8 +388,14 @@ class MessageVpn:
 
     def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
         """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
-        if flow.endpoint.release(flow, ids, failed=failed):
-            self._look_at(flow.endpoint)
+        endpoint = flow.endpoint
+        back = endpoint.release(flow, ids, failed=failed)
+        if not back:
+            return
+        if failed:
+            self._effects.append(CountAttempts(endpoint.number, [(i, endpoint.attempts[i]) for i in back]))
+            self._schedule()
+        self._look_at(endpoint)
 
     def _look_at(self, endpoint: Endpoint) -> None:
         feed = self._feeds.get(endpoint.name)
