@@ -1,0 +1,263 @@
+"""Sessions, links, credit, drain, detach and refusal, as the wire shows them (AMQP 1.0 part 2)."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from proton import Endpoint, Link, Terminus, symbol
+
+from gateway.config import Limits, Vpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Refused, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+
+def test_the_open_frame_introduces_the_gateway(client: Client) -> None:
+    """The open frame names the product and offers the anonymous relay and replay, so that clients can choose."""
+    connection = client.connection
+    assert connection.remote_container
+    assert connection.remote_properties["product"] == "Rewind"
+    assert set(connection.remote_offered_capabilities) == {"ANONYMOUS-RELAY", "rewind:replay-start"}
+
+
+def test_sessions_carry_links_side_by_side(client: Client) -> None:
+    """Links of several sessions on one connection work at the same time, each with its own messages."""
+    sessions = [client.open_session() for _ in range(5)]
+    receivers = [client.receiver(f"q{i}", session=s, credit=10) for i, s in enumerate(sessions)]
+    senders = [client.sender(f"q{i}", session=s) for i, s in enumerate(sessions)]
+    for i, sender in enumerate(senders):
+        sender.send_all([data(f"{i}-{n}") for n in range(3)])
+    for i, receiver in enumerate(receivers):
+        assert texts(receiver.take_and_accept(3)) == [f"{i}-0", f"{i}-1", f"{i}-2"]
+
+
+def test_ending_a_session_gives_its_messages_back_and_spares_the_others(client: Client) -> None:
+    """A session that ends takes its links along: what they had not settled is delivered to another session's link."""
+    client.sender("orders").send_all([data(i) for i in range(3)])
+    ending = client.open_session()
+    client.receiver("orders", session=ending, credit=10).take(3)
+    ending.close()
+    client.wait(lambda: ending.state & Endpoint.REMOTE_CLOSED, "the session ends")
+    assert texts(client.receiver("orders", credit=3).take_and_accept(3)) == ["0", "1", "2"]
+
+
+def test_never_more_than_the_credit_is_sent(client: Client) -> None:
+    """A receiver gets exactly as many messages as it gave credit for, and the next ones with the next credit."""
+    client.sender("orders").send_all([data(i) for i in range(10)])
+    receiver = client.receiver("orders", credit=3)
+    assert texts(receiver.take(3)) == ["0", "1", "2"]
+    assert receiver.link.credit == 0
+    client.open_session()  # A round trip: whatever was on its way is here.
+    assert not receiver.arrived
+    receiver.flow(2)
+    assert texts(receiver.take(2)) == ["3", "4"]
+    client.open_session()
+    assert not receiver.arrived
+
+
+def test_credit_given_one_by_one(client: Client) -> None:
+    """Credit of one at a time delivers one message at a time, in order."""
+    client.sender("orders").send_all([data(i) for i in range(20)])
+    receiver = client.receiver("orders")
+    for i in range(20):
+        receiver.flow(1)
+        assert texts(receiver.take_and_accept(1)) == [str(i)]
+
+
+def test_a_publisher_is_kept_in_credit(start: Start, connect: Connect) -> None:
+    """A publisher is granted `link_credit` at attach, and as much again as its messages are dealt with."""
+    client = connect(start(limits=Limits(link_credit=8)))
+    sender = client.sender("orders")
+    client.wait(lambda: sender.link.credit, "the first credit arrives")
+    assert sender.link.credit == 8
+    sender.send_all([data(i) for i in range(100)])
+    assert len(client.receiver("orders").drain(200)) == 100
+
+
+def test_drain_on_an_empty_queue_uses_the_credit_up(client: Client) -> None:
+    """Draining where nothing is to be had brings the credit back at once, and no message (AMQP 1.0 section 2.6.7)."""
+    receiver = client.receiver("orders")
+    assert receiver.drain(100) == []
+    assert receiver.link.credit == 0
+
+
+def test_drain_delivers_all_there_is_first(client: Client) -> None:
+    """A drain delivers everything that is on the queue before it uses up the rest of the credit."""
+    client.sender("orders").send_all([data(i) for i in range(700)])
+    assert texts(client.receiver("orders").drain(1_000)) == [str(i) for i in range(700)]
+
+
+def test_drain_delivers_what_only_the_disk_has(start: Start, connect: Connect) -> None:
+    """Messages that have to be read from disk are delivered before a drain is over, from a queue and from the log."""
+    limits = Limits(tail_bytes=1_000, endpoint_window=10, read_page_rows=7)
+    gateway = start(limits=limits)
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(300)])
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(300, 400)])
+    expected = [str(i) for i in range(400)]
+    reader = client.receiver("log://>", filters={"rewind:replay-start": "beginning"})
+    assert texts(reader.drain(1_000)) == expected
+    assert texts(client.receiver("orders").drain(1_000)) == expected
+
+
+def test_a_drained_link_goes_on(client: Client) -> None:
+    """After a drain, new credit works as before."""
+    receiver = client.receiver("orders")
+    receiver.drain()
+    receiver.flow(1)
+    client.sender("orders").send_all([data("after")])
+    assert texts(receiver.take(1)) == ["after"]
+
+
+@pytest.mark.parametrize("how", ["close", "detach"])
+def test_a_consumer_that_detaches_and_comes_back(client: Client, how: str) -> None:
+    """A link that was detached, closing or not, can be attached again under its name, and goes on in the queue."""
+    client.sender("orders").send_all([data(i) for i in range(4)])
+    receiver = client.receiver("orders", name="again", credit=2)
+    receiver.take_and_accept(2)
+    getattr(receiver, how)()
+    again = client.receiver("orders", name="again", credit=2)
+    assert texts(again.take_and_accept(2)) == ["2", "3"]
+
+
+@pytest.mark.parametrize("how", ["close", "detach"])
+def test_a_publisher_that_detaches_and_comes_back(client: Client, how: str) -> None:
+    """A publisher's link that was detached can be attached again under its name."""
+    for i in range(3):
+        sender = client.sender("orders", name="again")
+        sender.send_all([data(i)])
+        getattr(sender, how)()
+    assert texts(client.receiver("orders").drain()) == ["0", "1", "2"]
+
+
+def test_detaching_gives_unsettled_messages_back_in_place(client: Client) -> None:
+    """What a link left unsettled when it detached is delivered to the next one, in its old place."""
+    client.sender("orders").send_all([data(i) for i in range(5)])
+    receiver = client.receiver("orders", credit=3)
+    taken = receiver.take(3)
+    receiver.settle(taken[1:2])
+    receiver.close()
+    assert texts(client.receiver("orders").drain()) == ["0", "2", "3", "4"]
+
+
+def test_a_detach_while_the_attach_is_under_way(gateway: RunningGateway, client: Client) -> None:
+    """A link that is detached before its attach was answered leaves nothing behind, and the connection goes on."""
+    link = client.session.receiver("hasty")
+    link.source.address = "topic://hasty/topic"
+    link.open()
+    link.close()
+    client.wait(lambda: link.state & Endpoint.REMOTE_CLOSED, "the link is closed")
+    client.sender("orders").send_all([data("still here")])
+    assert gateway.endpoints() == {"orders"}
+
+
+def test_a_refused_consumer_sees_a_null_source(client: Client) -> None:
+    """A refused receiver's attach is answered with a null source and closed with the error (section 2.6.3)."""
+    with pytest.raises(Refused) as refused:
+        client.receiver("log://no/../such thing?replay-start=nonsense")
+    assert refused.value.name == "amqp:invalid-field"
+    assert refused.value.text
+
+
+def test_a_refused_publisher_sees_a_null_target(client: Client) -> None:
+    """A refused sender's attach is answered with a null target and closed with the error (section 2.6.3)."""
+    with pytest.raises(Refused) as refused:
+        client.sender("nonsense://a")
+    assert refused.value.name == "amqp:invalid-field"
+
+
+def test_after_refusals_the_connection_goes_on(client: Client) -> None:
+    """Any number of refused links leaves a connection, and even the refused link's name, as good as before."""
+    for _ in range(20):
+        with pytest.raises(Refused):
+            client.receiver("orders?replay-start=nonsense", name="again")
+        with pytest.raises(Refused):
+            client.sender("orders?nonsense=1", name="again")
+    client.sender("orders", name="again").send_all([data("fine")])
+    assert texts(client.receiver("orders", name="again", credit=1).take(1)) == ["fine"]
+
+
+def test_the_answer_to_an_attach(start: Start, connect: Connect) -> None:
+    """The answer to an attach repeats address and settlement modes, and says how large a message may be."""
+    client = connect(start(limits=Limits(max_message_bytes=12_345)))
+    link = client.sender("orders", snd_settle_mode=Link.SND_UNSETTLED).link
+    assert link.remote_target.address == "orders"
+    assert link.remote_snd_settle_mode == Link.SND_UNSETTLED
+    assert link.remote_max_message_size == 12_345
+    link = client.receiver("orders", snd_settle_mode=Link.SND_SETTLED, rcv_settle_mode=Link.RCV_SECOND).link
+    assert link.remote_source.address == "orders"
+    assert link.remote_snd_settle_mode == Link.SND_SETTLED
+    assert link.remote_rcv_settle_mode == Link.RCV_SECOND
+    assert link.remote_source.distribution_mode == Terminus.DIST_MODE_MOVE
+    link = client.receiver("log://>").link
+    assert link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY
+
+
+def test_transactions_are_refused_and_nothing_else_suffers(client: Client) -> None:
+    """A link to a transaction coordinator is refused as not implemented; the connection goes on."""
+
+    def ask(link: Link) -> None:
+        link.target.type = Terminus.COORDINATOR
+
+    with pytest.raises(Refused, match="not-implemented"):
+        client.sender(None, set_up=ask)
+    client.sender("orders").send_all([data("fine")])
+
+
+def test_the_gateway_detaches_when_it_stops(gateway: RunningGateway, connect: Connect) -> None:
+    """A stop detaches and closes with `amqp:connection:forced`, so that clients know it was not their fault."""
+    client = connect(gateway)
+    client.receiver("orders")
+    gateway.stop()
+    assert client.closed_by_peer().name == "amqp:connection:forced"
+
+
+def test_a_protocol_error_ends_the_connection_at_once(gateway: RunningGateway) -> None:
+    """A frame that breaks the protocol is answered with an error, and the socket is closed without any delay."""
+    host, port = gateway.address.split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as peer:
+        peer.sendall(b"AMQP\x00\x01\x00\x00" + bytes.fromhex("0000000c02000000ffffffff"))
+        said = b""
+        while more := peer.recv(4096):
+            said += more
+    assert said.startswith(b"AMQP\x00\x01\x00\x00")
+    assert b"amqp:" in said
+
+
+@pytest.mark.parametrize("hostname", ["other", "vhost:other"])
+def test_the_hostname_chooses_the_message_vpn(start: Start, connect: Connect, hostname: str) -> None:
+    """`open.hostname` selects a Message VPN by `name` or `vhost:name`; VPNs see nothing of each other."""
+    gateway = start(vpns={"other": Vpn()})
+    other = connect(gateway, hostname=hostname)
+    other.sender("orders").send_all([data("other")])
+    assert connect(gateway).receiver("orders").drain() == []
+    assert texts(other.receiver("orders").drain()) == ["other"]
+
+
+def test_an_unknown_hostname_is_the_default_vpn(gateway: RunningGateway, connect: Connect) -> None:
+    """A hostname that names no VPN, such as a machine's, means `default`; `vhost:` with an unknown name is refused."""
+    connect(gateway, hostname="broker.example.com").sender("orders").send_all([data("x")])
+    assert texts(connect(gateway).receiver("orders").drain()) == ["x"]
+    assert connect(gateway, hostname="vhost:none").closed_by_peer().name == "amqp:not-found"
+
+
+def test_a_silent_peer_is_heard_of(gateway: RunningGateway, connect: Connect) -> None:
+    """A client that asks for heartbeats gets them while nothing else is said (section 2.4.5)."""
+    client = connect(gateway, idle_timeout=0.4)
+    before = client.transport.frames_input
+    client.wait(lambda: client.transport.frames_input >= before + 3, "three heartbeats arrive")
+    client.sender("orders").send_all([data("alive")])
+
+
+def test_link_properties_tell_the_bounds_of_the_log(client: Client) -> None:
+    """A consumer's attach tells first and last id and the generation of the log in its link properties."""
+    client.sender("orders").send_all([data(i) for i in range(7)])
+    properties = client.receiver("log://>").link.remote_properties
+    assert properties[symbol("rewind:replay-first")] == 1
+    assert properties[symbol("rewind:replay-last")] == 7
+    assert properties[symbol("rewind:replay-generation")] > 0
