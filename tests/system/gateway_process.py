@@ -1,0 +1,213 @@
+"""A gateway as a process of its own: started, asked, stopped, killed.
+
+Invariant: whoever starts one ends it. ``ALL`` keeps every process that was started, and the session fails if one of
+them still runs at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+READY_SECONDS = 30
+STOP_SECONDS = 15
+WAIT_SECONDS = 15
+LOG_TAIL_CHARACTERS = 6_000
+
+Address = tuple[str, int]
+
+
+class GatewayFailed(AssertionError):
+    """A gateway did not become ready, or did not end; the text ends with what it said last."""
+
+
+class GatewayProcess:
+    """
+    ``python -m gateway serve`` on free ports.
+
+    Args:
+        data: Its data folder.
+        config: Settings in TOML. They are written beside the data folder.
+        listen: Where it accepts clients; none leaves that to ``config``.
+    """
+
+    def __init__(self, data: Path, config: str = "", *, listen: Sequence[str] = ("127.0.0.1:0",)) -> None:
+        self.data = data
+        data.parent.mkdir(parents=True, exist_ok=True)
+        file = data.with_name(f"{data.name}.toml")
+        file.write_text(config)
+        self._log_path = data.with_name(f"{data.name}.{len(ALL)}.log")
+        arguments = ["--config", str(file), "--data", str(data), "--admin", "127.0.0.1:0"]
+        for where in listen:
+            arguments += ["--listen", where]
+        with self._log_path.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "serve", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                text=True,
+            )
+        ALL.append(self)
+        self.ready: dict[str, Any] = self._wait_until_ready()
+
+    def _wait_until_ready(self) -> dict[str, Any]:
+        stdout = self._process.stdout
+        assert stdout is not None
+        readable, _, _ = select.select([stdout], [], [], READY_SECONDS)
+        line = stdout.readline() if readable else ""
+        if not line:
+            self._process.kill()
+            status = self._reap(STOP_SECONDS)
+            raise GatewayFailed(f"no ready line; exit status {status}\n{self.log_tail()}")
+        return dict(json.loads(line))
+
+    # --- facts --------------------------------------------------------------------------------------------------
+
+    @property
+    def addresses(self) -> list[Address]:
+        """HOST and port of every AMQP listener."""
+        urls = [urlsplit(url) for url in self.ready["amqp"]]
+        return [(url.hostname or "", url.port or 0) for url in urls]
+
+    @property
+    def address(self) -> Address:
+        return self.addresses[0]
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def resident_bytes(self) -> int:
+        """Memory the process holds now (VmRSS)."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def established_sockets(self) -> int:
+        """TCP connections to its first listener that the process holds open."""
+        port = f":{self.address[1]:04X}"
+        held = set()
+        for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                target = os.readlink(descriptor)
+            except FileNotFoundError:
+                continue
+            if target.startswith("socket:["):
+                held.add(target[8:-1])
+        found = 0
+        for line in Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            # local address, state (0A is LISTEN), inode
+            if fields[1].endswith(port) and fields[3] != "0A" and fields[9] in held:
+                found += 1
+        return found
+
+    # --- its log ------------------------------------------------------------------------------------------------
+
+    def log_text(self) -> str:
+        return self._log_path.read_text()
+
+    def log_tail(self) -> str:
+        return self.log_text()[-LOG_TAIL_CHARACTERS:]
+
+    def log_lines(self, event: str | None = None, **values: Any) -> list[dict[str, Any]]:
+        """Complete lines of the log so far; those of an event and with these values, if any are given."""
+        wanted = values if event is None else {"event": event, **values}
+        found = []
+        for line in self.log_text().splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("\n"):
+                fields = json.loads(line)
+                if all(fields.get(key) == value for key, value in wanted.items()):
+                    found.append(fields)
+        return found
+
+    def wait_for_log(self, event: str, **values: Any) -> dict[str, Any]:
+        """The first log line of an event with these values."""
+
+        def found() -> list[dict[str, Any]]:
+            return self.log_lines(event, **values)
+
+        wait_until(found, f"a log line {event} with {values}")
+        return found()[0]
+
+    def mistakes(self) -> list[str]:
+        """Lines that tell of a mistake of the gateway's own: none may ever be there."""
+        marks = ("Traceback", "connection_failed", '"level": "error"', '"level": "critical"')
+        return [line for line in self.log_text().splitlines() if any(mark in line for mark in marks)]
+
+    # --- its end ------------------------------------------------------------------------------------------------
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting."""
+        self._process.terminate()
+
+    def wait(self, seconds: float = STOP_SECONDS) -> int:
+        """
+        The exit status, once it has ended.
+
+        Raises:
+            GatewayFailed: It has not ended in time; it is killed.
+        """
+        try:
+            return self._reap(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._reap(STOP_SECONDS)
+            raise GatewayFailed(f"the gateway did not end in {seconds} s\n{self.log_tail()}") from None
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self.terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL: what it had not written is lost."""
+        self._process.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def _reap(self, seconds: float) -> int:
+        status = self._process.wait(seconds)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return status
+
+
+ALL: list[GatewayProcess] = []
+"""Every process started in this session."""
+
+
+def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A gateway that is expected to end by itself: its exit status and what it said."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", "serve", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        timeout=READY_SECONDS,
+        check=False,
+    )
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Return as soon as ``condition`` holds; AssertionError when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.01)

@@ -1,0 +1,259 @@
+"""Publishers, a consumer and a log reader that go on until their gateway dies, and remember what they were told.
+
+Every message is a publisher's number and its own: 16 octets that name it for ever. Each client is a thread for
+one life of the gateway; what it knows outlives that.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+
+from amqp_ext.codec import Described, Symbol, UInt
+from amqp_ext.replay_id import format_replay_id, parse_replay_id
+from tests.bench.connection import Connection, Refused
+from tests.bench.frames import (
+    CODE_OFFSET,
+    DISPOSITION,
+    FLOW,
+    TRANSFER,
+    accepted_range,
+    disposition,
+    frame,
+    parse,
+)
+from tests.bench.transfers import STAMP, TransferBlock
+
+OUTSTANDING = 24
+BURST = 8
+CREDIT = 200
+REPLAY_START = Symbol("rewind:replay-start")
+ID_LENGTH = len(format_replay_id(0, 0))
+GONE = (Refused, OSError)
+"""What a client sees of a gateway's death."""
+
+Name = tuple[int, int]
+"""A message: its publisher, and its number there."""
+
+
+class Named:
+    """Which message a replay id names: the first client that sees an id fixes it."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, Name] = {}
+        self.generations: set[int] = set()
+        self.conflicts: list[tuple[int, Name, Name]] = []
+
+    def see(self, replay_id: str, name: Name) -> int:
+        generation, number = parse_replay_id(replay_id)
+        self.generations.add(generation)
+        known = self.messages.setdefault(number, name)
+        if known != name:
+            self.conflicts.append((number, known, name))
+        return number
+
+
+class Client:
+    """One thread a life: ``start`` it on an address, ``join`` it once the gateway is gone."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+        """What a client was told that no gateway may say."""
+        self.is_busy = threading.Event()
+        """Set once it has had an effect in this life."""
+        self._thread: threading.Thread | None = None
+
+    def start(self, address: tuple[str, int]) -> None:
+        self.is_busy.clear()
+        self._thread = threading.Thread(target=self._live, args=address)
+        self._thread.start()
+
+    def join(self) -> None:
+        assert self._thread is not None
+        self._thread.join()
+
+    def _live(self, host: str, port: int) -> None:
+        connection: Connection | None = None
+        try:
+            connection = Connection.connect(host, port, type(self).__name__)
+            self.run(connection)
+        except GONE:
+            pass
+        except Exception as error:
+            self.mistakes.append(f"{type(self).__name__}: {error!r}")
+        finally:
+            if connection is not None:
+                connection.sock.close()
+
+    def run(self, connection: Connection) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Client):
+    """Sends its numbers upwards, each once, and remembers those that were accepted."""
+
+    def __init__(self, publisher: int, address: str, chance: random.Random) -> None:
+        super().__init__()
+        self.publisher = publisher
+        self.accepted: set[int] = set()
+        self._address = address
+        self._chance = chance
+        self._next = 0
+        self._block = TransferBlock(STAMP.size)
+
+    def run(self, connection: Connection) -> None:
+        connection.attach(sender=True, address=self._address)
+        first = self._next
+        settled = credit = 0
+        while True:
+            # Credit may have come along with the attach, so what is there is looked at before more is waited for.
+            for start, stop in connection.frames():
+                if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
+                    bounds = accepted_range(connection.buffer, start, stop)
+                    if bounds is None:
+                        self.mistakes.append(f"not accepted: {connection.control(start, stop)}")
+                        return
+                    self.accepted.update(range(bounds[0], bounds[1] + 1))
+                    settled += bounds[1] - bounds[0] + 1
+                    self.is_busy.set()
+                    continue
+                received = connection.control(start, stop)
+                if received is not None and received.code == FLOW:
+                    credit = int(received.field(5, 0)) + int(received.field(6, 0))
+            sent = self._next - first
+            room = min(credit - sent, OUTSTANDING - (sent - settled))
+            if room > 0:
+                count = min(room, self._chance.randint(1, BURST))
+                burst = self._block.fill(self._next, count, self.publisher)
+                # Sent is spent, whatever becomes of it: a number is never used twice.
+                self._next += count
+                connection.sock.sendall(burst)
+            else:
+                connection.fill()
+
+
+def deliveries(connection: Connection, named: Named, credit: int) -> Iterator[list[tuple[int, int, Name]]]:
+    """What each read of the socket brought: (delivery id, replay id's number, message). Credit is kept up."""
+    connection.flow(0, 0, credit)
+    received, granted = 0, credit
+    while True:
+        connection.fill()
+        batch = []
+        end: Refused | None = None
+        for start, stop in connection.frames():
+            if connection.buffer[start + CODE_OFFSET] == TRANSFER:
+                transfer = parse(connection.buffer, start, stop)
+                assert transfer is not None
+                batch.append((int(transfer.field(1)), *read(transfer.payload, named)))
+                continue
+            try:
+                connection.control(start, stop)
+            except Refused as refused:
+                end = refused
+        if end is not None:
+            # What came before the detach counts.
+            yield batch
+            raise end
+        received += len(batch)
+        if received + credit - granted > credit // 2:
+            granted = received + credit
+            connection.flow(received, received, credit)
+        yield batch
+
+
+def read(payload: bytes, named: Named) -> tuple[int, Name]:
+    """Replay id and name of a message. Its annotations are searched, not decoded: this happens once a message."""
+    number, publisher = STAMP.unpack(payload[-STAMP.size :])
+    at = payload.index(b"rmid1:")
+    replay_id = payload[at : at + ID_LENGTH].decode()
+    return named.see(replay_id, (publisher, number)), (publisher, number)
+
+
+class Consumer(Client):
+    """Takes messages off the queue and settles some of them: its ``settled`` may be gone, the rest must not."""
+
+    def __init__(self, address: str, named: Named, chance: random.Random) -> None:
+        super().__init__()
+        self.settled: set[int] = set()
+        self._address = address
+        self._named = named
+        self._chance = chance
+
+    def run(self, connection: Connection) -> None:
+        connection.attach(sender=False, address=self._address)
+        newest = 0
+        for batch in deliveries(connection, self._named, CREDIT):
+            for _, number, _ in batch:
+                if number <= newest:
+                    self.mistakes.append(f"{number} was delivered after {newest} on one link")
+                newest = number
+            # Left unsettled, a batch takes a part of the credit with it; the next life has it back.
+            if batch and self._chance.random() < 0.8:
+                self.settled.update(number for _, number, _ in batch)
+                connection.sock.sendall(disposition(batch[0][0], batch[-1][0]))
+                self.is_busy.set()
+
+
+class LogReader(Client):
+    """Reads the log to its end and goes on live; starts again after the last replay id it saw, as one does."""
+
+    def __init__(self, named: Named) -> None:
+        super().__init__()
+        self.newest = 0
+        self._named = named
+
+    def run(self, connection: Connection) -> None:
+        generation = next(iter(self._named.generations), 0)
+        start = format_replay_id(generation, self.newest) if self.newest else "beginning"
+        filters = {REPLAY_START: Described(REPLAY_START, start)}
+        connection.attach(sender=False, address="log://>", filters=filters)
+        for batch in deliveries(connection, self._named, 1_000):
+            for _, number, _ in batch:
+                if number != self.newest + 1:
+                    self.mistakes.append(f"the log goes on with {number} after {self.newest}")
+                self.newest = number
+                self.is_busy.set()
+
+
+# --- afterwards ---------------------------------------------------------------------------------------------------
+
+EVERYTHING = 2**31 - 1
+
+
+def read_log(address: tuple[str, int], named: Named) -> list[tuple[int, Name]]:
+    """The whole log as it is now."""
+    connection = Connection.connect(*address, "log")
+    bounds = {Symbol("from"): Symbol("beginning"), Symbol("until"): Symbol("now")}
+    filters = {REPLAY_START: Described(REPLAY_START, bounds)}
+    connection.attach(sender=False, address="log://>", filters=filters, settled=True)
+    found: list[tuple[int, Name]] = []
+    try:
+        for batch in deliveries(connection, named, 10_000):
+            found += [(number, name) for _, number, name in batch]
+    except Refused:
+        # A bounded replay ends with a detach.
+        return found
+    finally:
+        connection.sock.close()
+
+
+def drain_queue(address: tuple[str, int], queue: str, named: Named) -> list[tuple[int, Name]]:
+    """Everything on a queue; it is empty then."""
+    connection = Connection.connect(*address, "drain")
+    connection.attach(sender=False, address=queue)
+    session = [UInt(connection.peer_next_outgoing), UInt(EVERYTHING), UInt(0), UInt(EVERYTHING)]
+    connection.sock.sendall(frame(FLOW, [*session, UInt(0), UInt(0), UInt(1_000_000), None, True]))
+    found: list[tuple[int, Name]] = []
+    while True:
+        connection.fill()
+        for start, stop in connection.frames():
+            received = parse(connection.buffer, start, stop)
+            if received is not None and received.code == TRANSFER:
+                delivery = int(received.field(1))
+                found.append(read(received.payload, named))
+                connection.sock.sendall(disposition(delivery, delivery))
+            elif received is not None and received.code == FLOW and received.field(4) is not None:
+                # The credit that was to be drained is used up (AMQP 1.0 section 2.6.7).
+                connection.close()
+                return found

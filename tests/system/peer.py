@@ -1,0 +1,333 @@
+"""An AMQP client that can be told to do anything, also what is wrong: frames written and read one by one.
+
+No engine decides what may be sent, so nothing a test asks for is put right on the way. Reads give up after
+``TIMEOUT`` seconds: a gateway that says nothing fails a test and does not hang it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from types import TracebackType
+from typing import Any
+
+from scramp import ScramClient
+
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort, encode
+from tests.bench.frames import (
+    AMQP_HEADER,
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    OPEN,
+    SASL_FRAME,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_MECHANISMS,
+    SASL_OUTCOME,
+    SOURCE,
+    TARGET,
+    TRANSFER,
+    Frame,
+    disposition,
+    frame,
+    parse,
+)
+
+SASL_CHALLENGE, SASL_RESPONSE = 0x42, 0x43
+
+TIMEOUT = 15
+WINDOW = 2**31 - 1
+OK = 0
+
+
+class Closed(Exception):
+    """The gateway has closed the socket."""
+
+
+class Peer:
+    """One socket to the gateway, with channel 0 and handles counted from 0."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = bytearray()
+        self._handles = 0
+        self._deliveries = 0
+        self._received = 0
+
+    @classmethod
+    def connect(
+        cls, address: tuple[str, int], *, tls: ssl.SSLContext | None = None, timeout: float = TIMEOUT
+    ) -> Peer:
+        """Connect, and shake hands in TLS where a context is given; nothing of AMQP is said yet."""
+        sock = socket.create_connection(address, timeout)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                sock = tls.wrap_socket(sock, server_hostname="localhost")
+            except BaseException:
+                sock.close()
+                raise
+        return cls(sock)
+
+    @classmethod
+    def opened(cls, address: tuple[str, int], **fields: Any) -> Peer:
+        """A connection as a well-behaved client has it: ANONYMOUS, open, one session."""
+        peer = cls.connect(address)
+        assert peer.anonymous() == OK
+        peer.open(**fields)
+        peer.begin()
+        return peer
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sock.close()
+
+    # --- bytes --------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """HOST:PORT of our side, as the gateway's log calls us."""
+        host, port = self.sock.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def send(self, *pieces: bytes) -> None:
+        self.sock.sendall(b"".join(pieces))
+
+    def _fill(self) -> None:
+        try:
+            data = self.sock.recv(1 << 16)
+        except ConnectionResetError as error:
+            raise Closed("reset") from error
+        if not data:
+            raise Closed("end of file")
+        self._buffer += data
+
+    def take(self, size: int) -> bytes:
+        """The next ``size`` bytes. Closed when there are no more."""
+        while len(self._buffer) < size:
+            self._fill()
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+    def rest(self) -> bytes:
+        """Everything up to the end of the connection."""
+        try:
+            while True:
+                self._fill()
+        except Closed:
+            return bytes(self._buffer)
+
+    def frame(self) -> Frame | None:
+        """The next frame; None for a heartbeat."""
+        while len(self._buffer) < 4:
+            self._fill()
+        data = self.take(int.from_bytes(self._buffer[:4], "big"))
+        return parse(data, 0, len(data))
+
+    def expect(self, code: int) -> Frame:
+        """The next frame that is no heartbeat, which is to be this performative."""
+        while (received := self.frame()) is None:
+            pass
+        assert received.code == code, f"expected {code:#04x}, the gateway sent {received}"
+        return received
+
+    def skip_to(self, code: int) -> Frame:
+        """The next frame of this performative, whatever comes before it."""
+        while (received := self.frame()) is None or received.code != code:
+            pass
+        return received
+
+    # --- SASL: each way returns the outcome's code ------------------------------------------------------------
+
+    def mechanisms(self) -> list[str]:
+        """Begin SASL; what the gateway offers."""
+        self.send(SASL_HEADER)
+        assert self.take(8) == SASL_HEADER
+        return [str(name) for name in self.expect(SASL_MECHANISMS).fields[0]]
+
+    def sasl(self, mechanism: str, response: bytes | None = None) -> int:
+        """One mechanism with an initial response."""
+        self.mechanisms()
+        self.send(frame(SASL_INIT, [Symbol(mechanism), response], kind=SASL_FRAME))
+        return self.outcome()
+
+    def outcome(self) -> int:
+        code = int(self.expect(SASL_OUTCOME).fields[0])
+        if code == OK:
+            self.send(AMQP_HEADER)
+            assert self.take(8) == AMQP_HEADER
+        return code
+
+    def anonymous(self) -> int:
+        return self.sasl("ANONYMOUS", b"test")
+
+    def plain(self, user: str, password: str) -> int:
+        return self.sasl("PLAIN", f"\0{user}\0{password}".encode())
+
+    def scram(self, mechanism: str, user: str, password: str) -> int:
+        """SCRAM with the gateway's own signature checked, as a careful client does."""
+        self.mechanisms()
+        client = ScramClient([mechanism], user, password)
+        first = client.get_client_first().encode()
+        self.send(frame(SASL_INIT, [Symbol(mechanism), first], kind=SASL_FRAME))
+        client.set_server_first(self.expect(SASL_CHALLENGE).fields[0].decode())
+        self.send(frame(SASL_RESPONSE, [client.get_client_final().encode()], kind=SASL_FRAME))
+        outcome = self.expect(SASL_OUTCOME)
+        code = int(outcome.fields[0])
+        if code == OK:
+            client.set_server_final(outcome.fields[1].decode())
+            self.send(AMQP_HEADER)
+            assert self.take(8) == AMQP_HEADER
+        return code
+
+    # --- connection, session, links -----------------------------------------------------------------------------
+
+    def open(self, *, hostname: str | None = None, idle_ms: int | None = None) -> Frame:
+        """Open; the gateway's open."""
+        self.send(open_frame(hostname=hostname, idle_ms=idle_ms))
+        return self.expect(OPEN)
+
+    def begin(self) -> Frame:
+        self.send(begin_frame())
+        return self.expect(BEGIN)
+
+    def attach_sender(self, address: str | None, **fields: Any) -> Frame:
+        """Attach a link to send on and wait for credit; its handle is the count of links so far."""
+        self.send(attach_frame(self._next_handle(), receiver=False, address=address, **fields))
+        self._attached(6)
+        return self.expect(FLOW)
+
+    def attach_receiver(self, address: str, *, credit: int = 0, **fields: Any) -> Frame:
+        """Attach a link to receive on, and grant credit; the gateway's attach."""
+        handle = self._next_handle()
+        self.send(attach_frame(handle, receiver=True, address=address, **fields))
+        attached = self._attached(5)
+        if credit:
+            self.send(flow_frame(handle, 0, credit))
+        return attached
+
+    def _attached(self, terminus: int) -> Frame:
+        attached = self.skip_to(ATTACH)
+        if attached.field(terminus) is None:
+            detached = self.expect(DETACH)
+            raise AssertionError(f"the attach was refused: {detached.field(2)}")
+        return attached
+
+    def _next_handle(self) -> int:
+        self._handles += 1
+        return self._handles - 1
+
+    def publish(self, body: bytes, *, handle: int = 0) -> None:
+        """Send one message unsettled and wait until it is accepted."""
+        number = self._deliveries
+        self._deliveries += 1
+        self.send(transfer_frame(handle, number, message(body)))
+        state = self.skip_to(DISPOSITION).field(4)
+        assert state.descriptor == 0x24, f"not accepted: {state}"
+
+    def receive(self, *, accept: bool = True) -> bytes:
+        """The body of the next message; accepted and settled unless that is not wanted."""
+        transfer = self.skip_to(TRANSFER)
+        if accept:
+            self.send(disposition(int(transfer.field(1)), int(transfer.field(1))))
+        return body_of(transfer.payload)
+
+    def close(self) -> None:
+        """Close as the protocol has it and wait for the answer."""
+        self.send(frame(CLOSE, []))
+        self.skip_to(CLOSE)
+        self.sock.close()
+
+
+# --- frames -------------------------------------------------------------------------------------------------------
+
+
+def open_frame(
+    *, container: str = "peer", hostname: str | None = None, max_frame: int = 65_536, idle_ms: int | None = None
+) -> bytes:
+    idle = None if idle_ms is None else UInt(idle_ms)
+    return frame(OPEN, [container, hostname, UInt(max_frame), UShort(255), idle])
+
+
+def begin_frame() -> bytes:
+    return frame(BEGIN, [None, UInt(0), UInt(WINDOW), UInt(WINDOW)])
+
+
+def attach_frame(
+    handle: int,
+    *,
+    receiver: bool,
+    address: str | None,
+    name: str | None = None,
+    filters: dict[Any, Any] | None = None,
+    settled: bool = False,
+) -> bytes:
+    source = [address, *[None] * 6, filters] if receiver else ["peer"]
+    target = ["peer"] if receiver else [address]
+    return frame(
+        ATTACH,
+        [
+            name or f"link-{handle}",
+            UInt(handle),
+            receiver,
+            UByte(1 if settled else 0),
+            UByte(0),
+            Described(ULong(SOURCE), source),
+            Described(ULong(TARGET), target),
+            None,
+            None,
+            None if receiver else UInt(0),
+        ],
+    )
+
+
+def flow_frame(handle: int, count: int, credit: int, *, next_incoming: int = 0) -> bytes:
+    """Credit for a link, having seen ``count`` deliveries on it."""
+    session = [UInt(next_incoming), UInt(WINDOW), UInt(0), UInt(WINDOW)]
+    return frame(FLOW, [*session, UInt(handle), UInt(count), UInt(credit)])
+
+
+def transfer_frame(handle: int, number: int, payload: bytes, *, settled: bool = False, more: bool = False) -> bytes:
+    fields = [UInt(handle), UInt(number), number.to_bytes(4, "big"), UInt(0), settled, more]
+    return frame(TRANSFER, fields, payload)
+
+
+def message(body: bytes) -> bytes:
+    """A message of one data section."""
+    return encode(Described(ULong(0x75), body))
+
+
+def body_of(payload: bytes) -> bytes:
+    """The body of a message made by ``message``, whatever was put in front of it."""
+    long = b"\x00\x53\x75\xb0"
+    short = b"\x00\x53\x75\xa0"
+    at = payload.rfind(short)
+    if at >= 0 and at + 5 + payload[at + 4] == len(payload):
+        return payload[at + 5 :]
+    at = payload.index(long)
+    return payload[at + 8 :]
+
+
+def anonymous_start() -> bytes:
+    """What a client that waits for nothing sends before its open frame."""
+    init = frame(SASL_INIT, [Symbol("ANONYMOUS"), b"test"], kind=SASL_FRAME)
+    return SASL_HEADER + init + AMQP_HEADER
+
+
+def error_of(received: Frame) -> tuple[str, str]:
+    """Condition and description of the error in a detach, end or close."""
+    error = received.field(2 if received.code == DETACH else 0)
+    assert received.code in (DETACH, END, CLOSE), received
+    assert error is not None, f"no error in {received}"
+    condition, description, *_ = [*error.value, None, None]
+    return str(condition), str(description or "")
