@@ -1,0 +1,144 @@
+"""
+What a user may do, and the rule that decides it.
+
+A user has a list of address patterns for each action. A list permits what one of its patterns covers and none of its
+exceptions (a leading ``!``) touches: the order says nothing, as with the exceptions of a subscription, so that no rule
+can be undone by another further down. Solace's ACL profiles and RabbitMQ's permissions have no order either.
+
+Who asks for a topic pattern gets all of it or nothing: one pattern of the list has to cover it. Leaving out what is not
+permitted would be a log with holes that nobody sees.
+
+====================  =====================================================================
+a user without lists  may do everything but administer, in the Message VPNs he may enter
+a user with any list  may do what the lists say; a list that is not there permits nothing
+``browse``            is permitted by its own list or by that of ``consume``: who may take may look (Solace, too)
+``replay``            of an endpoint needs ``consume`` on it, and its own list where there is one
+``administer``        is never permitted by silence: it deletes
+====================  =====================================================================
+
+Source of the order of rights: Solace documentation, "Configuring ACL Profiles" and "Configuring Queues" (permission
+levels, where consume includes read-only).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from amqp_ext.address_patterns import AddressPattern
+from amqp_ext.addresses import AddressKind, queue_of_topic
+from amqp_ext.topics import TopicPattern
+
+
+class Action(enum.Enum):
+    """What can be permitted; the value is its name in the configuration and in sentences."""
+
+    PUBLISH = "publish"
+    CONSUME = "consume"
+    BROWSE = "browse"
+    REPLAY = "replay"
+    ADMINISTER = "administer"
+
+
+class Decision(NamedTuple):
+    """Whether it is permitted, and the rule that says so, for the log: no peer is told how the rules are."""
+
+    is_allowed: bool
+    rule: str
+
+
+class Permissions:
+    """
+    What one user may do. Immutable.
+
+    Args:
+        lists: Patterns by action; an action that is not there has no list, which is not the same as an empty one.
+        is_open: Everything is permitted, because no users are configured.
+
+    Raises:
+        amqp_ext.addresses.AddressError: A text is no pattern.
+    """
+
+    __slots__ = ("_is_open", "_lists")
+
+    def __init__(self, lists: Mapping[Action, Sequence[str]], *, is_open: bool = False) -> None:
+        self._lists = {action: _List(action, texts) for action, texts in lists.items()}
+        self._is_open = is_open
+
+    def decide(self, action: Action, kind: AddressKind, name: str) -> Decision:
+        """
+        Whether an action is permitted, and the rule that decided.
+
+        Args:
+            kind: QUEUE, TOPIC or LOG.
+            name: The queue, or the topic to publish to; for every other action on TOPIC or LOG, the topic pattern.
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: The topic pattern is none.
+        """
+        if self._is_open:
+            return Decision(True, "no users are configured")
+        if action is Action.ADMINISTER:
+            return self._by_list(action, kind, name)
+        if not self._lists:
+            return Decision(True, "the user has no rules")
+        match action:
+            case Action.PUBLISH if kind is AddressKind.TOPIC and (queue := queue_of_topic(name)):
+                # Another way to say the same must not be another permission.
+                return self._by_list(action, AddressKind.QUEUE, queue)
+            case Action.BROWSE:
+                consume = self._by_list(Action.CONSUME, kind, name)
+                return consume if consume.is_allowed else self._by_list(action, kind, name)
+            case Action.REPLAY:
+                consume = self._by_list(Action.CONSUME, kind, name)
+                if not consume.is_allowed or action not in self._lists:
+                    return consume
+        return self._by_list(action, kind, name)
+
+    def _by_list(self, action: Action, kind: AddressKind, name: str) -> Decision:
+        listed = self._lists.get(action)
+        if listed is None:
+            return Decision(False, f"no {action.value} list")
+        if kind is AddressKind.QUEUE or action is Action.PUBLISH:
+            return listed.decide_name(kind, name)
+        return listed.decide_pattern(kind, name)
+
+
+class _List:
+    """The patterns of one action."""
+
+    def __init__(self, action: Action, texts: Sequence[str]) -> None:
+        self._action = action
+        patterns = [AddressPattern.parse(text) for text in texts]
+        self._patterns = [pattern for pattern in patterns if not pattern.is_exception]
+        self._exceptions = [pattern for pattern in patterns if pattern.is_exception]
+
+    def decide_name(self, kind: AddressKind, name: str) -> Decision:
+        return self._decision(
+            next((pattern for pattern in self._exceptions if pattern.matches(kind, name)), None),
+            next((pattern for pattern in self._patterns if pattern.matches(kind, name)), None),
+        )
+
+    def decide_pattern(self, kind: AddressKind, text: str) -> Decision:
+        asked = TopicPattern.parse(text)
+        if asked.is_exception:
+            asked = _ALL  # All but that: no less than all is asked for.
+        return self._decision(
+            next((pattern for pattern in self._exceptions if pattern.touches(kind, asked)), None),
+            next((pattern for pattern in self._patterns if pattern.covers(kind, asked)), None),
+        )
+
+    def _decision(self, exception: AddressPattern | None, pattern: AddressPattern | None) -> Decision:
+        rule = exception or pattern
+        text = f"{self._action.value} {rule}" if rule else f"no pattern of {self._action.value}"
+        return Decision(exception is None and pattern is not None, text)
+
+
+_ALL: Final = TopicPattern.parse(">")
+
+OPEN: Final = Permissions({}, is_open=True)
+"""Those of everybody where no users are configured."""
+
+NOTHING: Final = Permissions(dict.fromkeys(Action, ()))
+"""Those of somebody of whom nothing is said where users are configured."""
