@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from proton import Described, Link, Terminus, symbol, timestamp, ulong
+from proton import DataException, Described, Link, Terminus, symbol, timestamp, ulong
 
 from amqp_ext import codec
 from amqp_ext.addresses import Address, AddressError, AddressKind, parse_source, queue_topic
@@ -192,10 +192,10 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
 
 
 def _filters(source: Any) -> Filters:
-    encoded = source.filter.encode()
     try:
+        encoded = source.filter.encode()
         entries = codec.decode(encoded)[0] if encoded else None
-    except CodecError as error:
+    except (CodecError, DataException) as error:
         raise Refused(ErrorCode.DECODE_ERROR, f"the filter-set: {error}", field=Symbol("filter")) from error
     if entries is None:
         entries = {}
