@@ -22,7 +22,14 @@ _SECRETS = frozenset({"password"})
 _SAMPLES: dict[str, object] = {
     "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
     "users": {
-        "ann": User(password="scram$..."),  # no hash, or a copy of the example would let someone in
+        "ann": User(
+            password="scram$...",  # no hash, or a copy of the example would let someone in
+            publish=("topic://flights/>", "!topic://flights/test/>", "queue://orders"),
+            consume=("queue://orders*", "topic://flights/>", "log://flights/>"),
+            browse=("queue://>",),
+            replay=("queue://orders",),
+            administer=("queue://orders*",),
+        ),
         "bob": User(password_file=Path("bob.hash"), certificate_names=("bob.example.com",)),
     },
     "queues": {"orders": Queue(exclusive="wait", subscriptions=("orders/>", "!orders/test/>"))},

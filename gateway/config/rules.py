@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from gateway.config import toml
 from gateway.config.problems import Problem
-from gateway.config.settings import Listener, Settings, authority
-from gateway.config.values import is_loopback
+from gateway.config.settings import Listener, Settings, User, authority
+from gateway.config.values import ANONYMOUS_USER, is_loopback
 
 
 def broken_rules(settings: Settings) -> Iterator[Problem]:
@@ -47,6 +47,12 @@ def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Pro
             f"{listener.host} would let anyone in from other machines; {remedy}, listen on loopback, "
             "or set `allow_anonymous_beyond_loopback = true`",
             given=("user", f"{path}.sasl", "allow_anonymous_beyond_loopback"),
+        )
+    elif "ANONYMOUS" in offered and settings.users and ANONYMOUS_USER not in settings.users:
+        yield Problem(
+            f"{path}.sasl",
+            "has ANONYMOUS beside users; say in a `[user.anonymous]` what clients without a name may do",
+            given=("user",),
         )
     if "EXTERNAL" in offered and not can_verify:
         yield Problem(
@@ -93,7 +99,15 @@ def _users(settings: Settings) -> Iterator[Problem]:
         if user.password is not None and user.password_file is not None:
             yield Problem(f"{path}.password_file", "stands beside `password`; keep one of the two")
         if not (user.password or user.password_file or user.certificate_names):
-            yield Problem(path, "cannot log in; give it `password`, `password_file` or `certificate_names`")
+            if name != ANONYMOUS_USER:
+                yield Problem(
+                    path, "cannot log in; give it `password`, `password_file` or `certificate_names`"
+                )
+            elif not any("ANONYMOUS" in listener.sasl for listener in settings.listeners):
+                yield Problem(
+                    path, "stands for clients without a name, but no listener has ANONYMOUS in `sasl`"
+                )
+        yield from _permissions(user, path)
         for vpn in user.vpns:
             if vpn not in settings.vpns:
                 table = toml.dotted(["vpn", vpn])
@@ -101,6 +115,22 @@ def _users(settings: Settings) -> Iterator[Problem]:
         for certificate in user.certificate_names:
             if owners[certificate] > 1:
                 yield Problem(f"{path}.certificate_names", f"has {certificate}, which is another user's too")
+
+
+def _permissions(user: User, path: str) -> Iterator[Problem]:
+    for key, rules in user.permissions().items():
+        if rules and all(rule.startswith("!") for rule in rules):
+            yield Problem(
+                f"{path}.{key}",
+                "has exceptions alone, which permit nothing; name what they are exceptions from, "
+                "as in `queue://>`",
+            )
+    if user.replay and not user.consume:
+        yield Problem(
+            f"{path}.replay",
+            "permits nothing without `consume`: what is replayed is consumed",
+            (f"{path}.consume",),
+        )
 
 
 def _vpns(settings: Settings) -> Iterator[Problem]:

@@ -13,17 +13,25 @@ from pydantic import Field
 
 from gateway.config.limits import Limits, Store
 from gateway.config.values import (
+    AdministerRule,
+    BrowseRule,
     CommonName,
+    ConsumeRule,
     Host,
     Mechanism,
     PasswordHash,
     Port,
+    PublishRule,
+    ReplayRule,
     UserName,
     VpnName,
     is_loopback,
     table,
 )
 from gateway.config.vpn import Vpn
+
+PERMISSIONS = ("publish", "consume", "browse", "replay", "administer")
+"""The lists of a user's permissions, by their keys."""
 
 
 def authority(host: str, port: int) -> str:
@@ -98,7 +106,10 @@ class AdminListener:
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Someone who may connect, known by a password, by certificates, or by either."""
+    """Someone who may connect, known by a password, by certificates, or by either. A user without any of the
+    lists below may do everything in these Message VPNs but administer; as soon as there is one, what is not
+    listed is not permitted. `[user.anonymous]` stands for clients without a name, where a listener's `sasl`
+    has ANONYMOUS."""
 
     password: PasswordHash | None = None
     """The password's hash, as `rewind hash-password` prints it. A hash, so that this file gives no password
@@ -113,6 +124,29 @@ class User:
     vpns: tuple[VpnName, ...] = ("default",)
     """Message VPNs the user may enter. Only `default`, so that a new Message VPN is closed until it is
     named."""
+
+    publish: tuple[PublishRule, ...] | None = None
+    """Queues and topics the user may send to, with the wildcards of subscriptions, `!` before an exception,
+    which wins wherever it stands."""
+
+    consume: tuple[ConsumeRule, ...] | None = None
+    """Queues, topics and topics of the replay log the user may receive from. What is subscribed to must be
+    permitted as a whole."""
+
+    browse: tuple[BrowseRule, ...] | None = None
+    """Queues the user may look at without taking; those of `consume` may be looked at, too."""
+
+    replay: tuple[ReplayRule, ...] | None = None
+    """Queues and topics of subscriptions the user may rewind, where `consume` permits them, too. Without
+    this list `consume` is enough."""
+
+    administer: tuple[AdministerRule, ...] | None = None
+    """Queues, topic endpoints by their topic, and topics of the replay log the user may administer. Never
+    permitted by silence, because who administers can delete."""
+
+    def permissions(self) -> dict[str, tuple[str, ...]]:
+        """The lists that are there, by their keys."""
+        return {key: rules for key in PERMISSIONS if (rules := getattr(self, key)) is not None}
 
 
 @table

@@ -6,10 +6,13 @@ A check raises ValueError with the second half of a sentence whose first half is
 
 import ipaddress
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 
+from amqp_ext.address_patterns import AddressPattern
+from amqp_ext.addresses import AddressKind
 from amqp_ext.passwords import normalise
 from amqp_ext.passwords import parse as parse_password
 from amqp_ext.replay_start import parse_text
@@ -18,6 +21,9 @@ from amqp_ext.topics import TopicPattern
 INT_MAX = 2**31 - 1
 UINT_MAX = 2**32 - 1
 USHORT_MAX = 2**16 - 1
+
+ANONYMOUS_USER = "anonymous"
+"""The user that a client without a name is, as `amqp_ext.sasl` has it."""
 
 # On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys, and the
 # docstring below a field is its description.
@@ -85,6 +91,18 @@ def _user_name(name: str) -> str:
     return name
 
 
+def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
+    """A check that a text is a pattern of addresses on which `action` makes sense."""
+
+    def check(text: str) -> str:
+        if AddressPattern.parse(text).kind not in kinds:
+            schemes = " or ".join(f"`{kind.value}://`" for kind in kinds)
+            raise ValueError(f"{text!r} is nothing to {action}; what can be permitted here is {schemes}")
+        return text
+
+    return check
+
+
 Host = Annotated[str, AfterValidator(check_host)]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]
@@ -97,5 +115,12 @@ StartText = Annotated[str, AfterValidator(_replay_start)]
 PasswordHash = Annotated[str, AfterValidator(check_password_hash)]
 UserName = Annotated[str, AfterValidator(_user_name)]
 CommonName = Annotated[str, Field(min_length=1)]
+
+_QUEUE, _TOPIC, _LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG
+PublishRule = Annotated[str, AfterValidator(_rule("publish to", _QUEUE, _TOPIC))]
+ConsumeRule = Annotated[str, AfterValidator(_rule("consume", _QUEUE, _TOPIC, _LOG))]
+BrowseRule = Annotated[str, AfterValidator(_rule("browse", _QUEUE))]
+ReplayRule = Annotated[str, AfterValidator(_rule("replay", _QUEUE, _TOPIC))]
+AdministerRule = Annotated[str, AfterValidator(_rule("administer", _QUEUE, _TOPIC, _LOG))]
 
 Mechanism = Literal["ANONYMOUS", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "EXTERNAL"]

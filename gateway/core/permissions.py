@@ -9,7 +9,7 @@ Who asks for a topic pattern gets all of it or nothing: one pattern of the list 
 permitted would be a log with holes that nobody sees.
 
 ====================  =====================================================================
-a user without lists  may do everything but administer, in the Message VPNs he may enter
+a user without lists  may do everything but administer, in the Message VPNs open to them
 a user with any list  may do what the lists say; a list that is not there permits nothing
 ``browse``            is permitted by its own list or by that of ``consume``: who may take may look (Solace, too)
 ``replay``            of an endpoint needs ``consume`` on it, and its own list where there is one

@@ -107,7 +107,12 @@ VPNS = st.builds(
     replay_log=st.builds(ReplayLog, promote_direct=st.booleans(), topics=st.sampled_from([(), ("x/>",)])),
     queues=st.dictionaries(NAMES, QUEUES, max_size=3),
 )
-USERS = st.builds(User, password=st.just(HASH), certificate_names=st.sets(NAMES, max_size=1).map(tuple))
+USERS = st.builds(
+    User,
+    password=st.just(HASH),
+    certificate_names=st.sets(NAMES, max_size=1).map(tuple),
+    publish=st.sampled_from([None, (), ("topic://a/>", "!topic://a/b")]),
+)
 LISTENERS = st.builds(
     Listener,
     host=st.sampled_from(["127.0.0.1", "::1"]),
