@@ -11,42 +11,40 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from proton import DataException, Described, Link, Terminus, symbol, timestamp, ulong
+from proton import DataException, Link, Terminus, symbol
 
 from amqp_ext import codec
 from amqp_ext.addresses import Address, AddressError, AddressKind, parse_source, queue_topic
 from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import (
-    REPLAY_START,
-    STREAM_OFFSET_SPEC,
     FilterError,
     Filters,
     combine,
     read_filter_set,
 )
-from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway import log_keys
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.links import (
     AttachedLink,
-    LogReaderLink,
     OwnedEndpoint,
     PublishingLink,
     QueueConsumer,
+    ReadingLink,
     topic_of_target,
 )
+from gateway.amqp.reply import fill_reply, log_attach
+from gateway.amqp.selection import selection_of
 from gateway.core.effects import Effect
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
-
-_STARTS = frozenset({str(REPLAY_START), str(STREAM_OFFSET_SPEC)})
+    from gateway.vpn.message_vpn import MessageVpn
 
 NOTHING_YET = ReplayStart(StartKind.LIVE)
 
@@ -109,16 +107,21 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     address: str | None = target.address
     if target.type == Terminus.COORDINATOR:
         raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
-    if target.dynamic:
-        endpoint, topic, address, effects = _make_temporary(connection, target)
-        owned = OwnedEndpoint(connection, endpoint) if endpoint is not None else None
-        await vpn.committed(effects)
+    if target.dynamic and "temporary-topic" in _capabilities(target):
+        # No more than a name: endpoints come with those who subscribe.
+        topic = _temporary_name("TTMP")
+        address = f"topic://{topic}"
+    elif target.dynamic:
+        address = _temporary_name("QTMP")
+        topic = queue_topic(address)
+        owned, effects = _make_temporary(connection, address, EndpointKind.QUEUE)
+        await _committed(vpn, effects, owned)
     elif address:
         topic = topic_of_target(connection, address, _capabilities(target))
         # What was made for it, or is being made, is durable before the reply.
         await vpn.committed(())
     if _is_gone(connection, link):
-        if owned is not None:
+        if owned is not None and False:
             owned.delete()
         return
     link.source.copy(link.remote_source)
@@ -139,19 +142,30 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     )
 
 
-def _make_temporary(connection: Connection, terminus: Any) -> tuple[Endpoint | None, str, str, list[Effect]]:
-    """
-    A node made for this link: (endpoint, topic, address, effects). A temporary topic is no more than its name.
-    """
-    name = secrets.token_urlsafe(16).replace("-", "_")
-    if "temporary-topic" in _capabilities(terminus):
-        topic = f"#P2P/TTMP/{name}"
-        return None, topic, f"topic://{topic}", []
-    queue = f"#P2P/QTMP/{name}"
+def _temporary_name(kind: str) -> str:
+    """A name that nobody else has; Solace's temporary topics and endpoints are called like this."""
+    return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
+
+
+def _make_temporary(
+    connection: Connection, name: str, kind: EndpointKind, subscriptions: Sequence[str] = ()
+) -> tuple[OwnedEndpoint, list[Effect]]:
+    """An endpoint that lives as long as the link it is made for."""
+    exclusive = Exclusivity.NONE if kind is EndpointKind.QUEUE else Exclusivity.REFUSE
     endpoint, effects = connection.vpn.broker.create(
-        queue, EndpointKind.QUEUE, EndpointSettings(temporary=True)
+        name, kind, EndpointSettings(exclusive=exclusive, temporary=True), subscriptions
     )
-    return endpoint, queue_topic(queue), queue, effects
+    return OwnedEndpoint(connection, endpoint), effects
+
+
+async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoint | None) -> None:
+    """Make what an attach needs durable; its own endpoint goes if the link does not live to see that."""
+    try:
+        await vpn.committed(effects)
+    except BaseException:
+        if owned is not None and False:
+            owned.delete()
+        raise
 
 
 # --- consumers ----------------------------------------------------------------------------------------------------
@@ -162,12 +176,17 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
     capabilities = _capabilities(source)
     filters = _filters(source)
     if source.dynamic:
-        endpoint, _, name, effects = _make_temporary(connection, source)
-        if endpoint is None:
-            raise Refused(ErrorCode.NOT_IMPLEMENTED, "a temporary topic is made by attaching a sender to it")
-        await connection.vpn.committed(effects)
-        owned = OwnedEndpoint(connection, endpoint)
-        await _consume(connection, link, endpoint, name, filters, filters.start, owned)
+        if "temporary-topic" in capabilities:
+            topic = _temporary_name("TTMP")
+            name = f"topic://{topic}"
+            owned, effects = _make_temporary(
+                connection, _temporary_name("TETMP"), EndpointKind.TOPIC_ENDPOINT, [topic]
+            )
+        else:
+            name = _temporary_name("QTMP")
+            owned, effects = _make_temporary(connection, name, EndpointKind.QUEUE)
+        await _committed(connection.vpn, effects, owned)
+        await _consume(connection, link, owned.endpoint, name, filters, filters.start, owned)
         return
     if not source.address:
         raise Refused(ErrorCode.INVALID_FIELD, "a source needs an address, or dynamic")
@@ -213,17 +232,18 @@ async def _read_log(
     connection: Connection, link: Link, patterns: Sequence[str], filters: Filters, start: ReplayStart | None
 ) -> None:
     vpn = connection.vpn
+    selects = selection_of(filters)
     resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
     if _is_gone(connection, link):
         return
     splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
-    reader = LogReaderLink(connection, link, splicer)
-    _reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
+    reader = ReadingLink(connection, link, splicer)
+    fill_reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
     connection.links.outgoing[reader.key] = reader.transfers
     _register(connection, link, reader)
     link.open()
-    reader.feed = vpn.read_log(resolved, patterns, reader)
-    _log_attach(connection, link, start, resolved)
+    reader.feed = vpn.read_log(resolved, patterns, reader, selects)
+    log_attach(connection, link, start, resolved)
     reader.feed.run()
 
 
@@ -237,7 +257,32 @@ async def _consume_queue(
         may_create=address.options.get("create") != "never",
     )
     await vpn.committed(effects)
-    await _consume(connection, link, endpoint, link.remote_source.address, filters, start, None)
+    if link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY:
+        _browse(connection, link, endpoint, filters, start)
+    else:
+        await _consume(connection, link, endpoint, link.remote_source.address, filters, start, None)
+
+
+def _browse(
+    connection: Connection, link: Link, endpoint: Endpoint, filters: Filters, start: ReplayStart | None
+) -> None:
+    """A browser sees what lies on a queue and takes nothing (distribution mode copy, AMQP 1.0 section 3.5.6)."""
+    vpn = connection.vpn
+    if start is not None and start.kind is not StartKind.LIVE:
+        raise Refused(ErrorCode.BROWSER_FLOW, "a browser cannot ask for a replay; consume, or read log://")
+    selects = selection_of(filters)
+    if _is_gone(connection, link):
+        return
+    splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
+    browser = ReadingLink(connection, link, splicer)
+    live = Resolved(vpn.broker.log.next_id, None, None, is_live=True)
+    fill_reply(connection, link, link.remote_source.address, filters, live, copies=True)
+    connection.links.outgoing[browser.key] = browser.transfers
+    _register(connection, link, browser)
+    link.open()
+    browser.feed = vpn.browse(endpoint, browser, selects)
+    log_attach(connection, link, start, live)
+    browser.feed.run()
 
 
 async def _subscribe(
@@ -271,11 +316,11 @@ async def _subscribe(
             effects += made
         endpoint = found
     else:
-        name = f"#P2P/TETMP/{secrets.token_urlsafe(16)}"
-        settings = EndpointSettings(exclusive=Exclusivity.REFUSE, temporary=True)
-        endpoint, effects = broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [address.name])
-        owned = OwnedEndpoint(connection, endpoint)
-    await vpn.committed(effects)
+        owned, effects = _make_temporary(
+            connection, _temporary_name("TETMP"), EndpointKind.TOPIC_ENDPOINT, [address.name]
+        )
+        endpoint = owned.endpoint
+    await _committed(vpn, effects, owned)
     await _consume(connection, link, endpoint, link.remote_source.address, filters, start, owned)
 
 
@@ -290,7 +335,10 @@ async def _consume(
 ) -> None:
     """Bind a consumer to an endpoint, after a replay if one is asked for."""
     vpn = connection.vpn
+    flow: Flow | None = None
+    is_attached = False
     try:
+        selects = selection_of(filters)
         if start is None and endpoint.settings.default_start:
             start = parse_text(endpoint.settings.default_start)
         resolved = await vpn.resolve_start(start or NOTHING_YET, vpn.broker.topic_patterns(endpoint))
@@ -301,8 +349,6 @@ async def _consume(
         if vpn.broker.find(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
         if _is_gone(connection, link):
-            if owned is not None:
-                owned.delete()
             return
         consumer = QueueConsumer(
             connection,
@@ -313,104 +359,26 @@ async def _consume(
         wants_replay = start is not None and start.kind is not StartKind.LIVE
         if wants_replay:
             vpn.broker.check_replay(endpoint, by_client=True)
-        flow = vpn.bind(endpoint, consumer, _epoch(link))
-    except Refused:
-        if owned is not None:
-            owned.delete()
-        raise
-    if wants_replay:
-        await vpn.committed(vpn.start_replay(endpoint, resolved.first, flow))
-    if _is_gone(connection, link) or flow not in endpoint.flows:
-        vpn.unbind(flow)
-        if owned is not None:
-            owned.delete()
+        flow = vpn.bind(endpoint, consumer, _epoch(link), selects)
+        if wants_replay:
+            await vpn.committed(vpn.start_replay(endpoint, resolved.first, flow))
+        is_attached = flow in endpoint.flows and not _is_gone(connection, link)
+    finally:
+        # Refused, or the link or its connection did not wait for the answer.
+        if not is_attached and False:
+            if flow is not None:
+                vpn.unbind(flow)
+            if owned is not None:
+                owned.delete()
+    if not is_attached:
         return
-    _reply(connection, link, address, filters, resolved, copies=False)
+    fill_reply(connection, link, address, filters, resolved, copies=False)
     connection.links.outgoing[consumer.key] = consumer.transfers
     _register(connection, link, consumer)
     link.open()
     consumer.flow = flow
-    _log_attach(connection, link, start, resolved)
+    log_attach(connection, link, start, resolved)
     vpn.ask(flow, consumer.room())
-
-
-def _reply(
-    connection: Connection,
-    link: Link,
-    address: str | None,
-    filters: Filters,
-    resolved: Resolved,
-    *,
-    copies: bool,
-) -> None:
-    """Fill in our side of the attach: the source as it is in place, and the log's bounds."""
-    source, asked = link.source, link.remote_source
-    source.copy(asked)
-    if address is not None:
-        source.address = address
-    source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
-    vpn = connection.vpn
-    log = vpn.broker.log
-    in_place = _entries_in_place(asked, filters)
-    in_place[symbol(REPLAY_START)] = Described(
-        symbol(REPLAY_START), _described_start(resolved, log.generation)
-    )
-    source.filter.clear()
-    source.filter.put_object(in_place)
-    source.capabilities.clear()
-    source.capabilities.put_object(symbol(REPLAY_START))
-    link.target.copy(link.remote_target)
-    link.snd_settle_mode = link.remote_snd_settle_mode
-    link.rcv_settle_mode = link.remote_rcv_settle_mode
-    link.properties = {
-        symbol("rewind:replay-first"): ulong(log.first_id),
-        symbol("rewind:replay-last"): ulong(log.next_id - 1),
-        symbol("rewind:replay-generation"): ulong(log.generation),
-    }
-
-
-def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
-    """The entries of the peer's filter-set that are applied, unchanged: a replay start, in whatever form it came."""
-    if filters.start is None:
-        return {}
-    asked.filter.rewind()
-    entries = asked.filter.get_object() if asked.filter.next() else {}
-    # Selectors and property filters are not applied yet: leaving them out of the reply says so (3.5.8).
-    return {
-        key: value
-        for key, value in entries.items()
-        if key in filters.accepted and (_descriptor(key, value) in _STARTS or filters.selector is None)
-    }
-
-
-def _descriptor(key: Any, value: Any) -> str:
-    return str(value.descriptor if isinstance(value, Described) else key)
-
-
-def _described_start(resolved: Resolved, generation: int) -> dict[Any, Any]:
-    start: dict[Any, Any] = {
-        symbol("offset"): ulong(resolved.first),
-        symbol("id"): format_replay_id(generation, resolved.first),
-        symbol("generation"): ulong(generation),
-    }
-    if resolved.time_ms is not None:
-        start[symbol("date")] = timestamp(resolved.time_ms)
-    if resolved.last is not None:
-        start[symbol("until")] = ulong(max(resolved.last, 0))
-    return start
-
-
-def _log_attach(connection: Connection, link: Link, start: ReplayStart | None, resolved: Resolved) -> None:
-    connection.log_event(
-        "link_attached",
-        **{
-            log_keys.LINK: link.name,
-            log_keys.ADDRESS: link.source.address,
-            log_keys.START: str(start) if start is not None else None,
-            log_keys.FIRST: resolved.first,
-            log_keys.UNTIL: resolved.last,
-        },
-    )
 
 
 def _capabilities(terminus: Any) -> list[str]:

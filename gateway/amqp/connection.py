@@ -116,6 +116,8 @@ class Connection(asyncio.Protocol):
                 self._negotiate(data)
             elif self._transport is not None:
                 self._feed(data)
+        except Refused as refused:
+            self.refuse(refused)
         except UnicodeDecodeError as error:
             self._refuse_text(error)
         except Exception:
@@ -235,7 +237,7 @@ class Connection(asyncio.Protocol):
                 self._engine.close()
             self._end()
         elif kind == Event.TRANSPORT_ERROR:
-            if self._transport is not None:
+            if self._transport is not None and not self._is_ending:
                 self._log.warning("protocol_error", **{log_keys.REASON: str(self._transport.condition)})
             self._end()
 

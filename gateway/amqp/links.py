@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proton import Link
 
-from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_topic
+from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_of_topic, queue_topic
 from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError
 from amqp_ext.sections import bare_offset, to_address
@@ -25,6 +25,7 @@ from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
+    from gateway.vpn.browse_feed import BrowseFeed
     from gateway.vpn.log_feed import LogFeed
 
 FINISH_SECONDS: Final = 30.0
@@ -75,7 +76,7 @@ class OwnedEndpoint:
     def delete(self) -> None:
         vpn = self._connection.vpn
         if vpn.broker.find(self.endpoint.name) is self.endpoint:
-            vpn.commit(vpn.broker.delete(self.endpoint))
+            vpn.delete(self.endpoint)
 
 
 class PublishingLink:
@@ -137,7 +138,13 @@ class PublishingLink:
     def _publish(
         self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None
     ) -> None:
-        if deliveries is None:
+        if self._is_without_queue(topic):
+            deleted = Refused(
+                ErrorCode.RESOURCE_DELETED, f"there is no queue {queue_of_topic(topic)!r} any more"
+            )
+            self.not_stored(deliveries or [], deleted)
+            self.refuse(deleted)
+        elif deliveries is None:
             self._vpn.publish(self, topic, contents, bares, [], is_direct=True)
         else:
             self._vpn.publish(self, topic, contents, bares, deliveries)
@@ -159,7 +166,7 @@ class PublishingLink:
 
     def _topic_of(self, to: str | None) -> str:
         topic = self._vpn.relay_topics.get(to) if to is not None else None
-        if topic is None:
+        if topic is None or self._is_without_queue(topic):
             if not to:
                 raise Refused(
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
@@ -167,6 +174,11 @@ class PublishingLink:
             topic = topic_of_target(self._connection, to, ())
             self._vpn.remember_relay_topic(to, topic)
         return topic
+
+    def _is_without_queue(self, topic: str) -> bool:
+        """The topic is that of a queue which was deleted."""
+        queue = queue_of_topic(topic)
+        return queue is not None and self._vpn.broker.find(queue) is None
 
     def _too_large(self, size_bytes: int) -> None:
         limit = self._connection.limits.max_message_bytes
@@ -222,6 +234,8 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
     except (AddressError, TopicSyntaxError) as error:
         code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
         raise Refused(code, str(error)) from error
+    if parsed.kind is AddressKind.LOG:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"a log is read and never sent to; {address!r} is one")
     if parsed.kind is AddressKind.QUEUE:
         endpoint, effects = vpn.broker.queue_for(
             parsed.name,
@@ -343,6 +357,9 @@ class QueueConsumer(_Outgoing):
         gone = accepted + [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
         if gone:
             self._vpn.settle(flow, gone)
+        undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
+        if undeliverable:
+            self._vpn.shun(flow, undeliverable)
         back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
         if back:
             self._vpn.release(flow, back, failed=False)
@@ -379,8 +396,10 @@ class QueueConsumer(_Outgoing):
         detach(self._connection, self._link, None)
 
 
-class LogReaderLink(_Outgoing):
-    """A log reader. Whatever it says of a delivery changes nothing: nothing is written when a message is read."""
+class ReadingLink(_Outgoing):
+    """
+    A log reader or a browser. Whatever it says of a delivery changes nothing: nothing is written when it is read.
+    """
 
     def __init__(self, connection: Connection, link: Link, splicer: Splicer) -> None:
         super().__init__(
@@ -391,7 +410,7 @@ class LogReaderLink(_Outgoing):
             on_credit=self._run,
             on_outcomes=self._outcomes,
         )
-        self.feed: LogFeed | None = None
+        self.feed: LogFeed | BrowseFeed | None = None
         self._is_finished = False
 
     def _run(self) -> None:

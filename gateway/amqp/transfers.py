@@ -18,6 +18,7 @@ from proton import Collector, Link, Transport
 
 from amqp_ext.annotations import Splicer
 from gateway.core.effects import Row
+from gateway.core.errors import ErrorCode, Refused
 
 NULL: Final = ffi.NULL
 DELIVERY: Final = lib.PN_DELIVERY
@@ -99,6 +100,17 @@ def pull(transport: Transport) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def _discard(link: Any) -> None:
+    """
+    Let go of transfers that nobody reads: they crossed our detach, or their attach was refused. The engine would keep
+    them, however many a peer sends.
+    """
+    if lib.pn_link_is_receiver(link):
+        while (delivery := lib.pn_link_current(link)) != NULL:
+            lib.pn_link_advance(link)
+            lib.pn_delivery_settle(delivery)
+
+
 class Links:
     """The links of one connection by their C structures, and the loop over the engine's events."""
 
@@ -110,6 +122,9 @@ class Links:
         """
         Take every event there is. Transfers, dispositions and credit are handled here, in batches; for all else
         ``other`` is called with the event on top of the collector.
+
+        Raises:
+            Refused: The peer sends where it receives, or without credit; the connection is of no use any more.
         """
         impl = collector._impl
         incoming, outgoing = self.incoming, self.outgoing
@@ -129,6 +144,8 @@ class Links:
                     if sending is not None:
                         sending.updated(lib.pn_event_delivery(event))
                         settled[sending] = None
+                    else:
+                        _discard(link)
             elif kind == LINK_FLOW:
                 sending = outgoing.get(lib.pn_event_link(event))
                 if sending is not None:
@@ -239,6 +256,10 @@ class IncomingTransfers:
                 contents.append(content)
                 deliveries.append(delivery)
         self._hand_over(contents, deliveries, direct)
+        if lib.pn_link_credit(link) < 0 and not self.is_closed:
+            raise Refused(
+                ErrorCode.TRANSFER_LIMIT, "transfers came beyond the credit of their link (AMQP 1.0 section 2.6.7)"
+            )
 
     def _hand_over(self, contents: list[bytes], deliveries: list[Any], direct: list[bytes]) -> None:
         if contents:
@@ -394,7 +415,10 @@ class OutgoingTransfers:
                 self._note(delivery, message_id, state)
         else:
             # Received (a partial state), or nothing new.
-            return
+            message_id = None
+        if message_id is None and lib.pn_delivery_current(delivery):
+            # Ours are never current here: each is complete when it is made.
+            raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
         if is_settled:
             lib.pn_delivery_settle(delivery)
         elif message_id is not None:

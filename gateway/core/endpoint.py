@@ -13,10 +13,11 @@ returned ones, which keep their place.
 from __future__ import annotations
 
 import enum
+import heapq
 import json
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -24,6 +25,10 @@ from typing import Any
 from gateway.core.effects import Row, SaveEndpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import Replay
+
+SELECTOR_WINDOW = 100_000
+"""Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have
+taken what is in front of it."""
 
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
@@ -76,17 +81,47 @@ class EndpointSettings:
 
 
 class Flow:
-    """A consumer bound to an endpoint. ``demand`` is how many messages its link can take right now."""
+    """
+    A consumer bound to an endpoint. ``demand`` is how many messages its link can take right now.
 
-    __slots__ = ("demand", "endpoint", "epoch", "link", "unsettled")
+    One with a selector takes messages out of the middle: it has ``candidates``, ready ids it has not looked at yet.
+    """
 
-    def __init__(self, endpoint: Endpoint, link: Any, epoch: int | None = None) -> None:
+    __slots__ = (
+        "candidates",
+        "demand",
+        "endpoint",
+        "epoch",
+        "link",
+        "matches",
+        "selector",
+        "shunned",
+        "unsettled",
+    )
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        link: Any,
+        epoch: int | None = None,
+        matches: Callable[[Row], bool] | None = None,
+    ) -> None:
+        self.selector = matches
+        """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
+        self.matches = matches
+        self.shunned: set[int] = set()
+        self.candidates: deque[int] | None = None
         self.endpoint = endpoint
         self.link = link
         self.epoch = epoch
         self.demand = 0
         self.unsettled: dict[int, int] = {}
         """id -> content size in bytes, of what was handed out and not settled."""
+
+    @property
+    def is_hungry(self) -> bool:
+        """It can take messages, and there may be some for it."""
+        return self.demand > 0 and (self.candidates is None or bool(self.candidates))
 
 
 @dataclass(slots=True)
@@ -113,6 +148,8 @@ class Endpoint:
     returned: list[int] = field(default_factory=list)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
+    members: set[int] | None = None
+    """The ready ids in memory, while a flow with a selector is bound: others in ``front`` are gone."""
     _turn: deque[Flow] = field(default_factory=deque)
 
     # --- what the store is told -------------------------------------------------------------------------------
@@ -152,7 +189,7 @@ class Endpoint:
     def add_committed(self, ids: Sequence[int]) -> None:
         """References of these ids (rising, newer than all before) are durable."""
         if self.is_complete and len(self.front) + len(ids) <= self.window:
-            self.front.extend(ids)
+            self._append(ids)
             self.horizon = ids[-1]
             return
         recent = self.recent
@@ -166,7 +203,13 @@ class Endpoint:
 
     def wants_page(self, page_rows: int) -> bool:
         """The front runs low and older references wait in the store."""
-        return self.horizon < self.beyond and len(self.front) < page_rows
+        if self.horizon >= self.beyond:
+            return False
+        if self.members is None:
+            return len(self.front) < page_rows
+        # What no selector wants stays in front: look past it, within reason.
+        is_searching = any(f.demand > 0 and not f.candidates for f in self.flows if f.candidates is not None)
+        return len(self.front) < (SELECTOR_WINDOW if is_searching else page_rows)
 
     def add_page(self, ids: Sequence[int]) -> None:
         """
@@ -176,11 +219,8 @@ class Endpoint:
         if not ids:
             self.horizon = max(self.horizon, self.beyond)
         else:
-            first_recent = self.recent[0] if self.recent else None
-            for i in ids:
-                if first_recent is not None and i >= first_recent:
-                    break
-                self.front.append(i)
+            known = bisect_left(ids, self.recent[0]) if self.recent else len(ids)
+            self._append(ids[:known])
             self.horizon = max(self.horizon, ids[-1])
         self._join()
 
@@ -191,14 +231,30 @@ class Endpoint:
             and self.recent
             and len(self.front) + len(self.recent) <= 2 * self.window
         ):
-            self.front.extend(self.recent)
+            self._append(self.recent)
             self.horizon = max(self.horizon, self.recent[-1])
             self.recent.clear()
 
+    def _append(self, ids: Iterable[int]) -> None:
+        self.front.extend(ids)
+        if self.members is not None:
+            self._offer(ids)
+
+    def _offer(self, ids: Iterable[int]) -> None:
+        """Ids that became ready: flows with a selector have yet to look at them."""
+        assert self.members is not None
+        self.members.update(ids)
+        for flow in self.flows:
+            if flow.candidates is not None:
+                flow.candidates.extend(ids)
+
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place in the order."""
-        self.returned.extend(ids)
+        back = list(ids)
+        self.returned += back
         self.returned.sort()
+        if self.members is not None:
+            self._offer(back)
 
     def forget_all(self, number: int) -> None:
         """Nothing lies here any more: the endpoint goes on, empty, under a new number."""
@@ -211,13 +267,19 @@ class Endpoint:
         self.returned.clear()
         self.awaiting_replay.clear()
         self.attempts.clear()
+        if self.members is not None:
+            self.members.clear()
         for flow in self.flows:
             flow.unsettled.clear()
+            if flow.candidates is not None:
+                flow.candidates.clear()
 
     # --- references go --------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
+        if self.members is not None:
+            return self._peek_members(limit)
         if self.returned:
             if not self.front:
                 return self.returned[:limit]
@@ -231,16 +293,64 @@ class Endpoint:
             self._join()
         return list(islice(self.front, limit))
 
+    def _peek_members(self, limit: int) -> list[int]:
+        if self.horizon >= self.beyond:
+            self._join()
+        members = self.members
+        assert members is not None
+        ready = heapq.merge(self.returned, self.front)
+        return list(islice((i for i in ready if i in members), limit))
+
+    def candidates_of(self, flow: Flow, limit: int) -> list[int]:
+        """The next ready ids that a flow with a selector has not looked at, at most ``limit``, rising."""
+        assert flow.candidates is not None and self.members is not None
+        found: set[int] = set()
+        while flow.candidates and len(found) < limit:
+            i = flow.candidates.popleft()
+            if i in self.members:
+                found.add(i)
+        return sorted(found)
+
     def take(self, flow: Flow, rows: Sequence[Row]) -> None:
-        """Hand the next ready messages, as ``peek`` named them, to a flow: unsettled from now on."""
+        """Hand ready messages to a flow: unsettled from now on. The next ones, as ``peek`` named them, or selected."""
         flow.unsettled.update([(row[0], len(row[5])) for row in rows])
         flow.demand -= len(rows)
-        if self.returned and self.returned[0] == rows[0][0]:
+        if self.members is not None:
+            self._take_members([row[0] for row in rows])
+        elif self.returned and self.returned[0] == rows[0][0]:
             del self.returned[: len(rows)]
         else:
             popleft = self.front.popleft
             for _ in rows:
                 popleft()
+
+    def _take_members(self, ids: Sequence[int]) -> None:
+        members = self.members
+        assert members is not None
+        members.difference_update(ids)
+        if self.returned:
+            self.returned = [i for i in self.returned if i in members]
+        while self.front and self.front[0] not in members:
+            self.front.popleft()
+        if len(self.front) > 2 * len(members) + FLOW_QUANTUM:
+            self.front = deque(i for i in self.front if i in members)
+
+    # --- selectors --------------------------------------------------------------------------------------------
+
+    def select(self, flow: Flow, matches: Callable[[Row], bool]) -> None:
+        """From now on a bound flow is given only messages that match."""
+        if self.members is None:
+            self.members = {*self.front, *self.returned}
+        flow.matches = matches
+        flow.candidates = deque(sorted(self.members))
+
+    def _stop_selecting(self) -> None:
+        """The last flow with a selector is gone: the front is what it says again."""
+        members = self.members
+        if members is None or any(flow.candidates is not None for flow in self.flows):
+            return
+        self.front = deque(i for i in self.front if i in members)
+        self.members = None
 
     def settle(self, flow: Flow, ids: Iterable[int]) -> tuple[list[int], int]:
         """
@@ -316,37 +426,41 @@ class Endpoint:
                 )
             displaced = holder
         self.flows[flow] = None
+        if flow.matches is not None:
+            self.select(flow, flow.matches)
         return displaced
 
     def unbind(self, flow: Flow) -> None:
         """The flow is gone; what it had not settled is ready again, in its place."""
         if flow in self.flows:
             del self.flows[flow]
+            flow.candidates = None
             self.give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
+            self._stop_selecting()
 
     def next_flow(self) -> Flow | None:
         """The flow whose turn it is among those that can take messages; None when none can."""
         if self.settings.exclusive is not Exclusivity.NONE:
             flow = self.active_flow
-            return flow if flow is not None and flow.demand > 0 else None
+            return flow if flow is not None and flow.is_hungry else None
         if len(self.flows) == 1:
             (flow,) = self.flows
-            return flow if flow.demand > 0 else None
+            return flow if flow.is_hungry else None
         turn = self._turn
         for _ in range(2):
             while turn:
                 flow = turn.popleft()
-                if flow.demand > 0 and flow in self.flows:
+                if flow.is_hungry and flow in self.flows:
                     return flow
-            turn.extend(f for f in self.flows if f.demand > 0)
+            turn.extend(f for f in self.flows if f.is_hungry)
         return None
 
     def share(self, flow: Flow) -> int:
         """How many messages ``flow`` is given in this turn."""
         if len(self.flows) == 1 or self.settings.exclusive is not Exclusivity.NONE:
             return min(flow.demand, FLOW_QUANTUM)
-        hungry = sum(1 for f in self.flows if f.demand > 0)
+        hungry = sum(1 for f in self.flows if f.is_hungry)
         ready = len(self.front) + len(self.returned)
         return min(flow.demand, FLOW_QUANTUM, max(1, -(-ready // hungry)))

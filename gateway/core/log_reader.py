@@ -16,16 +16,7 @@ from gateway.core.effects import Row
 
 
 class LogReader:
-    __slots__ = (
-        "caught_up",
-        "demand",
-        "held_back",
-        "last",
-        "link",
-        "matches",
-        "position",
-        "waiting_for_page",
-    )
+    __slots__ = ("caught_up", "held_back", "last", "link", "matches", "position", "selects")
 
     def __init__(
         self,
@@ -35,6 +26,7 @@ class LogReader:
         link: Any,
         *,
         is_live: bool,
+        selects: Callable[[Row], bool] | None = None,
     ) -> None:
         self.position = position
         """The next id to be considered."""
@@ -42,11 +34,11 @@ class LogReader:
         """The last id to be delivered, of a bounded replay."""
         self.matches = matches
         """Whether a topic is subscribed to; None when every topic is."""
+        self.selects = selects
+        """The reader's selector and filters; None when it has none."""
         self.link = link
-        self.demand = 0
         self.held_back: Row | None = None
         self.caught_up = is_live
-        self.waiting_for_page = False
 
     @property
     def is_finished(self) -> bool:
@@ -76,6 +68,8 @@ class LogReader:
             chosen = [row for row in rows if row[4] is None]
         else:
             chosen = [row for row in rows if row[4] is None and matches(row[2])]
+        if self.selects is not None:
+            chosen = list(filter(self.selects, chosen))
         if self.caught_up and last is None:
             return chosen, False
         if self.held_back is not None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint
+from gateway.core.endpoint import FLOW_QUANTUM, Endpoint, Flow
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
@@ -60,6 +60,12 @@ class EndpointFeed:
                 self._is_scheduled = True
                 self._vpn.next_turn(self._run_again)
                 return
+            if flow.candidates is not None:
+                looked_at = self._select(flow)
+                if looked_at == 0 and flow.candidates:
+                    return
+                left -= looked_at
+                continue
             ids = endpoint.peek(endpoint.share(flow))
             if not ids:
                 if endpoint.wants_page(self._page_rows):
@@ -78,6 +84,42 @@ class EndpointFeed:
             flow.demand = flow.link.room()
         if endpoint.flows and endpoint.wants_page(self._page_rows):
             self._read_page()
+        elif endpoint.members is not None:
+            for searching in list(endpoint.flows):
+                if searching.candidates is not None and not searching.candidates:
+                    searching.link.idle()
+
+    def _select(self, flow: Flow) -> int:
+        """
+        Give a flow with a selector what it wants of the next ready messages.
+
+        Returns:
+            How many were looked at; 0 while their contents are being read.
+        """
+        endpoint, matches = self.endpoint, flow.matches
+        assert matches is not None and flow.candidates is not None
+        ids = endpoint.candidates_of(flow, FLOW_QUANTUM)
+        if not ids:
+            return 0
+        rows = self._rows(ids)
+        if not rows:
+            flow.candidates.extendleft(reversed(ids))
+            self._read_rows(ids)
+            return 0
+        chosen: list[Row] = []
+        looked_at = 0
+        for row in rows:
+            if len(chosen) >= flow.demand:
+                break
+            looked_at += 1
+            if matches(row):
+                chosen.append(row)
+        flow.candidates.extendleft(reversed(ids[looked_at:]))
+        if chosen:
+            endpoint.take(flow, chosen)
+            flow.link.send(chosen, endpoint.attempts, self.end_id)
+            flow.demand = flow.link.room()
+        return looked_at
 
     def _run_again(self) -> None:
         self._is_scheduled = False

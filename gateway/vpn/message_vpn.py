@@ -20,12 +20,13 @@ from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy
-from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences
+from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.core.replay import LogProbe, Resolved, resolve
 from gateway.core.tail import Tail
+from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
@@ -113,6 +114,7 @@ class MessageVpn:
         """Batches handed to the writer and not reported yet."""
         self._feeds: dict[str, EndpointFeed] = {}
         self._log_feeds: dict[LogFeed, None] = {}
+        self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         self._pumps: dict[str, ReplayPump] = {}
         self.relay_topics: dict[str, str] = {}
         self._waiting_for_room: list[Callable[[], None]] = []
@@ -228,6 +230,8 @@ class MessageVpn:
             feed = self._feeds.get(name)
             if feed is not None:
                 feed.run()
+            for browser in list(self._browsers.get(name, ())):
+                browser.run()
         if has_news:
             for reading in list(self._log_feeds):
                 reading.run()
@@ -304,14 +308,23 @@ class MessageVpn:
             feed = self._feeds[endpoint.name] = EndpointFeed(self, endpoint, self.limits.read_page_rows)
         return feed
 
-    def bind(self, endpoint: Endpoint, link: ConsumingLink, epoch: int | None = None) -> Flow:
+    def bind(
+        self,
+        endpoint: Endpoint,
+        link: ConsumingLink,
+        epoch: int | None = None,
+        selects: Callable[[Row], bool] | None = None,
+    ) -> Flow:
         """
         Bind a consumer to an endpoint.
+
+        Args:
+            selects: The consumer's selector and filters, if it has any.
 
         Raises:
             Refused: The endpoint's exclusivity says so.
         """
-        flow = Flow(endpoint, link, epoch)
+        flow = Flow(endpoint, link, epoch, selects)
         displaced = endpoint.bind(flow)
         self.feed_of(endpoint)
         if displaced is not None:
@@ -335,6 +348,15 @@ class MessageVpn:
         # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
         flow.endpoint.release(flow, list(flow.unsettled), failed=True)
         flow.endpoint.unbind(flow)
+
+    def delete(self, endpoint: Endpoint) -> None:
+        """The endpoint is gone with what lies on it; those that consume from it are told."""
+        deleted = Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted")
+        for flow in list(endpoint.flows):
+            self._displace(flow, deleted)
+        self._feeds.pop(endpoint.name, None)
+        self._pumps.pop(endpoint.name, None)
+        self.commit(self.broker.delete(endpoint))
 
     def ask(self, flow: Flow, room: int) -> None:
         """The flow's link can take ``room`` messages now."""
@@ -386,6 +408,12 @@ class MessageVpn:
             self.relay_topics.clear()
         self.relay_topics[to] = topic
 
+    def shun(self, flow: Flow, ids: list[int]) -> None:
+        """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
+        flow.shunned.update(ids)
+        endpoint, matches = flow.endpoint, flow.selector
+        endpoint.select(flow, lambda row: row[0] not in flow.shunned and (matches is None or matches(row)))
+
     def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
         """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
         endpoint = flow.endpoint
@@ -417,13 +445,40 @@ class MessageVpn:
             probe.submit(lambda: resolve(start, facts, _as_probe(probe), now, matches))
         )
 
-    def read_log(self, resolved: Resolved, patterns: Sequence[str], link: ConsumingLink) -> LogFeed:
-        """A log reader for this link. Call ``run`` on it whenever the link can take more."""
+    def read_log(
+        self,
+        resolved: Resolved,
+        patterns: Sequence[str],
+        link: ConsumingLink,
+        selects: Callable[[Row], bool] | None = None,
+    ) -> LogFeed:
+        """
+        A log reader for this link. Call ``run`` on it whenever the link can take more.
+
+        Args:
+            selects: The reader's selector and filters, if it has any.
+        """
         matches = topic_matcher(patterns)
-        reader = LogReader(resolved.first, resolved.last, matches, link, is_live=resolved.is_live)
+        reader = LogReader(
+            resolved.first, resolved.last, matches, link, is_live=resolved.is_live, selects=selects
+        )
         feed = LogFeed(self, reader, link, () if matches is None else patterns)
         self._log_feeds[feed] = None
         return feed
+
+    def browse(
+        self, endpoint: Endpoint, link: ConsumingLink, selects: Callable[[Row], bool] | None
+    ) -> BrowseFeed:
+        """A browser of this endpoint for a link."""
+        feed = BrowseFeed(self, endpoint, link, selects)
+        self._browsers.setdefault(endpoint.name, {})[feed] = None
+        return feed
+
+    def forget_browser(self, feed: BrowseFeed) -> None:
+        browsers = self._browsers.get(feed.endpoint.name, {})
+        browsers.pop(feed, None)
+        if not browsers:
+            self._browsers.pop(feed.endpoint.name, None)
 
     def forget_log_feed(self, feed: LogFeed) -> None:
         self._log_feeds.pop(feed, None)

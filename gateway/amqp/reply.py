@@ -1,0 +1,100 @@
+"""
+The reply to a consumer's attach: the source as it is in place, with where its replay really starts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from proton import Described, Link, Terminus, symbol, timestamp, ulong
+
+from amqp_ext.filters import NO_LOCAL, REPLAY_START, STREAM_FILTER, STREAM_MATCH_UNFILTERED, Filters
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import ReplayStart
+from gateway import log_keys
+from gateway.core.replay import Resolved
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+NOT_APPLIED: Final = frozenset(
+    {str(NO_LOCAL), str(STREAM_FILTER), str(STREAM_MATCH_UNFILTERED), "no-local", str(0x0000_468C_0000_0003)}
+)
+"""Filters that are understood and not applied, by descriptor, or by the key of a bare value."""
+
+
+def fill_reply(
+    connection: Connection,
+    link: Link,
+    address: str | None,
+    filters: Filters,
+    resolved: Resolved,
+    *,
+    copies: bool,
+) -> None:
+    """Fill in our side of the attach: the source as it is in place, and the log's bounds."""
+    source, asked = link.source, link.remote_source
+    source.copy(asked)
+    if address is not None:
+        source.address = address
+    source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
+    vpn = connection.vpn
+    log = vpn.broker.log
+    in_place = _entries_in_place(asked, filters)
+    in_place[symbol(REPLAY_START)] = Described(
+        symbol(REPLAY_START), _described_start(resolved, log.generation)
+    )
+    source.filter.clear()
+    source.filter.put_object(in_place)
+    source.capabilities.clear()
+    source.capabilities.put_object(symbol(REPLAY_START))
+    link.target.copy(link.remote_target)
+    link.snd_settle_mode = link.remote_snd_settle_mode
+    link.rcv_settle_mode = link.remote_rcv_settle_mode
+    link.properties = {
+        symbol("rewind:replay-first"): ulong(log.first_id),
+        symbol("rewind:replay-last"): ulong(log.next_id - 1),
+        symbol("rewind:replay-generation"): ulong(log.generation),
+    }
+
+
+def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
+    """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
+    asked.filter.rewind()
+    entries = asked.filter.get_object() if asked.filter.next() else None
+    return {
+        key: value
+        for key, value in (entries or {}).items()
+        if key in filters.accepted and _descriptor(key, value) not in NOT_APPLIED
+    }
+
+
+def _descriptor(key: Any, value: Any) -> str:
+    return str(value.descriptor if isinstance(value, Described) else key)
+
+
+def _described_start(resolved: Resolved, generation: int) -> dict[Any, Any]:
+    start: dict[Any, Any] = {
+        symbol("offset"): ulong(resolved.first),
+        symbol("id"): format_replay_id(generation, resolved.first),
+        symbol("generation"): ulong(generation),
+    }
+    if resolved.time_ms is not None:
+        start[symbol("date")] = timestamp(resolved.time_ms)
+    if resolved.last is not None:
+        start[symbol("until")] = ulong(max(resolved.last, 0))
+    return start
+
+
+def log_attach(connection: Connection, link: Link, start: ReplayStart | None, resolved: Resolved) -> None:
+    """One line for each consumer: what it asked for and what it got."""
+    connection.log_event(
+        "link_attached",
+        **{
+            log_keys.LINK: link.name,
+            log_keys.ADDRESS: link.source.address,
+            log_keys.START: str(start) if start is not None else None,
+            log_keys.FIRST: resolved.first,
+            log_keys.UNTIL: resolved.last,
+        },
+    )

@@ -1,0 +1,53 @@
+"""
+What a consumer selects: its selector, SQL filter and property filters as one predicate over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amqp_ext.codec import CodecError, Symbol
+from amqp_ext.filters import Filters
+from amqp_ext.property_filter import (
+    PropertyFilterError,
+    compile_application_properties_filter,
+    compile_properties_filter,
+)
+from amqp_ext.sections import MessageView
+from amqp_ext.selector import SelectorError, compile_selector, compile_sql_filter
+from gateway.core.effects import Row
+from gateway.core.errors import ErrorCode, Refused
+
+
+def selection_of(filters: Filters) -> Callable[[Row], bool] | None:
+    """
+    The filters of a source, compiled; None when everything passes. A message has to pass every one (AMQP 1.0
+    section 3.5.8); one whose sections cannot be read passes none.
+
+    Raises:
+        Refused: INVALID_FIELD, with the place in the selector and the reason.
+    """
+    tests: list[Callable[[MessageView], bool]] = []
+    try:
+        if filters.selector is not None:
+            tests.append(compile_selector(filters.selector).matches)
+        if filters.sql is not None:
+            tests.append(compile_sql_filter(filters.sql).matches)
+        if filters.properties is not None:
+            tests.append(compile_properties_filter(filters.properties).matches)
+        if filters.application_properties is not None:
+            tests.append(compile_application_properties_filter(filters.application_properties).matches)
+    except (SelectorError, PropertyFilterError) as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
+    if not tests:
+        return None
+
+    def passes(row: Row) -> bool:
+        view: Any = MessageView(row[5], row[3])
+        try:
+            return all(test(view) for test in tests)
+        except CodecError:
+            return False
+
+    return passes
