@@ -284,15 +284,22 @@ class Client:
 
     # --- input and output ------------------------------------------------------------------------------------
 
-    def wait(self, condition: Callable[[], T], what: str, seconds: float = WAIT_SECONDS) -> T:
-        """Read and write until `condition` is true; returns what it returned. Fails with `what` after `seconds`."""
+    def wait(
+        self, condition: Callable[[], T], what: str, seconds: float = WAIT_SECONDS, turn: float = 0.05
+    ) -> T:
+        """
+        Read and write until `condition` is true; returns what it returned. Fails with `what` after `seconds`.
+
+        Args:
+            turn: Seconds until it is asked again where nothing arrives: it may be about the gateway's insides.
+        """
         deadline = time.monotonic() + seconds
         self._write()
         while not (found := condition()):
             left = deadline - time.monotonic()
             assert left > 0, f"waited {seconds} s in vain: {what} ({self.connection.remote_condition})"
             assert not self.is_cut, f"the connection is gone while waiting: {what}"
-            self._turn(min(left, 1.0))
+            self._turn(min(left, turn))
         self._write()
         return found
 

@@ -127,6 +127,14 @@ class RunningGateway:
 
         self.call(order)
 
+    def connections(self) -> int:
+        """Open connections."""
+        return self.call(lambda gateway: len(gateway._container.connections) if gateway._container else 0)
+
+    def flows(self, endpoint: str) -> int:
+        """Consumers bound to an endpoint."""
+        return self.call(lambda gateway: len(gateway.vpns["default"].broker.endpoints[endpoint].flows))
+
     def endpoints(self) -> set[str]:
         """Names of all endpoints."""
         return self.call(lambda gateway: set(gateway.vpns["default"].broker.endpoints))

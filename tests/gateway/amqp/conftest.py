@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +14,8 @@ import structlog
 
 from gateway.config import Limits, Vpn
 from gateway.vpn import message_vpn
+from gateway.vpn.message_vpn import MessageVpn
+from store.writer import Batch
 from tests.support.client import Client
 from tests.support.running import RunningGateway, settings_for
 
@@ -39,6 +43,37 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(message_vpn, "now_ms", clock)
     return clock
+
+
+class Telling:
+    """Whether the gateway hears of its own commits: while it does not, they are in the file and nobody is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._may_tell = threading.Event()
+        self._may_tell.set()
+        tell = MessageVpn._on_commit
+
+        def wait_and_tell(vpn: MessageVpn, batches: list[Batch], error: sqlite3.Error | None) -> None:
+            self._may_tell.wait(10)
+            tell(vpn, batches, error)
+
+        monkeypatch.setattr(MessageVpn, "_on_commit", wait_and_tell)
+
+    def hold(self) -> None:
+        """From now on, commits on the writer's thread are not told."""
+        self._may_tell.clear()
+
+    def go_on(self) -> None:
+        """They are told."""
+        self._may_tell.set()
+
+
+@pytest.fixture
+def telling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Telling]:
+    """Ask for it before a gateway, to look at it between a commit and its news."""
+    telling = Telling(monkeypatch)
+    yield telling
+    telling.go_on()
 
 
 Start = Callable[..., RunningGateway]

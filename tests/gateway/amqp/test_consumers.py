@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ import pytest
 from proton import Link, symbol
 
 from gateway.config import Limits, Queue, Vpn
-from gateway.vpn.message_vpn import MessageVpn
-from store.writer import Batch
-from tests.gateway.amqp.conftest import Connect, Start
+from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
@@ -77,7 +74,7 @@ def test_a_consumer_without_credit_holds_nobody_up(gateway: RunningGateway, conn
 
 
 def test_a_consumer_that_settles_nothing_gets_no_more_than_its_bound(start: Start, connect: Connect) -> None:
-    """Past `max_unsettled_per_flow` unsettled messages a consumer gets no more, but can drain, and goes on as it settles."""
+    """Past `max_unsettled_per_flow` unsettled messages a consumer gets no more, but can drain, and then goes on."""
     client = connect(start(limits=Limits(max_unsettled_per_flow=5)))
     client.sender("orders").send_all([data(i) for i in range(20)])
     receiver = client.receiver("orders", credit=10)
@@ -141,13 +138,8 @@ def test_messages_given_back_by_two_consumers_are_in_order(gateway: RunningGatew
         receiver.take(10)
     for receiver in held:
         receiver.client.cut()
-    publisher.wait(lambda: flows(gateway, "orders") == 0, "the gateway notices")
+    publisher.wait(lambda: gateway.flows("orders") == 0, "the gateway notices")
     assert texts(publisher.receiver("orders").drain()) == [str(i) for i in range(40)]
-
-
-def flows(gateway: RunningGateway, endpoint: str) -> int:
-    """Consumers bound to an endpoint."""
-    return gateway.call(lambda g: len(g.vpns["default"].broker.endpoints[endpoint].flows))
 
 
 def test_unsettled_messages_survive_a_restart(
@@ -196,18 +188,9 @@ def test_a_backlog_on_disk_meets_live_messages(start: Start, connect: Connect) -
 
 
 def test_a_page_from_disk_is_never_ahead_of_what_was_told(
-    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    telling: Telling, start: Start, connect: Connect, tmp_path: Path
 ) -> None:
     """What is in the file already, but not yet told to anybody, is not delivered with a page, and not twice either."""
-    may_tell = threading.Event()
-    tell = MessageVpn._on_commit
-
-    def wait_and_tell(vpn: MessageVpn, batches: list[Batch], error: sqlite3.Error | None) -> None:
-        may_tell.wait(10)
-        tell(vpn, batches, error)
-
-    monkeypatch.setattr(MessageVpn, "_on_commit", wait_and_tell)
-    may_tell.set()
     gateway = start(limits=Limits(read_page_rows=5))
     client = connect(gateway)
     client.sender("orders").send_all([data(i) for i in range(12)])
@@ -216,7 +199,7 @@ def test_a_page_from_disk_is_never_ahead_of_what_was_told(
     client, publisher = connect(gateway), connect(gateway)
     receiver = client.receiver("orders")
     sender = publisher.sender("orders")
-    may_tell.clear()
+    telling.hold()
     large = [data(b"\x55" * 100_000) for _ in range(20)]
     for raw in large:
         sender.send(raw)
@@ -228,9 +211,33 @@ def test_a_page_from_disk_is_never_ahead_of_what_was_told(
     client.open_session()
     assert texts(receiver.take_and_accept(12)) == [str(i) for i in range(12)]
     assert not receiver.arrived, "delivered before it was told"
-    may_tell.set()
+    telling.go_on()
     assert [message.bare for message in receiver.take_and_accept(20)] == large
     assert receiver.drain(0) == []
+
+
+def test_a_consumer_lost_while_its_replay_starts_is_not_bound(
+    telling: Telling, gateway: RunningGateway, connect: Connect
+) -> None:
+    """A connection that is lost between the start of its replay and the answer leaves the queue free for the next."""
+    client, lost = connect(gateway), connect(gateway)
+    client.sender("orders?exclusive=refuse").send_all([data(i) for i in range(5)])
+    telling.hold()
+    link = lost.session.receiver("lost")
+    link.source.address = "orders?replay-start=beginning"
+    link.open()
+    lost.wait(lambda: gateway.replay_state("orders") == "active", "the replay starts")
+    lost.cut()
+    client.wait(lambda: gateway.connections() == 1, "the gateway notices")
+    telling.go_on()
+    client.wait(lambda: gateway.flows("orders") == 0, "nobody is bound")
+    assert texts(client.receiver("orders?replay-start=beginning", credit=5).take(5)) == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
 
 
 # --- exclusive queues ---------------------------------------------------------------------------------------------
@@ -252,7 +259,7 @@ def test_exclusive_wait(gateway: RunningGateway, connect: Connect) -> None:
 
 
 def test_a_waiting_consumer_can_drain(gateway: RunningGateway, connect: Connect) -> None:
-    """A consumer that waits for its turn is told that there is nothing for it, whether the active one has credit or not."""
+    """A consumer that waits for its turn is told that there is nothing for it, whatever the active one does."""
     active, waiting = connect(gateway), connect(gateway)
     active.sender("orders?exclusive=wait").send_all([data("x")])
     holder = active.receiver("orders")

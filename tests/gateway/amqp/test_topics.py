@@ -1,0 +1,309 @@
+"""Topic endpoints and publishing to topics: wildcards, exceptions, durable and temporary, Direct messages, quotas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from proton import Link
+
+from gateway.config import Queue, ReplayLog, Vpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Refused, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway, no_log
+
+# --- temporary topic endpoints ------------------------------------------------------------------------------------
+
+
+def test_a_subscriber_gets_what_is_published_from_then_on(client: Client) -> None:
+    """A temporary topic endpoint begins with its attach: what was published before is not for it."""
+    sender = client.sender("topic://news")
+    sender.send_all([data("before")])
+    receiver = client.receiver("topic://news", credit=10)
+    sender.send_all([data("after 1"), data("after 2")])
+    assert texts(receiver.take(2)) == ["after 1", "after 2"]
+
+
+def test_every_subscriber_gets_every_message(gateway: RunningGateway, connect: Connect) -> None:
+    """Each topic endpoint gets its own copy, in the order of publishing."""
+    receivers = [connect(gateway).receiver("topic://news", credit=100) for _ in range(4)]
+    connect(gateway).sender("topic://news").send_all([data(i) for i in range(100)])
+    for receiver in receivers:
+        assert texts(receiver.take_and_accept(100)) == [str(i) for i in range(100)]
+
+
+def test_a_temporary_endpoint_ends_with_its_link(gateway: RunningGateway, connect: Connect) -> None:
+    """A temporary topic endpoint is deleted when its link is closed, and when its connection is lost."""
+    client, lost = connect(gateway), connect(gateway)
+    receiver = client.receiver("topic://news")
+    lost.receiver("topic://news")
+    assert len(gateway.endpoints()) == 2
+    receiver.close()
+    lost.cut()
+    client.wait(lambda: gateway.endpoints() == set(), "both are deleted")
+
+
+WILDCARDS = [
+    ("a/b/c", {"a/b/c"}),
+    ("a/*/c", {"a/b/c", "a/x/c"}),
+    ("a/b*/c", {"a/b/c"}),
+    ("a/>", {"a/b", "a/b/c", "a/x/c", "a/b/c/d"}),
+    ("*/b", {"a/b", "x/b"}),
+    ("a*/b", {"a/b"}),
+    (">", {"a", "a/b", "a/b/c", "a/x/c", "a/b/c/d", "x/b"}),
+    ("a", {"a"}),
+    ("a/b/c/d/e", set()),
+]
+
+
+@pytest.mark.parametrize(("subscription", "expected"), WILDCARDS)
+def test_wildcards(client: Client, subscription: str, expected: set[str]) -> None:
+    """Wildcards are Solace's: `*` one level, `x*` a prefix of a level, `>` one or more last levels."""
+    topics = ["a", "a/b", "a/b/c", "a/x/c", "a/b/c/d", "x/b"]
+    receiver = client.receiver(f"topic://{subscription}")
+    for topic in topics:
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    client.sender("queue-of-its-own").send_all([data("to a queue by name")])
+    assert texts(receiver.drain()) == [topic for topic in topics if topic in expected]
+
+
+def test_exceptions(start: Start, connect: Connect) -> None:
+    """A subscription with `!` takes topics out of what the endpoint's others attract."""
+    vpn = Vpn(queues={"q": Queue(subscriptions=("a/>", "!a/b/*", "x"))})
+    client = connect(start(vpn))
+    for topic in ("a/b", "a/b/c", "a/b/d", "a/b/c/d", "a/c", "x", "y"):
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    client.sender("q").send_all([data("by name")])
+    assert texts(client.receiver("q").drain()) == ["a/b", "a/b/c/d", "a/c", "x", "by name"]
+
+
+@pytest.mark.parametrize("address", ["topic://!a/b", "topic://", "topic://" + "x" * 300])
+def test_bad_subscriptions_are_refused(gateway: RunningGateway, client: Client, address: str) -> None:
+    """A subscription that cannot match anything is refused, and leaves no endpoint."""
+    with pytest.raises(Refused) as refused:
+        client.receiver(address)
+    assert refused.value.name == "amqp:invalid-field"
+    assert gateway.endpoints() == set()
+
+
+def test_queues_and_topic_endpoints_get_one_copy_each(start: Start, connect: Connect) -> None:
+    """A message that several subscriptions of one endpoint match lies on it once; each endpoint has its own."""
+    vpn = Vpn(queues={"q1": Queue(subscriptions=("a/>", "a/*", "*/b")), "q2": Queue(subscriptions=("a/b",))})
+    client = connect(start(vpn))
+    subscriber = client.receiver("topic://a/b", credit=5)
+    client.sender("topic://a/b").send_all([data("x")])
+    assert texts(client.receiver("q1").drain()) == ["x"]
+    assert texts(client.receiver("q2").drain()) == ["x"]
+    assert texts(subscriber.drain(0)) == ["x"]
+
+
+# --- durable topic endpoints --------------------------------------------------------------------------------------
+
+
+def test_a_durable_endpoint_carries_the_links_name(gateway: RunningGateway, client: Client) -> None:
+    """A topic source that never expires is a durable topic endpoint with the name of its link."""
+    client.receiver("topic://a/>", name="my-subscription", durable=True)
+    assert gateway.endpoints() == {"my-subscription"}
+    assert gateway.subscriptions("my-subscription") == ["a/>"]
+
+
+@pytest.mark.parametrize("end", ["detach", "cut"])
+def test_a_durable_endpoint_survives_its_consumer(
+    gateway: RunningGateway, connect: Connect, end: str
+) -> None:
+    """A durable topic endpoint keeps what is published while its consumer is away, and what it had not settled."""
+    client, other = connect(gateway), connect(gateway)
+    sender = other.sender("topic://a/b")
+    receiver = client.receiver("topic://a/>", name="mine", durable=True, credit=2)
+    sender.send_all([data(i) for i in range(2)])
+    receiver.settle(receiver.take(2)[:1])
+    if end == "detach":
+        receiver.detach()
+    else:
+        client.open_session()
+        client.cut()
+    sender.send_all([data(i) for i in range(2, 5)])
+    again = other.receiver("topic://a/>", name="mine", durable=True)
+    assert texts(again.drain()) == ["1", "2", "3", "4"]
+
+
+def test_a_durable_endpoint_survives_a_restart(
+    gateway: RunningGateway, client: Client, connect: Connect
+) -> None:
+    """A durable topic endpoint is there after a restart with its messages, and goes on to attract."""
+    client.receiver("topic://a/>", name="mine", durable=True).detach()
+    client.sender("topic://a/b").send_all([data("before")])
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    client.sender("topic://a/b").send_all([data("after")])
+    receiver = client.receiver("topic://a/>", name="mine", durable=True)
+    assert texts(receiver.drain()) == ["before", "after"]
+
+
+def test_a_changed_subscription_begins_anew(gateway: RunningGateway, client: Client) -> None:
+    """A durable endpoint attached with another topic is a new subscription under the old name (JMS 2.0, 8.3.3)."""
+    client.receiver("topic://a", name="mine", durable=True).detach()
+    client.sender("topic://a").send_all([data("old")])
+    receiver = client.receiver("topic://b", name="mine", durable=True)
+    client.sender("topic://b").send_all([data("new")])
+    client.sender("topic://a").send_all([data("old")])
+    assert texts(receiver.drain()) == ["new"]
+    assert gateway.subscriptions("mine") == ["b"]
+
+
+def test_a_durable_endpoint_has_one_consumer(gateway: RunningGateway, connect: Connect) -> None:
+    """A second consumer of a durable topic endpoint is refused as locked, with the same topic and with another."""
+    connect(gateway).receiver("topic://a", name="mine", durable=True)
+    for address in ("topic://a", "topic://b"):
+        with pytest.raises(Refused) as refused:
+            connect(gateway).receiver(address, name="mine", durable=True)
+        assert refused.value.name == "amqp:resource-locked"
+
+
+def test_a_durable_endpoint_cannot_take_a_queues_name(client: Client) -> None:
+    """A link named like a queue cannot be a durable topic endpoint, nor a queue's address one's name."""
+    client.sender("orders")
+    with pytest.raises(Refused) as refused:
+        client.receiver("topic://a", name="orders", durable=True)
+    assert refused.value.name == "amqp:precondition-failed"
+    client.receiver("topic://a", name="mine", durable=True)
+    with pytest.raises(Refused) as refused:
+        client.receiver("mine")
+    assert refused.value.name == "amqp:not-found"
+
+
+# --- Direct messages ----------------------------------------------------------------------------------------------
+
+
+def test_direct_messages_reach_live_consumers(client: Client) -> None:
+    """Messages that come settled reach the topic's subscribers, in order, and are not logged."""
+    receiver = client.receiver("topic://news", credit=50)
+    sender = client.sender("topic://news", snd_settle_mode=Link.SND_SETTLED)
+    for i in range(50):
+        sender.send(data(i), settled=True)
+    assert texts(receiver.take_and_accept(50)) == [str(i) for i in range(50)]
+    assert client.receiver("log://>?replay-start=beginning").drain() == []
+
+
+def test_direct_messages_that_nobody_takes_are_dropped(client: Client) -> None:
+    """A message that comes settled and matches nothing is gone, and costs the link nothing."""
+    sender = client.sender("topic://news")
+    for i in range(5_000):
+        sender.send(data(i), settled=True)
+    assert client.receiver("log://>?replay-start=beginning").drain() == []
+
+
+def test_direct_messages_are_guaranteed_once_on_a_queue(start: Start, connect: Connect) -> None:
+    """A message that comes settled is promoted where it lands on a queue: it survives a restart there."""
+    gateway = start(Vpn(queues={"q": Queue(subscriptions=("news",))}))
+    client = connect(gateway)
+    client.receiver("topic://news", name="durable", durable=True).detach()
+    sender = client.sender("topic://news")
+    for i in range(5):
+        sender.send(data(i), settled=True)
+    client.sender("q").send_all([data("last")])
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4", "last"]
+    receiver = client.receiver("topic://news", name="durable", durable=True)
+    assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+
+
+def test_direct_messages_are_logged_if_the_log_says_so(start: Start, connect: Connect) -> None:
+    """With `promote_direct`, messages that come settled are in the log, and so can be replayed."""
+    client = connect(start(Vpn(replay_log=ReplayLog(promote_direct=True))))
+    sender = client.sender("topic://news")
+    for i in range(5):
+        sender.send(data(i), settled=True)
+    sender.send_all([data("last")])
+    reader = client.receiver("log://>?replay-start=beginning")
+    assert texts(reader.drain()) == ["0", "1", "2", "3", "4", "last"]
+
+
+# --- nobody takes it, or nobody has room --------------------------------------------------------------------------
+
+
+def test_released_when_nobody_takes_it(start: Start, connect: Connect) -> None:
+    """With the log off, a message that no endpoint matches is released: its publisher may try again later."""
+    client = connect(start(no_log()))
+    sender = client.sender("topic://news")
+    assert sender.outcome(sender.send(data("x"))) == "RELEASED"
+    receiver = client.receiver("topic://news", credit=1)
+    sender.send_all([data("y")])
+    assert texts(receiver.take(1)) == ["y"]
+
+
+def test_the_log_takes_what_no_endpoint_does(client: Client) -> None:
+    """With the log on, a message that no endpoint matches is accepted: the log has it."""
+    client.sender("topic://news").send_all([data("x")])
+    assert texts(client.receiver("log://news?replay-start=beginning").drain()) == ["x"]
+
+
+def test_a_log_for_some_topics(start: Start, connect: Connect) -> None:
+    """A log with topics takes those alone; others are delivered where they match, or released."""
+    log = ReplayLog(topics=("a/>", "!a/secret"))
+    client = connect(start(Vpn(replay_log=log)))
+    receiver = client.receiver("topic://a/secret", credit=1)
+    outcomes = {}
+    for topic in ("a/b", "a/secret", "other"):
+        sender = client.sender(f"topic://{topic}")
+        outcomes[topic] = sender.outcome(sender.send(data(topic)))
+    assert outcomes == {"a/b": "ACCEPTED", "a/secret": "ACCEPTED", "other": "RELEASED"}
+    assert texts(receiver.take(1)) == ["a/secret"]
+    assert texts(client.receiver("log://>?replay-start=beginning").drain()) == ["a/b"]
+
+
+def test_a_full_queue_rejects(start: Start, connect: Connect) -> None:
+    """At its quota a queue's message is rejected with the reason, is stored nowhere, and fits once there is room."""
+    client = connect(start(Vpn(queues={"q": Queue(quota_messages=3)})))
+    sender = client.sender("q")
+    deliveries = [sender.send(data(i)) for i in range(6)]
+    assert [sender.outcome(delivery) for delivery in deliveries[:3]] == ["ACCEPTED"] * 3
+    for delivery in deliveries[3:]:
+        refused = sender.rejection(delivery)
+        assert refused.name == "amqp:resource-limit-exceeded"
+        assert refused.info["rewind:reason"]
+        assert "'q'" in refused.text
+    assert texts(client.receiver("log://>?replay-start=beginning").drain()) == ["0", "1", "2"]
+    receiver = client.receiver("q", credit=1)
+    receiver.take_and_accept(1)
+    client.open_session()
+    sender.send_all([data("fits")])
+    assert sender.outcome(sender.send(data("does not"))) == "REJECTED"
+    receiver.close()
+    assert texts(client.receiver("q").drain()) == ["1", "2", "fits"]
+
+
+def test_a_full_queue_by_size(start: Start, connect: Connect) -> None:
+    """A quota in megabytes counts what lies on the queue, and a smaller message may fit where a larger does not."""
+    client = connect(start(Vpn(queues={"q": Queue(quota_mb=1)})))
+    sender = client.sender("q")
+    sender.send_all([data(b"\x55" * 600_000)])
+    assert sender.outcome(sender.send(data(b"\x55" * 600_000))) == "REJECTED"
+    sender.send_all([data(b"\x55" * 300_000)])
+
+
+def test_one_full_endpoint_rejects_for_all(start: Start, connect: Connect, tmp_path: Path) -> None:
+    """A message that one of its endpoints has no room for is rejected, and lies on none of the others."""
+    queues = {"full": Queue(subscriptions=("a",), quota_messages=1), "free": Queue(subscriptions=("a",))}
+    client = connect(start(Vpn(queues=queues)))
+    sender = client.sender("topic://a")
+    deliveries = [sender.send(data(i)) for i in range(4)]
+    assert [sender.outcome(d) for d in deliveries] == ["ACCEPTED", "REJECTED", "REJECTED", "REJECTED"]
+    assert texts(client.receiver("free").drain()) == ["0"]
+    assert texts(client.receiver("full").drain()) == ["0"]
+
+
+def test_a_quota_counts_on_after_a_restart(start: Start, connect: Connect) -> None:
+    """What lies on a queue counts against its quota after a restart as before."""
+    gateway = start(Vpn(queues={"q": Queue(quota_messages=3)}))
+    client = connect(gateway)
+    client.sender("q").send_all([data(i) for i in range(2)])
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    sender = client.sender("q")
+    assert [sender.outcome(sender.send(data(i))) for i in range(2)] == ["ACCEPTED", "REJECTED"]
