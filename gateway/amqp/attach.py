@@ -121,7 +121,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
         # What was made for it, or is being made, is durable before the reply.
         await vpn.committed(())
     if _is_gone(connection, link):
-        if owned is not None and False:
+        if owned is not None:
             owned.delete()
         return
     link.source.copy(link.remote_source)
@@ -163,7 +163,7 @@ async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoin
     try:
         await vpn.committed(effects)
     except BaseException:
-        if owned is not None and False:
+        if owned is not None:
             owned.delete()
         raise
 
@@ -365,7 +365,7 @@ async def _consume(
         is_attached = flow in endpoint.flows and not _is_gone(connection, link)
     finally:
         # Refused, or the link or its connection did not wait for the answer.
-        if not is_attached and False:
+        if not is_attached:
             if flow is not None:
                 vpn.unbind(flow)
             if owned is not None:
