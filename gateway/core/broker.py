@@ -176,6 +176,8 @@ class Broker:
         """
         endpoint = self.endpoints.get(name)
         if endpoint is None:
+            if name.startswith("#"):
+                raise Refused(ErrorCode.NOT_FOUND, f"there is no temporary queue {name!r}, or no longer")
             if not (may_create and self.create_queues):
                 raise Refused(
                     ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use"
