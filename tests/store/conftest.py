@@ -1,0 +1,36 @@
+"""What the tests of the store share: an empty file to begin with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.store.model import new_file
+
+
+@pytest.fixture(scope="session")
+def _empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_file(tmp_path_factory.mktemp("store") / "empty.db")
+
+
+@pytest.fixture
+def fresh(_empty: Path, tmp_path: Path) -> Callable[[], Path]:
+    """A new empty file at every call: made once, and copied, which is quicker."""
+    numbers = count()
+
+    def copied() -> Path:
+        path = tmp_path / f"{next(numbers)}.db"
+        shutil.copy(_empty, path)
+        return path
+
+    return copied
+
+
+@pytest.fixture
+def path(fresh: Callable[[], Path]) -> Path:
+    """One new empty file."""
+    return fresh()

@@ -1,0 +1,151 @@
+"""Histories: effects a broker could have given out, batch by batch, made by Hypothesis.
+
+A batch refers only to messages of earlier batches, as commands do: nobody settles what was not yet told to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+from hypothesis import strategies as st
+
+from gateway.core.effects import (
+    AddReferences,
+    CountAttempts,
+    DeleteEndpoint,
+    DeleteSubscription,
+    Effect,
+    Publication,
+    RemoveReferences,
+    RenumberEndpoint,
+    SaveEndpoint,
+    SaveReplay,
+    SaveSubscription,
+)
+from tests.store.model import Model
+
+TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")
+NAMES = ("q", "r", "s", "t")
+PATTERNS = ("a/>", "*", "ä/€")
+
+# Around what statements are cut by: eight for a run, powers of two up to 256 for an insert.
+_counts = st.sampled_from([1, 1, 2, 3, 7, 8, 9, 10, 33, 255, 256, 257, 300])
+_contents = st.sampled_from([b"", b"\0", b"content", b"\xff" * 40, b"0123456789" * 60])
+_settings = st.sampled_from(['{"quota": 1}', "{}"])
+_replays = st.sampled_from([None, '{"position": 1}', '{"position": 7}'])
+
+
+def publication(
+    first: int,
+    contents: Sequence[bytes],
+    *,
+    topic: str = "a",
+    endpoints: tuple[int, ...] = (),
+    logged: bool = True,
+    time_ms: int,
+    bares: Sequence[int] | None = None,
+) -> Publication:
+    """Messages as the broker would publish them, with ids from `first` on."""
+    rows = list(
+        zip(
+            range(first, first + len(contents)),
+            repeat(time_ms),
+            repeat(topic),
+            bares or repeat(0),
+            repeat(None if logged else len(endpoints)),
+            contents,
+            strict=False,
+        )
+    )
+    return Publication(rows, topic, endpoints, logged, sum(map(len, contents)), None)
+
+
+@st.composite
+def histories(draw: st.DrawFn, max_batches: int = 8) -> list[list[Effect]]:
+    """Batches of effects, valid one after the other on an empty file."""
+    model = Model()
+    return [_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]
+
+
+def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
+    before = set(model.messages)
+    effects: list[Effect] = []
+    for _ in range(draw(st.integers(1, 4))):
+        effect = _effect(draw, model, before)
+        if effect is not None:
+            model.apply(effect)
+            effects.append(effect)
+    return effects
+
+
+def _effect(draw: st.DrawFn, model: Model, before: set[int]) -> Effect | None:
+    numbers = sorted(model.endpoints)
+    kind = draw(st.sampled_from([*["publish"] * 4, "define", *["settle", "replay"] * 2, "attempts", "other"]))
+    if kind == "publish":
+        return _publish(draw, model, numbers)
+    if kind == "define" or not numbers:
+        free = [name for name in NAMES if name not in {e.name for e in model.endpoints.values()}]
+        if not free:
+            return None
+        return SaveEndpoint(model.next_number, draw(st.sampled_from(free)), "queue", draw(_settings), None)
+    number = draw(st.sampled_from(numbers))
+    lies_on = [i for i in model.on(number) if i in before]
+    if kind == "settle":
+        ids = _some(draw, lies_on)
+        return RemoveReferences(number, ids, model.size_of(ids)) if ids else None
+    if kind == "replay":
+        free_ids = [
+            i
+            for i in sorted(before & set(model.messages))
+            if model.messages[i][4] is None and i not in lies_on
+        ]
+        ids = sorted(_some(draw, free_ids))
+        return AddReferences(number, ids, model.size_of(ids), draw(_replays)) if ids else None
+    if kind == "attempts":
+        ids = _some(draw, lies_on)[:5]
+        return CountAttempts(number, [(i, draw(st.integers(0, 9))) for i in ids])
+    return _definition(draw, model, number)
+
+
+def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication | None:
+    endpoints = tuple(draw(st.lists(st.sampled_from(numbers), unique=True))) if numbers else ()
+    logged = draw(st.booleans()) or not endpoints
+    count = draw(_counts)
+    contents = draw(st.lists(_contents, min_size=1, max_size=3))
+    mixed = draw(st.booleans())
+    return publication(
+        model.last_id + 1 + draw(st.sampled_from([0, 0, 0, 5])),  # a failed commit leaves a hole
+        [contents[k % len(contents)] for k in range(count)],
+        topic=draw(st.sampled_from(TOPICS)),
+        endpoints=endpoints,
+        logged=logged,
+        time_ms=model.last_time_ms + draw(st.sampled_from([0, 0, 1, 1_000])),
+        bares=[k % 3 if mixed else 4 for k in range(count)],
+    )
+
+
+def _definition(draw: st.DrawFn, model: Model, number: int) -> Effect:
+    found = model.endpoints[number]
+    pattern = draw(st.sampled_from(PATTERNS))
+    return draw(
+        st.sampled_from(
+            [
+                SaveEndpoint(number, found.name, "queue", '{"changed": true}', found.replay),
+                SaveReplay(number, '{"position": 3}'),
+                RenumberEndpoint(number, model.next_number, '{"position": 2}'),
+                DeleteEndpoint(number),
+                SaveSubscription(number, pattern),
+                DeleteSubscription(number, pattern),
+            ]
+        )
+    )
+
+
+def _some(draw: st.DrawFn, ids: list[int]) -> list[int]:
+    """Some of them, in the order a consumer may settle them: all, a run, every other one, backwards."""
+    if not ids:
+        return []
+    start = draw(st.integers(0, len(ids) - 1))
+    stop = draw(st.integers(start + 1, len(ids)))
+    return ids[start : stop : draw(st.sampled_from([1, 1, 2]))][:: draw(st.sampled_from([1, 1, -1]))]

@@ -1,0 +1,208 @@
+"""What a file must hold after some effects, kept in the plainest way, to compare the store with.
+
+`Model` applies effects to dictionaries; `state_of` reads a file into the same form. What waits for collection counts
+as gone in both: nobody can see it any more.
+"""
+
+from __future__ import annotations
+
+import copy
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway.core.effects import (
+    AddReferences,
+    CountAttempts,
+    DeleteEndpoint,
+    DeleteSubscription,
+    Effect,
+    Publication,
+    RemoveReferences,
+    RenumberEndpoint,
+    Row,
+    SaveEndpoint,
+    SaveReplay,
+    SaveSubscription,
+)
+from store.database import connect_reader, connect_writer, open_file
+
+MADE_MS = 1_700_000_000_000
+"""When the files of these tests were made."""
+
+
+class Stored(NamedTuple):
+    """An endpoint: its definition, and what lies on it."""
+
+    name: str
+    kind: str
+    settings: str
+    replay: str | None
+    depth: int
+    size_bytes: int
+
+
+@dataclass
+class State:
+    """All that can be seen of a file."""
+
+    messages: dict[int, Row] = field(default_factory=dict)
+    references: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(endpoint, message) -> failed deliveries."""
+    endpoints: dict[int, Stored] = field(default_factory=dict)
+    subscriptions: set[tuple[int, str]] = field(default_factory=set)
+    last_id: int = 0
+    last_time_ms: int = MADE_MS
+    logged_bytes: int = 0
+    largest_bytes: int = 0
+    next_number: int = 1
+
+
+@dataclass
+class Model:
+    messages: dict[int, Row] = field(default_factory=dict)
+    references: dict[tuple[int, int], int] = field(default_factory=dict)
+    endpoints: dict[int, SaveEndpoint] = field(default_factory=dict)
+    subscriptions: set[tuple[int, str]] = field(default_factory=set)
+    last_id: int = 0
+    last_time_ms: int = MADE_MS
+    largest_bytes: int = 0
+    next_number: int = 1
+
+    def apply(self, effect: Effect) -> None:
+        match effect:
+            case Publication():
+                for row in effect.rows:
+                    self.messages[row[0]] = row
+                    self.largest_bytes = max(self.largest_bytes, len(row[5]))
+                    for number in effect.endpoints:
+                        self.references[number, row[0]] = 0
+                self.last_id, self.last_time_ms = effect.rows[-1][:2]
+            case RemoveReferences():
+                for i in effect.ids:
+                    del self.references[effect.endpoint, i]
+            case AddReferences(endpoint, ids, _, replay):
+                self.references |= {(endpoint, i): 0 for i in ids}
+                self._redefine(endpoint, replay=replay)
+            case SaveReplay(endpoint, replay):
+                self._redefine(endpoint, replay=replay)
+            case CountAttempts(endpoint, attempts):
+                self.references |= {(endpoint, i): count for i, count in attempts}
+            case SaveEndpoint(number):
+                self.endpoints[number] = effect
+                self.next_number = max(self.next_number, number + 1)
+            case RenumberEndpoint(old, new, replay):
+                self._drop(old)
+                self._redefine(old, number=new, replay=replay)
+                self.endpoints[new] = self.endpoints.pop(old)
+                self.subscriptions = {(new if n == old else n, p) for n, p in self.subscriptions}
+                self.next_number = max(self.next_number, new + 1)
+            case DeleteEndpoint(number):
+                self._drop(number)
+                del self.endpoints[number]
+                self.subscriptions = {(n, p) for n, p in self.subscriptions if n != number}
+            case SaveSubscription(endpoint, pattern):
+                self.subscriptions.add((endpoint, pattern))
+            case DeleteSubscription(endpoint, pattern):
+                self.subscriptions.discard((endpoint, pattern))
+            case _:
+                raise NotImplementedError(effect)
+        self._let_go()
+
+    def _redefine(self, number: int, **changes: Any) -> None:
+        found = self.endpoints[number]
+        fields = {name: getattr(found, name) for name in ("number", "name", "kind", "settings", "replay")}
+        self.endpoints[number] = SaveEndpoint(**(fields | changes))
+
+    def _drop(self, number: int) -> None:
+        self.references = {key: count for key, count in self.references.items() if key[0] != number}
+
+    def _let_go(self) -> None:
+        """Messages that the log does not hold go with their last reference."""
+        referred = {message for _, message in self.references}
+        self.messages = {i: row for i, row in self.messages.items() if row[4] is None or i in referred}
+
+    def on(self, endpoint: int) -> list[int]:
+        """What lies on an endpoint, in order."""
+        return sorted(message for number, message in self.references if number == endpoint)
+
+    def size_of(self, ids: list[int]) -> int:
+        return sum(len(self.messages[i][5]) for i in ids)
+
+    def state(self) -> State:
+        messages = {}
+        for i, (_, time, topic, bare, held, content) in self.messages.items():
+            count = sum(1 for _, message in self.references if message == i)
+            messages[i] = (i, time, topic, bare, None if held is None else count, content)
+        endpoints = {}
+        for number, found in self.endpoints.items():
+            ids = self.on(number)
+            endpoints[number] = Stored(
+                found.name, found.kind, found.settings, found.replay, len(ids), self.size_of(ids)
+            )
+        return State(
+            messages=messages,
+            references=dict(self.references),
+            endpoints=endpoints,
+            subscriptions=set(self.subscriptions),
+            last_id=self.last_id,
+            last_time_ms=self.last_time_ms,
+            logged_bytes=sum(len(row[5]) for row in messages.values() if row[4] is None),
+            largest_bytes=self.largest_bytes,
+            next_number=self.next_number,
+        )
+
+    def copy(self) -> Model:
+        return copy.deepcopy(self)
+
+
+def state_of(path: Path) -> State:
+    """The same of a file, with what waits for collection taken away."""
+    connection = connect_reader(path)
+    try:
+        return _state(connection)
+    finally:
+        connection.close()
+
+
+def _state(connection: sqlite3.Connection) -> State:
+    garbage = {number for (number,) in connection.execute("select number from garbage")}
+    messages = {row[0]: row for row in connection.execute("select * from message")}
+    references = {}
+    for endpoint, message, attempts in connection.execute("select * from reference"):
+        if endpoint not in garbage:
+            references[endpoint, message] = attempts
+            continue
+        i, time, topic, bare, held, content = messages[message]
+        if held is not None:
+            messages[message] = (i, time, topic, bare, held - 1, content)
+    last_id, last_time, size, largest, number = connection.execute(
+        "select last_id, last_time, size_bytes, largest_bytes, next_number from log"
+    ).fetchone()
+    return State(
+        messages={i: row for i, row in messages.items() if row[4] is None or row[4] > 0},
+        references=references,
+        endpoints={
+            row[0]: Stored(*row[1:])
+            for row in connection.execute(
+                "select number, name, kind, settings, replay, depth, size_bytes from endpoint"
+            )
+        },
+        subscriptions=set(connection.execute("select endpoint, pattern from subscription")),
+        last_id=last_id,
+        last_time_ms=last_time,
+        logged_bytes=size,
+        largest_bytes=largest,
+        next_number=number,
+    )
+
+
+def new_file(path: Path) -> Path:
+    """An empty file of a VPN, not synced: these tests pull no plugs."""
+    open_file(path, MADE_MS, synchronous="OFF")
+    return path
+
+
+def writing_to(path: Path) -> sqlite3.Connection:
+    return connect_writer(path, synchronous="OFF")
