@@ -111,6 +111,9 @@ class Connection(asyncio.Protocol):
         )
 
     def data_received(self, data: bytes) -> None:
+        if self._is_ending:
+            # We have said our last. The engine would keep what comes now, however much.
+            return
         try:
             if self._sasl is not None:
                 self._negotiate(data)
@@ -365,6 +368,7 @@ class Connection(asyncio.Protocol):
             "connection_refused",
             **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
         )
+        self._detach_all()
         engine.condition = condition_of(refused)
         engine.close()
         self._end()

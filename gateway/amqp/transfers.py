@@ -258,7 +258,8 @@ class IncomingTransfers:
         self._hand_over(contents, deliveries, direct)
         if lib.pn_link_credit(link) < 0 and not self.is_closed:
             raise Refused(
-                ErrorCode.TRANSFER_LIMIT, "transfers came beyond the credit of their link (AMQP 1.0 section 2.6.7)"
+                ErrorCode.TRANSFER_LIMIT,
+                "transfers came beyond the credit of their link (AMQP 1.0 section 2.6.7)",
             )
 
     def _hand_over(self, contents: list[bytes], deliveries: list[Any], direct: list[bytes]) -> None:
@@ -416,7 +417,7 @@ class OutgoingTransfers:
         else:
             # Received (a partial state), or nothing new.
             message_id = None
-        if message_id is None and lib.pn_delivery_current(delivery):
+        if message_id is None and lib.pn_link_current(self._link) != NULL:
             # Ours are never current here: each is complete when it is made.
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
         if is_settled:
