@@ -1,0 +1,95 @@
+"""Messages nobody is to have: expired, rejected, redelivered too often; and where they go."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery
+
+from gateway.config import Queue, Vpn
+from tests.gateway.amqp.conftest import Clock, Start
+from tests.support.client import Client, texts
+from tests.support.messages import HEADER, data, section
+from tests.support.running import RunningGateway
+
+DEAD = Vpn(queues={"orders": Queue(max_redelivery=2, dead_message_queue="dead"), "plain": Queue()})
+
+
+def with_ttl(number: int, ttl_ms: int) -> bytes:
+    from amqp_ext.codec import UByte, UInt  # noqa: PLC0415
+
+    return section(HEADER, [True, UByte(4), UInt(ttl_ms)]) + data(number)
+
+
+@pytest.fixture
+def gateway(clock: Clock, start: Start) -> RunningGateway:
+    """A gateway with a dead message queue, whose clock is the test's."""
+    return start(vpn=DEAD)
+
+
+def test_an_expired_message_goes_to_the_dead_message_queue(
+    gateway: RunningGateway, client: Client, clock: Clock
+) -> None:
+    """After its ttl a message is not delivered; its copy tells why, and its bare message is the same."""
+    client.sender("orders").send_all([with_ttl(1, 1_000), data(2), with_ttl(3, 60_000)])
+    clock.ms += 1_001
+    assert texts(client.receiver("orders").drain()) == ["2", "3"]
+    (dead,) = client.receiver("dead").drain()
+    assert dead.bare == data(1)
+    assert dead.annotations["x-opt-dead-reason"] == "expired"
+    assert dead.annotations["x-opt-dead-endpoint"] == "orders"
+    assert dead.annotations["x-opt-dead-sequence-number"] == 1
+
+
+def test_a_dead_message_does_not_expire_once_more(
+    gateway: RunningGateway, client: Client, clock: Clock
+) -> None:
+    """On the dead message queue ttl has had its say."""
+    client.sender("orders").send_all([with_ttl(1, 10)])
+    clock.ms += 11
+    assert client.receiver("orders").drain() == []
+    clock.ms += 1_000_000
+    assert texts(client.receiver("dead").drain()) == ["1"]
+
+
+def test_without_a_dead_message_queue_an_expired_message_is_discarded(
+    gateway: RunningGateway, client: Client, clock: Clock
+) -> None:
+    """It leaves the queue; the log has it still."""
+    client.sender("plain").send_all([with_ttl(1, 10)])
+    clock.ms += 11
+    assert client.receiver("plain").drain() == []
+    assert gateway.depth("plain") == 0
+    assert texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end()) == ["1"]
+
+
+def test_replayed_history_does_not_expire(gateway: RunningGateway, client: Client, clock: Clock) -> None:
+    """Who rewinds a queue gets what was there, however old; what comes live afterwards expires again."""
+    client.sender("plain").send_all([with_ttl(1, 10)])
+    clock.ms += 11
+    replaying = client.receiver("plain?replay-start=beginning", credit=10)
+    assert texts(replaying.take_and_accept(1)) == ["1"]
+
+
+def test_a_message_that_fails_too_often_is_dead(gateway: RunningGateway, client: Client) -> None:
+    """With max_redelivery 2 the third failed delivery is the last."""
+    client.sender("orders").send_all([data(1), data(2)])
+    consumer = client.receiver("orders", credit=1)
+    for failures in range(3):
+        (message,) = consumer.take(1)
+        assert (message.text, message.delivery_count) == ("1", failures)
+        consumer.modify([message], failed=True)
+        consumer.flow(1)
+    assert texts(consumer.take_and_accept(1)) == ["2"]
+    (dead,) = client.receiver("dead").drain()
+    assert (dead.text, dead.annotations["x-opt-dead-reason"]) == ("1", "max-redelivery")
+
+
+def test_a_rejected_message_is_dead(gateway: RunningGateway, client: Client) -> None:
+    """Rejected goes to the dead message queue, in order, and leaves the queue in the same commit."""
+    client.sender("orders").send_all(data(i) for i in range(10))
+    consumer = client.receiver("orders", credit=10)
+    consumer.settle(consumer.take(10), Delivery.REJECTED)
+    dead = client.receiver("dead", credit=10).take_and_accept(10)
+    assert texts(dead) == [str(i) for i in range(10)]
+    assert {m.annotations["x-opt-dead-reason"] for m in dead} == {"rejected"}
+    assert gateway.depth("orders") == 0

@@ -1,0 +1,166 @@
+"""Selectors and property filters on consumers, log readers and browsers."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery, Described, Link, Terminus, symbol
+
+from tests.gateway.amqp.conftest import Connect
+from tests.support.client import Client, Receiver, Refused, texts
+from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
+from tests.support.running import RunningGateway
+
+SELECTOR = "apache.org:selector-filter:string"
+
+
+def numbered(number: int, **more: object) -> bytes:
+    """A message with the application property `n`."""
+    return section(APPLICATION_PROPERTIES, {"n": number, **more}) + data(number)
+
+
+def browser(client: Client, address: str, **more: object) -> Receiver:
+    def copies(link: Link) -> None:
+        link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+    return client.receiver(address, set_up=copies, **more)  # type: ignore[arg-type]
+
+
+def test_a_consumer_takes_what_its_selector_matches_and_leaves_the_rest_in_place(client: Client) -> None:
+    """Out of the middle comes what matches; a consumer without a selector gets the others, in order."""
+    client.sender("orders").send_all(numbered(i) for i in range(100))
+    choosy = client.receiver("orders", filters={SELECTOR: "n BETWEEN 40 AND 49"}, credit=50)
+    assert texts(choosy.take_and_accept(10)) == [str(i) for i in range(40, 50)]
+    choosy.close()
+    rest = client.receiver("orders").drain()
+    assert texts(rest) == [str(i) for i in range(100) if not 40 <= i < 50]
+
+
+def test_live_messages_go_to_the_consumer_that_wants_them(client: Client) -> None:
+    """Of two consumers with selectors each gets its own, as it is published; what nobody wants waits."""
+    odd = client.receiver("orders", filters={SELECTOR: "odd = TRUE"}, credit=100)
+    large = client.receiver("orders", filters={SELECTOR: "odd = FALSE AND n >= 50"}, credit=100)
+    client.sender("orders").send_all(numbered(i, odd=bool(i % 2)) for i in range(100))
+    assert texts(odd.take_and_accept(50)) == [str(i) for i in range(1, 100, 2)]
+    assert texts(large.take_and_accept(25)) == [str(i) for i in range(50, 100, 2)]
+    assert texts(client.receiver("orders").drain()) == [str(i) for i in range(0, 50, 2)]
+
+
+def test_a_released_message_is_looked_at_again(
+    client: Client, gateway: RunningGateway, connect: Connect
+) -> None:
+    """What one consumer gives back goes to another whose selector matches, before newer ones."""
+    client.sender("orders").send_all(numbered(i) for i in range(10))
+    first = client.receiver("orders", credit=10)
+    taken = first.take(10)
+    choosy = connect(gateway).receiver("orders", filters={SELECTOR: "n IN (3, 7)"}, credit=10)
+    first.settle(taken, Delivery.RELEASED)
+    first.close()
+    assert texts(choosy.take_and_accept(2)) == ["3", "7"]
+    assert len(client.receiver("orders").drain()) == 8
+
+
+def test_a_selector_finds_what_lies_beyond_the_window(gateway: RunningGateway, client: Client) -> None:
+    """A match behind thousands of messages that do not match is found, in pages from the store."""
+    client.sender("orders").send_all(numbered(i) for i in range(3_000))
+    gateway.restart()
+    fresh = Client(gateway.url)
+    try:
+        assert texts(fresh.receiver("orders", filters={SELECTOR: "n = 2999"}, credit=5).take(1)) == ["2999"]
+    finally:
+        fresh.close()
+
+
+def test_accepted_filters_are_in_the_reply_and_others_are_not(client: Client) -> None:
+    """The reply's source holds selector and property filters unchanged; no-local, which is not applied, is left out."""
+    receiver = client.receiver(
+        "orders",
+        filters={
+            SELECTOR: "n = 1",
+            "amqp:application-properties-filter": {"n": 1},
+            "apache.org:no-local-filter:list": [],
+            "example.org:unknown": 1,
+        },
+    )
+    assert set(receiver.filters) == {SELECTOR, "amqp:application-properties-filter", "rewind:replay-start"}
+    assert receiver.filters[SELECTOR] == Described(symbol(SELECTOR), "n = 1")
+
+
+def test_property_filters_select_by_prefix_and_value(client: Client) -> None:
+    """properties and application-properties filters must both match; `&p:` is a prefix."""
+    sender = client.sender("orders")
+    for subject in ("flight/AA", "flight/UA", "train/AA"):
+        for n in (1, 2):
+            sender.send_all([section(PROPERTIES, [None, None, None, subject]) + numbered(n)])
+    receiver = client.receiver(
+        "log://>?replay-start=beginning&until=now",
+        filters={
+            "amqp:properties-filter": {symbol("subject"): "&p:flight/"},
+            "amqp:application-properties-filter": {"n": 2},
+        },
+    )
+    assert texts(receiver.take_to_end()) == ["2", "2"]
+
+
+@pytest.mark.parametrize("address", ["orders", "log://>"])
+def test_a_selector_that_is_none_is_refused_with_its_place(client: Client, address: str) -> None:
+    """A bad selector gets amqp:invalid-field, a sentence, and the character it stumbles over."""
+    with pytest.raises(Refused, match="at character") as refused:
+        client.receiver(address, filters={SELECTOR: "n = = 3"})
+    assert refused.value.name == "amqp:invalid-field"
+
+
+def test_the_last_match_before_live_is_marked_for_a_log_reader_with_a_selector(client: Client) -> None:
+    """With a selector, too, exactly the last message before live carries the mark."""
+    sender = client.sender("topic://a/b")
+    sender.send_all(numbered(i) for i in range(50))
+    reader = client.receiver(
+        "log://a/>", filters={SELECTOR: "n < 30", "rewind:replay-start": symbol("beginning")}, credit=100
+    )
+    taken = reader.take(30)
+    assert [m.is_end for m in taken] == [False] * 29 + [True]
+    sender.send_all([numbered(3)])
+    assert not reader.take(1)[0].is_end
+
+
+def test_a_browser_sees_everything_and_takes_nothing(client: Client) -> None:
+    """A browser gets what lies on the queue, also what a consumer has unsettled; afterwards all of it is there."""
+    client.sender("orders").send_all(numbered(i) for i in range(20))
+    consumer = client.receiver("orders", credit=5)
+    held = consumer.take(5)
+    seen = browser(client, "orders").drain()
+    assert texts(seen) == [str(i) for i in range(20)]
+    consumer.settle(held)
+    consumer.close()
+    assert texts(client.receiver("orders").drain()) == [str(i) for i in range(5, 20)]
+
+
+def test_a_browser_goes_on_to_what_comes(client: Client) -> None:
+    """At the end a browser waits, and sees what is published then, by its selector."""
+    looking = browser(client, "orders", filters={SELECTOR: "n > 1"}, credit=10)
+    client.sender("orders").send_all(numbered(i) for i in range(4))
+    assert texts(looking.take(2)) == ["2", "3"]
+
+
+def test_a_browser_cannot_ask_for_a_replay(client: Client) -> None:
+    """amqp:not-allowed, browser-flow, 137."""
+    client.sender("orders").send_all([numbered(1)])
+    with pytest.raises(Refused) as refused:
+        browser(client, "orders?replay-start=beginning")
+    assert (refused.value.name, refused.value.replay_error, refused.value.subcode) == (
+        "amqp:not-allowed",
+        "browser-flow",
+        137,
+    )
+
+
+def test_undeliverable_here_keeps_a_message_from_that_consumer_alone(
+    client: Client, gateway: RunningGateway, connect: Connect
+) -> None:
+    """Modified with undeliverable-here: the consumer does not see it again, another one does, in its place."""
+    client.sender("orders").send_all(numbered(i) for i in range(5))
+    first = client.receiver("orders", credit=10)
+    taken = first.take(5)
+    first.modify([taken[2]], undeliverable=True)
+    first.settle(taken[:2] + taken[3:])
+    assert first.drain() == []
+    assert texts(connect(gateway).receiver("orders").drain()) == ["2"]
