@@ -38,6 +38,7 @@ CONDITION: Final = "condition"  # AMQP error condition
 REPLAY_ERROR: Final = "replay_error"
 SUBCODE: Final = "subcode"
 REASON: Final = "reason"
+RULE: Final = "rule"  # the user's rule that decided
 LIMIT: Final = "limit"  # name of the setting that was reached
 MESSAGES: Final = "messages"
 BYTES: Final = "bytes"

@@ -26,10 +26,12 @@ from amqp_ext.filters import (
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway import log_keys
+from gateway.amqp.access import Denied
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.links import (
     AttachedLink,
     OwnedEndpoint,
+    OwnedTopic,
     PublishingLink,
     QueueConsumer,
     ReadingLink,
@@ -67,6 +69,7 @@ async def attach(connection: Connection, link: Link) -> None:
                 log_keys.ADDRESS: (link.remote_target if link.is_receiver else link.remote_source).address,
                 log_keys.CONDITION: refused.code.condition,
                 log_keys.REPLAY_ERROR: refused.code.replay_error,
+                log_keys.RULE: refused.rule if isinstance(refused, Denied) else None,
                 log_keys.REASON: refused.text,
             },
         )
@@ -102,15 +105,16 @@ def _register(connection: Connection, link: Link, attached: AttachedLink) -> Non
 async def _attach_publisher(connection: Connection, link: Link) -> None:
     vpn = connection.vpn
     target = link.remote_target
-    owned: OwnedEndpoint | None = None
+    owned: OwnedEndpoint | OwnedTopic | None = None
     topic: str | None = None
     address: str | None = target.address
     if target.type == Terminus.COORDINATOR:
         raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
     if target.dynamic and "temporary-topic" in _capabilities(target):
-        # No more than a name: endpoints come with those who subscribe.
+        # Endpoints come with those who subscribe.
         topic = _temporary_name("TTMP")
         address = f"topic://{topic}"
+        owned = OwnedTopic(connection, topic)
     elif target.dynamic:
         address = _temporary_name("QTMP")
         topic = queue_topic(address)
@@ -148,14 +152,19 @@ def _temporary_name(kind: str) -> str:
 
 
 def _make_temporary(
-    connection: Connection, name: str, kind: EndpointKind, subscriptions: Sequence[str] = ()
+    connection: Connection,
+    name: str,
+    kind: EndpointKind,
+    subscriptions: Sequence[str] = (),
+    *,
+    known_as: str | None = None,
 ) -> tuple[OwnedEndpoint, list[Effect]]:
-    """An endpoint that lives as long as the link it is made for."""
+    """An endpoint that lives as long as the link it is made for; ``known_as`` is its name for those who send to it."""
     exclusive = Exclusivity.NONE if kind is EndpointKind.QUEUE else Exclusivity.REFUSE
     endpoint, effects = connection.vpn.broker.create(
         name, kind, EndpointSettings(exclusive=exclusive, temporary=True), subscriptions
     )
-    return OwnedEndpoint(connection, endpoint), effects
+    return OwnedEndpoint(connection, endpoint, known_as or name), effects
 
 
 async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoint | None) -> None:
@@ -180,7 +189,11 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
             topic = _temporary_name("TTMP")
             name = f"topic://{topic}"
             owned, effects = _make_temporary(
-                connection, _temporary_name("TETMP"), EndpointKind.TOPIC_ENDPOINT, [topic]
+                connection,
+                _temporary_name("TETMP"),
+                EndpointKind.TOPIC_ENDPOINT,
+                [topic],
+                known_as=topic,
             )
         else:
             name = _temporary_name("QTMP")
@@ -197,6 +210,12 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
         raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
     except AddressError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    connection.access.require_source(
+        address,
+        start,
+        browses=source.distribution_mode == Terminus.DIST_MODE_COPY,
+        durable_name=link.name if source.expiry_policy == Terminus.EXPIRE_NEVER else None,
+    )
     match address.kind:
         case AddressKind.LOG:
             await _read_log(connection, link, [address.name], filters, start)

@@ -27,6 +27,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import peer_common_name
 
 if TYPE_CHECKING:
+    from gateway.amqp.access import Access
     from gateway.amqp.links import AttachedLink
     from gateway.amqp.listener import Listening
     from gateway.vpn.message_vpn import MessageVpn
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._transport: Transport | None = None
         self._collector: Collector | None = None
         self._vpn: MessageVpn | None = None
+        self._access: Access | None = None
         self._flush_scheduled = False
         self._is_writable = True
         self._is_reading = True
@@ -82,6 +84,12 @@ class Connection(asyncio.Protocol):
         """The Message VPN the client opened."""
         assert self._vpn is not None
         return self._vpn
+
+    @property
+    def access(self) -> Access:
+        """What the client's user may do in it."""
+        assert self._access is not None
+        return self._access
 
     @property
     def is_open(self) -> bool:
@@ -262,6 +270,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
         try:
             self._vpn = self.container.vpn_for(engine.remote_hostname, self.user)
+            self._access = self.container.access_for(self.user, self._vpn)
         except Refused as refused:
             self.refuse(refused)
             return

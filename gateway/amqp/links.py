@@ -17,6 +17,7 @@ from amqp_ext.codec import CodecError
 from amqp_ext.sections import bare_offset, to_address
 from amqp_ext.topics import TopicSyntaxError
 from gateway import log_keys
+from gateway.amqp.access import Denied
 from gateway.amqp.conditions import condition_of, describe
 from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, IncomingTransfers, OutgoingTransfers
 from gateway.core.effects import Row
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 FINISH_SECONDS: Final = 30.0
 """How long a bounded replay that has sent everything waits for settlements before it detaches."""
+
+DENIED_ADDRESSES: Final = 100
+"""Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
 
 
 class AttachedLink(Protocol):
@@ -67,16 +71,36 @@ def detach(connection: Connection, link: Link, refused: Refused | None) -> None:
 
 
 class OwnedEndpoint:
-    """A temporary endpoint that lives as long as the link that asked for it (lifetime delete-on-close, 3.5.10)."""
+    """
+    A temporary endpoint that lives as long as the link that asked for it (lifetime delete-on-close, 3.5.10).
 
-    def __init__(self, connection: Connection, endpoint: Endpoint) -> None:
+    Args:
+        known_as: The name of the queue, or of the topic, that others send to.
+    """
+
+    def __init__(self, connection: Connection, endpoint: Endpoint, known_as: str) -> None:
         self._connection = connection
         self.endpoint = endpoint
+        self._known_as = known_as
+        connection.access.own(known_as)
 
     def delete(self) -> None:
+        self._connection.access.disown(self._known_as)
         vpn = self._connection.vpn
         if vpn.broker.find(self.endpoint.name) is self.endpoint:
             vpn.delete(self.endpoint)
+
+
+class OwnedTopic:
+    """A temporary topic: no more than a name, as long as the link that asked for it."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+        connection.access.own(topic)
+
+    def delete(self) -> None:
+        self._connection.access.disown(self._topic)
 
 
 class PublishingLink:
@@ -85,11 +109,11 @@ class PublishingLink:
 
     Args:
         topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
-        owned: A temporary endpoint made for this link.
+        owned: A temporary node made for this link.
     """
 
     def __init__(
-        self, connection: Connection, link: Link, topic: str | None, owned: OwnedEndpoint | None
+        self, connection: Connection, link: Link, topic: str | None, owned: OwnedEndpoint | OwnedTopic | None
     ) -> None:
         limits = connection.limits
         self._connection = connection
@@ -97,6 +121,9 @@ class PublishingLink:
         self._topic = topic
         self._owned = owned
         self._vpn = connection.vpn
+        self._relay_topics = connection.access.relay_topics
+        self._denied: set[str] = set()
+        """Addresses that were logged as not permitted."""
         self.transfers = IncomingTransfers(
             link,
             window=limits.link_credit,
@@ -159,26 +186,44 @@ class PublishingLink:
             try:
                 topic = self._topic_of(address)
             except Refused as refused:
+                if isinstance(refused, Denied):
+                    self._log_denied(str(address), refused)
                 self.not_stored(own or [], refused)
             else:
                 self._publish(topic, contents[start:stop], bares[start:stop], own)
             start = stop
 
     def _topic_of(self, to: str | None) -> str:
-        topic = self._vpn.relay_topics.get(to) if to is not None else None
+        topic = self._relay_topics.get(to) if to is not None else None
         if topic is None or self._is_without_queue(topic):
             if not to:
                 raise Refused(
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
                 )
             topic = topic_of_target(self._connection, to, ())
-            self._vpn.remember_relay_topic(to, topic)
+            self._connection.access.remember_relay_topic(to, topic)
         return topic
 
     def _is_without_queue(self, topic: str) -> bool:
         """The topic is that of a queue which was deleted."""
         queue = queue_of_topic(topic)
         return queue is not None and self._vpn.broker.find(queue) is None
+
+    def _log_denied(self, to: str, denied: Denied) -> None:
+        """One line for an address, however many messages go there."""
+        if to in self._denied or len(self._denied) >= DENIED_ADDRESSES:
+            return
+        self._denied.add(to)
+        self._connection.warn(
+            "publish_refused",
+            **{
+                log_keys.LINK: self._link.name,
+                log_keys.ADDRESS: to,
+                log_keys.CONDITION: denied.code.condition,
+                log_keys.RULE: denied.rule,
+                log_keys.REASON: denied.text,
+            },
+        )
 
     def _too_large(self, size_bytes: int) -> None:
         limit = self._connection.limits.max_message_bytes
@@ -229,6 +274,7 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
     vpn = connection.vpn
     try:
         parsed = parse_target(address, capabilities)
+        connection.access.require_target(parsed)
         if parsed.kind is AddressKind.TOPIC:
             return vpn.check_topic(parsed.name)
     except (AddressError, TopicSyntaxError) as error:

@@ -16,9 +16,11 @@ from proton import symbol
 from amqp_ext.passwords import ITERATIONS, StoredPassword
 from amqp_ext.passwords import parse as parse_password
 from amqp_ext.sasl import SaslServer
+from gateway.amqp.access import Access, VpnAccess
 from gateway.amqp.connection import Connection
 from gateway.config import Limits, Listener, Settings, password_hash
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 from gateway.tls import server_context
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -93,6 +95,11 @@ class Container:
             for name, user in settings.users.items()
             for certificate in user.certificate_names
         }
+        self._permissions = {
+            name: Permissions({Action(key): rules for key, rules in user.permissions().items()})
+            for name, user in settings.users.items()
+        }
+        self._shared_access = {name: VpnAccess() for name in vpns}
         self._listening = [Listening(self, listener) for listener in settings.listeners]
 
     async def start(self) -> list[str]:
@@ -155,12 +162,20 @@ class Container:
             if name not in self.vpns:
                 raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
         vpn = self.vpns.get(name) or self.vpns["default"]
-        known = self.settings.users.get(user)
-        if known is not None and vpn.name not in known.vpns:
+        users = self.settings.users
+        if users and (user not in users or vpn.name not in users[user].vpns):
             raise Refused(ErrorCode.UNAUTHORIZED, f"user {user!r} may not use the Message VPN {vpn.name!r}")
         if not vpn.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
         return vpn
+
+    def permissions_of(self, user: str) -> Permissions:
+        """The rules of a user; where no users are configured there are none, and everything is permitted."""
+        return self._permissions.get(user, NOTHING) if self.settings.users else OPEN
+
+    def access_for(self, user: str, vpn: MessageVpn) -> Access:
+        """What a user's new connection may do in a VPN."""
+        return Access(user, self.permissions_of(user), vpn, self._shared_access[vpn.name])
 
     def open_properties(self, listening: Listening) -> dict[Any, Any]:
         """What we say of ourselves in the open frame."""

@@ -42,9 +42,6 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 """Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow
 disk must not turn into memory."""
 
-RELAY_TOPICS: Final = 10_000
-"""Addresses of the anonymous relay that are remembered; beyond, it starts over."""
-
 log = structlog.get_logger()
 
 Then = Callable[["sqlite3.Error | None"], None]
@@ -116,7 +113,6 @@ class MessageVpn:
         self._log_feeds: dict[LogFeed, None] = {}
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         self._pumps: dict[str, ReplayPump] = {}
-        self.relay_topics: dict[str, str] = {}
         self._waiting_for_room: list[Callable[[], None]] = []
         self._log = log.bind(**{log_keys.VPN: name})
 
@@ -401,12 +397,6 @@ class MessageVpn:
         """What an address option says of a queue, if it says anything."""
         text = options.get("exclusive")
         return Exclusivity(text) if text is not None else None
-
-    def remember_relay_topic(self, to: str, topic: str) -> None:
-        """What a message's ``to`` was found to mean."""
-        if len(self.relay_topics) >= RELAY_TOPICS:
-            self.relay_topics.clear()
-        self.relay_topics[to] = topic
 
     def shun(self, flow: Flow, ids: list[int]) -> None:
         """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""

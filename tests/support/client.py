@@ -109,6 +109,7 @@ class Client:
         hostname: str | None = None,
         max_frame_size: int | None = None,
         idle_timeout: float | None = None,
+        user: tuple[str, str] | None = None,
     ) -> None:
         """
         Args:
@@ -116,6 +117,7 @@ class Client:
             hostname: What the open frame says; the address's host if None.
             max_frame_size: Largest frame taken, in bytes.
             idle_timeout: Asked for in the open frame, in seconds.
+            user: Name and password, said with SASL PLAIN; without, there is no SASL.
         """
         if "://" in address:
             address = urlsplit(address).netloc
@@ -133,6 +135,11 @@ class Client:
         self.connection.collect(self._collector)
         self.connection.container = f"test-{next(_names)}"
         self.connection.hostname = host if hostname is None else hostname
+        if user is not None:
+            self.connection.user, self.connection.password = user
+            sasl = self.transport.sasl()
+            sasl.allow_insecure_mechs = True
+            sasl.allowed_mechs("PLAIN")
         self.transport.bind(self.connection)
         self._receivers: dict[Link, Receiver] = {}
         self._detached: set[Link] = set()

@@ -32,7 +32,7 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
     """Settings for one listener and the administration on free ports; the VPN `default` as given."""
     return Settings(
         data=data,
-        listeners=(Listener(port=0),),
+        listeners=more.pop("listeners", (Listener(port=0),)),
         admin=AdminListener(port=0),
         vpns={"default": vpn or Vpn(), **more.pop("vpns", {})},
         limits=limits or Limits(),

@@ -1,0 +1,130 @@
+"""
+What the user of a connection may do over AMQP: attaches and relayed messages held against the rules.
+
+Invariant: nothing is made and nothing is found out for a peer before it is permitted, so that a refusal tells no more
+than that it is one. Temporary nodes need no rule: who made one may consume from it, and whoever was given its name,
+which cannot be guessed, may send to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from amqp_ext.addresses import Address, AddressKind, queue_topic
+from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.core.endpoint import EndpointKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import Action, Permissions
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+RELAY_TOPICS: Final = 10_000
+"""Addresses of the anonymous relay that are remembered for a user and a VPN; beyond, it starts over."""
+
+
+class Denied(Refused):
+    """A user's permissions do not allow it. ``rule`` decided; it is for the log, not for the peer."""
+
+    def __init__(self, text: str, rule: str) -> None:
+        super().__init__(ErrorCode.UNAUTHORIZED, text)
+        self.rule = rule
+
+
+class VpnAccess:
+    """What the connections of all users of one Message VPN have in common."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, Access] = {}
+        """Temporary queues and topics by name, and the connection that made each."""
+        self.relay_topics: dict[str, dict[str, str]] = {}
+        """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
+
+
+class Access:
+    """
+    One connection's view of the rules.
+
+    Args:
+        permissions: Those of its user.
+        vpn: The Message VPN it opened.
+    """
+
+    def __init__(self, user: str, permissions: Permissions, vpn: MessageVpn, shared: VpnAccess) -> None:
+        self._user = user
+        self._permissions = permissions
+        self._vpn = vpn
+        self._owners = shared.owners
+        self.relay_topics = shared.relay_topics.setdefault(user, {})
+
+    def require_target(self, address: Address) -> None:
+        """
+        Publishing to an address.
+
+        Raises:
+            Denied: No rule permits it.
+        """
+        name = address.name
+        if address.kind in (AddressKind.QUEUE, AddressKind.TOPIC) and name not in self._owners:
+            self._require(Action.PUBLISH, address.kind, name)
+
+    def require_source(
+        self, address: Address, start: ReplayStart | None, *, browses: bool, durable_name: str | None
+    ) -> None:
+        """
+        Consuming from an address, browsing it, or replaying it first.
+
+        Args:
+            start: What the peer asked for; to be live is no replay.
+            browses: The peer wants copies.
+            durable_name: The name that a subscription to a topic is to be kept under; None if it is not to be kept.
+
+        Raises:
+            Denied: No rule permits it.
+        """
+        kind, name = address.kind, address.name
+        if kind is AddressKind.LOG:
+            self._require(Action.CONSUME, AddressKind.LOG, name)
+        elif kind is AddressKind.EVENT_HUB:
+            self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
+        elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and self._owners.get(name) is not self:
+            is_browser = browses and kind is AddressKind.QUEUE
+            self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
+            if start is not None and start.kind is not StartKind.LIVE and not is_browser:
+                self._require(Action.REPLAY, kind, name)
+        if kind is AddressKind.TOPIC and durable_name is not None:
+            self._require_takeover(durable_name)
+
+    def _require_takeover(self, name: str) -> None:
+        """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
+        found = self._vpn.broker.find(name)
+        if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
+            for pattern in found.subscriptions:
+                if not pattern.startswith("!"):
+                    self._require(Action.CONSUME, AddressKind.TOPIC, pattern)
+
+    def _require(self, action: Action, kind: AddressKind, name: str) -> None:
+        decision = self._permissions.decide(action, kind, name)
+        if decision.is_allowed:
+            return
+        what = "publish to" if action is Action.PUBLISH else action.value
+        text = f"user {self._user!r} may not {what} {kind.value}://{name}"
+        if action is not Action.PUBLISH and kind is not AddressKind.QUEUE:
+            text += ": all that it matches has to be permitted"
+        raise Denied(text, decision.rule)
+
+    # --- what is remembered -----------------------------------------------------------------------------------
+
+    def remember_relay_topic(self, to: str, topic: str) -> None:
+        """What a message's ``to`` was found to mean, and that it is permitted."""
+        if len(self.relay_topics) >= RELAY_TOPICS:
+            self.relay_topics.clear()
+        self.relay_topics[to] = topic
+
+    def own(self, name: str) -> None:
+        """A temporary queue or topic was made on this connection."""
+        self._owners[name] = self
+
+    def disown(self, name: str) -> None:
+        """It is gone."""
+        self._owners.pop(name, None)

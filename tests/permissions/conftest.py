@@ -1,0 +1,70 @@
+"""A gateway with users, clients that log in as one of them, and the lines that it logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from amqp_ext.passwords import hash_password
+from gateway.config import User, Vpn
+from tests.support.client import Client
+from tests.support.running import RunningGateway, settings_for
+
+PASSWORD = "secret"
+# As few rounds as are allowed: what is tried here is not the hash.
+HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
+
+Line = MutableMapping[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[Line]]:
+    """The lines the gateway logs, warnings and worse."""
+    lines: list[Line] = []
+
+    def keep(logger: Any, method: str, line: Line) -> Line:
+        lines.append(line)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(30))
+    yield lines
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def _ending() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+Start = Callable[..., RunningGateway]
+Login = Callable[..., Client]
+
+
+@pytest.fixture
+def start(tmp_path: Path, _ending: ExitStack) -> Start:
+    """Starts a gateway with these users: `start(ann={"publish": [...]}, bob={})`."""
+
+    def start(*, vpn: Vpn | None = None, **rules: dict[str, Any]) -> RunningGateway:
+        users = {
+            name: User(password=HASH, **{key: tuple(value) for key, value in lists.items()})
+            for name, lists in rules.items()
+        }
+        return _ending.enter_context(RunningGateway(settings_for(tmp_path / "data", vpn, users=users)))
+
+    return start
+
+
+@pytest.fixture
+def login(_ending: ExitStack) -> Login:
+    """Connects as a user: `login(gateway, "ann")`."""
+
+    def login(gateway: RunningGateway, name: str, **more: Any) -> Client:
+        return _ending.enter_context(Client(gateway.url, user=(name, PASSWORD), **more))
+
+    return login
