@@ -31,7 +31,7 @@ def test_without_users_everything_is_open(action: Action) -> None:
 
 
 def test_a_user_without_rules_may_do_all_but_administer() -> None:
-    """Who has no lists may use everything in his Message VPNs; to administer has to be said."""
+    """Who has no lists may use everything in the Message VPNs open to them; to administer has to be said."""
     permissions = Permissions({})
     assert [action for action in Action if allowed(permissions, action, "queue://orders")] == [
         PUBLISH,
@@ -66,7 +66,7 @@ def test_an_exception_wins_wherever_it_stands() -> None:
 
 
 def test_a_pattern_is_permitted_whole_or_not_at_all() -> None:
-    """Who asks for more than one pattern of his list covers, or for something excepted, is refused."""
+    """Who asks for more than one pattern of the list covers, or for something excepted, is refused."""
     permissions = Permissions({CONSUME: ["log://flights/>", "log://a", "log://b", "!log://flights/*/secret"]})
     assert allowed(permissions, CONSUME, "log://flights/JFK/AA")
     assert permissions.decide(CONSUME, LOG, ">") == (False, "consume !log://flights/*/secret")
