@@ -7,6 +7,7 @@ Invariant: a test never touches what belongs to the loop. What it has to ask or 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 import uvloop
 
 from amqp_ext.replay_start import parse_text
-from gateway.app import Gateway
+from gateway.app import SWITCH_SECONDS, Gateway
 from gateway.config import Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
 from gateway.vpn.message_vpn import MessageVpn
@@ -65,6 +66,8 @@ class RunningGateway:
 
     def start(self) -> None:
         """Returns when clients can connect; raises whatever kept the gateway from starting."""
+        # Clients share the interpreter with the gateway here: let neither wait long for the other.
+        sys.setswitchinterval(SWITCH_SECONDS)
         ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(ready,), name="gateway")
         self._thread.start()
@@ -130,6 +133,10 @@ class RunningGateway:
     def connections(self) -> int:
         """Open connections."""
         return self.call(lambda gateway: len(gateway._container.connections) if gateway._container else 0)
+
+    def log_readers(self) -> int:
+        """Log readers attached to the Message VPN `default`."""
+        return self.call(lambda gateway: len(gateway.vpns["default"]._log_feeds))
 
     def flows(self, endpoint: str) -> int:
         """Consumers bound to an endpoint."""

@@ -1,0 +1,274 @@
+"""Log readers: they take nothing, disturb nobody, and slide from history into live traffic without a seam."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery, symbol, ulong
+
+from gateway.config import Limits
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Received, Receiver, texts
+from tests.support.messages import data
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway
+
+BEGINNING = {"rewind:replay-start": "beginning"}
+
+
+def test_reading_takes_nothing(gateway: RunningGateway, connect: Connect) -> None:
+    """Any number of readers get everything, each on its own, and the queue keeps it all for its consumers."""
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(100)])
+    for outcome in (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED):
+        reader = connect(gateway).receiver("log://>", filters=BEGINNING)
+        taken = reader.drain()
+        assert texts(taken) == [str(i) for i in range(100)]
+        reader.settle(taken, outcome)
+        assert reader.drain() == [], "a reader's message does not come back, whatever it says of it"
+    assert gateway.depth("orders") == 100
+    assert texts(client.receiver("orders").drain()) == [str(i) for i in range(100)]
+
+
+def test_reading_sees_what_consumers_have_taken(client: Client) -> None:
+    """What was consumed from a queue is still in the log."""
+    client.sender("orders").send_all([data(i) for i in range(5)])
+    client.receiver("orders", credit=5).take_and_accept(5)
+    assert texts(client.receiver("log://>", filters=BEGINNING).drain()) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (">", ["a", "a/b", "a/b/c", "b", "#queue/q"]),
+        ("a", ["a"]),
+        ("a/>", ["a/b", "a/b/c"]),
+        ("a/*", ["a/b"]),
+        ("*", ["a", "b"]),
+        ("#queue/q", ["#queue/q"]),
+        ("#queue/>", ["#queue/q"]),
+        ("none", []),
+    ],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_readers_topics(
+    gateway: RunningGateway, connect: Connect, pattern: str, expected: list[str], restarted: bool
+) -> None:
+    """A reader gets the topics of its pattern, out of memory and from disk alike, queues' own traffic among them."""
+    client = connect(gateway)
+    for topic in ("a", "a/b", "a/b/c", "b"):
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    client.sender("q").send_all([data("#queue/q")])
+    if restarted:
+        client.close()
+        gateway.restart()
+        client = connect(gateway)
+    reader = client.receiver(f"log://{pattern}", filters=BEGINNING)
+    taken = reader.drain()
+    assert texts(taken) == expected
+    assert [message.annotations["x-opt-topic"] for message in taken] == expected
+    assert [message.is_end for message in taken] == [False] * (len(taken) - 1) + [True] * bool(taken)
+
+
+def test_a_live_reader_begins_now(client: Client) -> None:
+    """A reader that asks for no start gets what is published from then on, none of it marked as the end of history."""
+    sender = client.sender("topic://a")
+    sender.send_all([data("before")])
+    reader = client.receiver("log://>", credit=10)
+    sender.send_all([data("after 1"), data("after 2")])
+    taken = reader.take(2)
+    assert texts(taken) == ["after 1", "after 2"]
+    assert not any(message.is_end for message in taken)
+
+
+def test_the_end_of_history_is_marked_once(client: Client) -> None:
+    """Exactly the last message before live is marked, also where later ones of other topics follow it."""
+    sender, other = client.sender("topic://a/x"), client.sender("topic://b/x")
+    sender.send_all([data(i) for i in range(3)])
+    other.send_all([data("other") for _ in range(3)])
+    reader = client.receiver("log://a/>", filters=BEGINNING, credit=100)
+    assert [message.is_end for message in reader.take(3)] == [False, False, True]
+    sender.send_all([data("live")])
+    (live,) = reader.take(1)
+    assert not live.is_end
+
+
+def test_no_history_no_mark(client: Client) -> None:
+    """Where nothing matches before live, nothing is marked."""
+    client.sender("topic://b").send_all([data("other")])
+    reader = client.receiver("log://a", filters=BEGINNING, credit=10)
+    assert reader.drain(0) == []
+    client.sender("topic://a").send_all([data("live")])
+    reader.flow(1)
+    (live,) = reader.take(1)
+    assert not live.is_end
+
+
+@pytest.mark.parametrize("credit", [1, 3, 7, 100])
+def test_little_credit(client: Client, credit: int) -> None:
+    """However little credit there is at a time, history comes whole and in order, then live."""
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(20)])
+    reader = client.receiver("log://>", filters=BEGINNING)
+    taken: list[Received] = []
+    while len(taken) < 20:
+        reader.flow(min(credit, 20 - len(taken)))
+        taken += reader.take_and_accept(min(credit, 20 - len(taken)))
+    assert texts(taken) == [str(i) for i in range(20)]
+    assert [message.is_end for message in taken] == [False] * 19 + [True]
+    assert reader.link.credit == 0
+    sender.send_all([data("live")])
+    client.open_session()
+    assert not reader.arrived, "there was no credit for it"
+    reader.flow(1)
+    assert texts(reader.take(1)) == ["live"]
+
+
+def test_a_drain_with_one_credit_at_a_time(client: Client) -> None:
+    """Draining one credit at a time, as a receive that does not wait does, brings every message and then none."""
+    client.sender("topic://a").send_all([data(i) for i in range(5)])
+    reader = client.receiver("log://>", filters=BEGINNING)
+    assert [texts(reader.drain(1)) for _ in range(7)] == [["0"], ["1"], ["2"], ["3"], ["4"], [], []]
+
+
+def collect(reader: Receiver, taken: list[Received], count: int, credit: int = 500) -> None:
+    """Go on taking and accepting until there are ``count``."""
+    while len(taken) < count:
+        if reader.link.credit < credit // 2:
+            reader.flow(credit - reader.link.credit)
+        reader.client.wait(lambda: reader.arrived, "another message arrives")
+        taken += reader.take_and_accept(len(reader.arrived))
+
+
+SMALL_TAIL = Limits(tail_bytes=50_000, read_page_rows=100)
+
+
+@pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
+def test_readers_catch_up_while_a_publisher_goes_on(
+    start: Start, connect: Connect, limits: Limits | None
+) -> None:
+    """Readers that begin while a publisher is at full speed get every message once, in order, with one end marked."""
+    gateway = start(limits=limits)
+    with Publishing(gateway.url, "orders", limit=8_000) as publishing:
+        readers = []
+        for _ in range(3):
+            publishing.wait_for(publishing.accepted + 500)
+            history = publishing.accepted
+            readers.append((connect(gateway).receiver("log://>", filters=BEGINNING), history, []))
+        for reader, _, taken in readers:
+            collect(reader, taken, history + 1_000)
+        publishing.stop()
+        for reader, history, taken in readers:
+            collect(reader, taken, publishing.next)
+            assert texts(taken) == [str(i) for i in range(publishing.next)]
+            assert [message.id for message in taken] == list(range(1, publishing.next + 1))
+            ends = [number for number, message in enumerate(taken) if message.is_end]
+            assert len(ends) == 1
+            assert ends[0] >= history - 1
+
+
+def test_a_reader_of_one_topic_among_many_catches_up(gateway: RunningGateway, connect: Connect) -> None:
+    """A reader of one topic gets all of it once, in order, while others are published between, with one end."""
+    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=12_000) as publishing:
+        publishing.wait_for(2_000)
+        reader = connect(gateway).receiver("log://a/>", filters=BEGINNING)
+        taken: list[Received] = []
+        collect(reader, taken, publishing.accepted // 3 + 500)
+        publishing.stop()
+        collect(reader, taken, (publishing.next + 2) // 3)
+    assert texts(taken) == [str(i) for i in range(0, publishing.next, 3)]
+    assert sum(message.is_end for message in taken) == 1
+
+
+def test_a_slow_reader_falls_behind_and_catches_up(start: Start, connect: Connect) -> None:
+    """A live reader that stops giving credit is left behind by memory, and reads the rest from disk, without a gap."""
+    gateway = start(limits=SMALL_TAIL)
+    reader = connect(gateway).receiver("log://>", credit=10)
+    reader.client.open_session()
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(3_000)])
+    taken: list[Received] = []
+    collect(reader, taken, 3_000)
+    assert texts(taken) == [str(i) for i in range(3_000)]
+
+
+def test_a_bounded_replay_ahead_of_the_log(client: Client) -> None:
+    """A replay up to an offset that is not there yet delivers live until it is, and then ends."""
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(3)])
+    value = {symbol("offset"): ulong(2), symbol("until"): ulong(5)}
+    reader = client.receiver("log://>", filters={"rewind:replay-start": value}, credit=100)
+    assert texts(reader.take_and_accept(2)) == ["1", "2"]
+    sender.send_all([data(3)])
+    assert texts(reader.take_and_accept(1)) == ["3"]
+    sender.send_all([data(4), data(5)])
+    assert texts(reader.take_and_accept(1)) == ["4"]
+    assert not reader.detached_by_peer().name
+
+
+def test_a_bounded_replay_of_nothing(client: Client) -> None:
+    """A bounded replay of a topic that has nothing in the log ends without a message."""
+    client.sender("topic://a").send_all([data("x")])
+    reader = client.receiver("log://b?until=now", credit=1)
+    assert not reader.detached_by_peer().name
+    assert not reader.arrived
+
+
+def test_a_bounded_replay_while_a_publisher_goes_on(gateway: RunningGateway, connect: Connect) -> None:
+    """A replay until now ends at what was there when it began, however much is published meanwhile."""
+    with Publishing(gateway.url, "orders") as publishing:
+        publishing.wait_for(2_000)
+        before = publishing.accepted
+        reader = connect(gateway).receiver("log://>?until=now")
+        last = int(reader.start["until"])
+        taken = reader.take_to_end()
+        publishing.wait_for(publishing.accepted + 500)
+    assert last >= before
+    assert [message.id for message in taken] == list(range(1, last + 1))
+    assert [message.is_end for message in taken] == [False] * (last - 1) + [True]
+
+
+def test_readers_and_consumers_at_once(gateway: RunningGateway, connect: Connect) -> None:
+    """A log is read from the beginning while its queue is consumed, and neither misses anything."""
+    with Publishing(gateway.url, "orders", limit=8_000) as publishing:
+        publishing.wait_for(500)
+        reader = connect(gateway).receiver("log://>", filters=BEGINNING)
+        consumer = connect(gateway).receiver("orders")
+        read: list[Received] = []
+        consumed: list[Received] = []
+        for count in range(500, 3_001, 500):
+            collect(reader, read, count)
+            collect(consumer, consumed, count)
+        publishing.stop()
+        collect(reader, read, publishing.next)
+        collect(consumer, consumed, publishing.next)
+    assert texts(read) == texts(consumed) == [str(i) for i in range(publishing.next)]
+
+
+def test_a_reader_goes_on_after_a_restart_by_id(gateway: RunningGateway, connect: Connect) -> None:
+    """A reader that kept the id of its last message goes on after it, over a restart of the gateway."""
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(50)])
+    taken = client.receiver("log://>", filters=BEGINNING, credit=20).take_and_accept(20)
+    replay_id = taken[-1].annotations["x-opt-replay-id"]
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(50, 60)])
+    reader = client.receiver(f"log://>?replay-start={replay_id}")
+    assert texts(reader.drain()) == [str(i) for i in range(20, 60)]
+
+
+def test_detaching_a_reader_in_the_middle(gateway: RunningGateway, connect: Connect) -> None:
+    """A reader may detach, or lose its connection, in the middle of history; others read on."""
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(2_000)])
+    closed = client.receiver("log://>", filters=BEGINNING, credit=500)
+    closed.take(10)
+    closed.close()
+    lost = connect(gateway)
+    lost.receiver("log://>", filters=BEGINNING, credit=1_000).take(10)
+    lost.cut()
+    taken: list[Received] = []
+    collect(client.receiver("log://>", filters=BEGINNING), taken, 2_000)
+    assert texts(taken) == [str(i) for i in range(2_000)]
+    client.wait(lambda: gateway.log_readers() == 1, "the others are forgotten")
