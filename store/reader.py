@@ -1,21 +1,24 @@
 """
 Read-only readers: pages of the log and of endpoints, on a small pool of threads with a connection each.
 
-Every read is one short statement: an open cursor would keep the WAL from being begun anew. A page is bounded in rows
-and in bytes, and in how much of the log it may scan for matches, so that no reader stalls another.
+Every read is short: an open cursor would keep the WAL from being begun anew. A page is bounded in rows and in bytes,
+and in how much of the log it may scan for matches, so that no reader stalls another.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from gateway.core.effects import Row
 from store.database import connect_reader
+from store.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, Kind, fetch
 
 T = TypeVar("T")
 
@@ -24,7 +27,24 @@ SCAN_IDS: Final = 50_000
 
 MAX_ID: Final = (1 << 63) - 1
 
-COLUMNS: Final = "id, time, topic, bare, held, content"
+FEW_ROWS: Final = 4
+"""Below this rows are fetched one by one: packing them copies long contents for no gain."""
+
+MOST_LITERALS: Final = 1_000
+MOST_WILDCARDS: Final = 32
+"""Topic patterns that SQLite looks at for each message; with more, it is quicker to read them all and let the caller's
+index decide."""
+
+MESSAGE: Final = {
+    "id": RISING,
+    "time": INTEGER,
+    "topic": TEXT,
+    "bare": INTEGER,
+    "held": OPTIONAL_INTEGER,
+    "content": BLOB,
+}
+LOGGED: Final = {**MESSAGE, "held": NOTHING}
+"""The columns of a ``Row``; where the query asks for logged messages alone, nothing holds them."""
 
 
 class LogPage(NamedTuple):
@@ -75,10 +95,11 @@ class Reader:
                 still match. None at all: every message.
         """
         condition, values = topic_condition(patterns)
-        # Without a condition every id counts; with one, look at a bounded stretch of the log.
-        stop = end if not condition else min(end, position + SCAN_IDS)
+        stop = min(end, position + SCAN_IDS)
         where = f"id >= ? and id < ? and held is null{condition}"
-        rows, is_whole = self._bounded(f"from message where {where} order by id", [position, stop, *values])
+        rows, is_whole = self._bounded(
+            LOGGED, f"from message where {where} order by id", [position, stop, *values]
+        )
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
 
     def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
@@ -89,6 +110,7 @@ class Reader:
             end: One past the last id the caller was told of: the file may know more already.
         """
         rows, _ = self._bounded(
+            MESSAGE,
             "from reference join message on message.id = reference.message "
             "where reference.endpoint = ? and reference.message > ? and reference.message < ? "
             "order by reference.message",
@@ -98,44 +120,59 @@ class Reader:
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
-        wanted = ids[: min(self._page_rows, 500)]
+        wanted = ids[: min(self._page_rows, 512)]
+        if not wanted:
+            return []
+        # Filled up with the last one to a power of two, so that a handful of prepared statements serves every length.
+        size = 1 << (len(wanted) - 1).bit_length()
         rows, _ = self._bounded(
-            f"from message where id in ({','.join('?' * len(wanted))}) order by id", list(wanted)
+            MESSAGE,
+            f"from message where id in ({','.join('?' * size)}) order by id",
+            [*wanted, *repeat(wanted[-1], size - len(wanted))],
         )
         return rows
 
     def attempts(self, endpoint: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """(id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any."""
-        return self._connection.execute(
-            "select message, attempts from reference "
-            "where endpoint = ? and message between ? and ? and attempts > 0",
-            (endpoint, first, last),
-        ).fetchall()
+        return fetch(
+            self._connection,
+            {"message": RISING, "attempts": INTEGER},
+            "from reference where endpoint = ? and message between ? and ? and attempts > 0 order by message",
+            [endpoint, first, last],
+        )
 
-    def _bounded(self, query: str, values: list[int | str]) -> tuple[list[Row], bool]:
+    def _bounded(
+        self, columns: Mapping[str, Kind], query: str, values: list[int | str]
+    ) -> tuple[list[Row], bool]:
         """Rows of a query within the page's bounds, and whether that is all of them."""
-        connection = self._connection
         limit = self._page_rows
-        if self.largest_bytes * limit > self._page_bytes:
+        if self.largest_bytes * limit <= self._page_bytes:
+            rows = self._rows(columns, query, values, limit)
+            return rows, len(rows) < limit
+        connection = self._connection
+        connection.execute("begin")  # both statements see the same rows
+        try:
             # Lengths come from the row headers: long contents are not read for it.
-            total = 0
-            lengths = connection.execute(
-                f"select length(content) {query} limit ?", [*values, limit]
-            ).fetchall()
-            limit = len(lengths)
-            for count, (length,) in enumerate(lengths):
-                total += length
-                if total > self._page_bytes:
-                    limit = max(count, 1)
-                    break
-            rows = (
-                connection.execute(f"select {COLUMNS} {query} limit ?", [*values, limit]).fetchall()
-                if limit
-                else []
+            lengths = fetch(
+                connection,
+                {"length": INTEGER},
+                f"from (select length(content) as length {query} limit ?)",
+                [*values, limit],
             )
-            return rows, limit == len(lengths) < self._page_rows
-        rows = connection.execute(f"select {COLUMNS} {query} limit ?", [*values, limit]).fetchall()
-        return rows, len(rows) < limit
+            fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
+            limit = min(max(fitting, 1), len(lengths))
+            rows = self._rows(columns, query, values, limit)
+        finally:
+            connection.execute("commit")
+        return rows, limit == len(lengths) < self._page_rows
+
+    def _rows(
+        self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
+    ) -> list[Row]:
+        query, values = f"{query} limit ?", [*values, limit]
+        if limit >= FEW_ROWS:
+            return fetch(self._connection, columns, query, values)
+        return self._connection.execute(f"select {', '.join(MESSAGE)} {query}", values).fetchall()
 
     # --- probes (gateway.core.replay.LogProbe) ----------------------------------------------------------------
 
@@ -171,44 +208,48 @@ class Reader:
         connection = self._connection
         before = 1 << 62
         while True:
-            rows = connection.execute(
-                "select id, topic from message where id < ? and held is null order by id desc limit ?",
-                (before, self._page_rows),
-            ).fetchall()
+            rows: list[tuple[int, str]] = fetch(
+                connection,
+                {"id": INTEGER, "topic": TEXT},
+                "from message where id < ? and held is null order by id desc limit ?",
+                [before, self._page_rows],
+            )
             for number, topic in rows:
                 if matches is None or matches(topic):
-                    return int(number)
+                    return number
             if len(rows) < self._page_rows:
                 return None
             before = rows[-1][0]
 
 
-def topic_condition(patterns: Sequence[str]) -> tuple[str, list[int | str]]:
+def topic_condition(patterns: Sequence[str]) -> tuple[str, list[str]]:
     """
     SQL that holds for every topic one of the patterns matches, and for few others.
 
     GLOB's ``*`` also takes ``/``, so a pattern with wildcards finds a little more than it should: the caller matches
-    again. Exceptions (``!``) are left to the caller.
+    again. Exceptions (``!``) are left to the caller; so is everything where there are very many patterns.
     """
-    parts: list[str] = []
-    values: list[int | str] = []
+    literals: list[str] = []
+    globs: list[str] = []
     for pattern in patterns:
         if pattern == ">":
             return "", []
         if pattern.startswith("!"):
             continue
         levels = pattern.split("/")
-        has_tail = levels[-1] == ">"
-        escaped = [_glob(level) for level in (levels[:-1] if has_tail else levels)]
-        if has_tail:
-            escaped.append("?*")
-        if not has_tail and "*" not in pattern:
-            parts.append("topic = ?")
-            values.append(pattern)
+        if levels[-1] == ">":
+            # What > takes may be empty: a/> matches the topic a/ with its empty last level.
+            globs.append("/".join([*map(_glob, levels[:-1]), "*"]))
+        elif any(level.endswith("*") for level in levels):
+            globs.append("/".join(map(_glob, levels)))
         else:
-            parts.append("topic glob ?")
-            values.append("/".join(escaped))
-    return (f" and ({' or '.join(parts)})" if parts else ""), values
+            literals.append(pattern)
+    if len(literals) > MOST_LITERALS or len(globs) > MOST_WILDCARDS:
+        return "", []
+    parts = ["topic glob ?"] * len(globs)
+    if literals:
+        parts.insert(0, f"topic in ({','.join('?' * len(literals))})")
+    return (f" and ({' or '.join(parts)})" if parts else ""), [*literals, *globs]
 
 
 def _glob(level: str) -> str:

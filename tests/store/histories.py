@@ -62,10 +62,16 @@ def publication(
 
 
 @st.composite
-def histories(draw: st.DrawFn, max_batches: int = 8) -> list[list[Effect]]:
-    """Batches of effects, valid one after the other on an empty file."""
+def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
+    """Batches of effects, valid one after the other on an empty file; the first makes two queues."""
     model = Model()
-    return [_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]
+    made: list[Effect] = [
+        SaveEndpoint(1, "q", "queue", "{}", None),
+        SaveEndpoint(2, "r", "queue", "{}", None),
+    ]
+    for effect in made:
+        model.apply(effect)
+    return [made, *[_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]]
 
 
 def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
@@ -81,7 +87,7 @@ def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
 
 def _effect(draw: st.DrawFn, model: Model, before: set[int]) -> Effect | None:
     numbers = sorted(model.endpoints)
-    kind = draw(st.sampled_from([*["publish"] * 4, "define", *["settle", "replay"] * 2, "attempts", "other"]))
+    kind = draw(st.sampled_from([*["publish", "settle"] * 3, *["replay", "other"] * 2, "attempts", "define"]))
     if kind == "publish":
         return _publish(draw, model, numbers)
     if kind == "define" or not numbers:
@@ -104,12 +110,12 @@ def _effect(draw: st.DrawFn, model: Model, before: set[int]) -> Effect | None:
         return AddReferences(number, ids, model.size_of(ids), draw(_replays)) if ids else None
     if kind == "attempts":
         ids = _some(draw, lies_on)[:5]
-        return CountAttempts(number, [(i, draw(st.integers(0, 9))) for i in ids])
+        return CountAttempts(number, [(i, draw(st.integers(0, 9))) for i in ids]) if ids else None
     return _definition(draw, model, number)
 
 
 def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication | None:
-    endpoints = tuple(draw(st.lists(st.sampled_from(numbers), unique=True))) if numbers else ()
+    endpoints = draw(st.sampled_from([tuple(numbers), tuple(numbers[:1]), tuple(numbers[-1:]), ()]))
     logged = draw(st.booleans()) or not endpoints
     count = draw(_counts)
     contents = draw(st.lists(_contents, min_size=1, max_size=3))

@@ -110,10 +110,10 @@ class Model:
                 raise NotImplementedError(effect)
         self._let_go()
 
-    def _redefine(self, number: int, **changes: Any) -> None:
-        found = self.endpoints[number]
+    def _redefine(self, endpoint: int, **changes: Any) -> None:
+        found = self.endpoints[endpoint]
         fields = {name: getattr(found, name) for name in ("number", "name", "kind", "settings", "replay")}
-        self.endpoints[number] = SaveEndpoint(**(fields | changes))
+        self.endpoints[endpoint] = SaveEndpoint(**(fields | changes))
 
     def _drop(self, number: int) -> None:
         self.references = {key: count for key, count in self.references.items() if key[0] != number}

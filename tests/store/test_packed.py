@@ -1,0 +1,104 @@
+"""Rows packed into one row by SQLite and taken apart again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from store import packed
+from store.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch, packs_exactly
+
+COLUMNS = {
+    "id": RISING,
+    "number": INTEGER,
+    "text": TEXT,
+    "maybe": OPTIONAL_INTEGER,
+    "empty": NOTHING,
+    "content": BLOB,
+}
+
+_integers = st.integers(-(1 << 63), (1 << 63) - 1)
+_texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+# Few different values, so that columns which are the same all along, but for one row, come up often.
+_rows = st.dictionaries(
+    _integers | st.integers(0, 9),
+    st.tuples(
+        st.sampled_from([0, 7, -1]) | _integers,
+        st.sampled_from(["", ",", "a,b"]) | _texts,
+        st.none() | st.sampled_from([0, 7]) | _integers,
+        st.just(None),
+        st.sampled_from([b"", b"\0", b"\0\xff,\0"]) | st.binary(),
+    ),
+    max_size=20,
+).map(lambda rows: [(i, *rest) for i, rest in sorted(rows.items())])
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(
+            "create table t (id integer primary key, number integer, text text, maybe integer, empty, content blob)"
+        )
+        yield connection
+
+
+def test_this_sqlite_packs_exactly() -> None:
+    """The tests below would hold for any SQLite if packing were never used: here it is."""
+    assert packs_exactly()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=_rows, limit=st.integers(1, 25), descending=st.booleans())
+@example(rows=[], limit=1, descending=False)
+@example(rows=[(i, 5, "t", None, None, b"") for i in range(3)], limit=9, descending=False)
+@example(rows=[(i, 0, "", 0 if i == 2 else None, None, b"\0") for i in (1, 2, 4)], limit=9, descending=False)
+def test_packed_or_not_the_rows_are_the_same(
+    connection: sqlite3.Connection, rows: list[tuple[Any, ...]], limit: int, descending: bool
+) -> None:
+    """Any integers, texts without NUL, nulls and bytes come back as fetchall gives them, in the query's order."""
+    connection.execute("delete from t")
+    connection.executemany("insert into t values (?, ?, ?, ?, ?, ?)", rows)
+    columns = COLUMNS | ({"id": INTEGER} if descending else {})
+    query = f"from t where id >= ? order by id {'desc' if descending else ''} limit ?"
+    values = [-(1 << 63), limit]
+    plain = connection.execute(f"select {', '.join(columns)} {query}", values).fetchall()
+    assert fetch(connection, columns, query, values) == plain
+    assert plain == (rows[::-1] if descending else rows)[:limit]
+
+
+def test_a_text_with_nul_is_an_error_rather_than_rows_mixed_up(connection: sqlite3.Connection) -> None:
+    """Should one get into a file after all, reading says so; no row is given a neighbour's topic."""
+    connection.execute("insert into t (id, text) values (1, 'a'), (2, 'b' || char(0) || 'c')")
+    with pytest.raises(ValueError, match="zip"):
+        fetch(connection, {"id": RISING, "text": TEXT}, "from t order by id", [])
+
+
+def test_a_page_is_one_row(connection: sqlite3.Connection) -> None:
+    """The statement gives one row however many there are: that is what it is for."""
+    connection.executemany("insert into t (id, text) values (?, 'x')", [(i,) for i in range(1_000)])
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    assert len(fetch(connection, {"id": RISING, "text": TEXT}, "from t order by id", [])) == 1_000
+    connection.set_trace_callback(None)
+    assert [len(connection.execute(statement).fetchall()) for statement in statements] == [1]
+
+
+def test_an_sqlite_that_ends_at_nul_is_read_row_by_row(
+    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where joining blobs loses bytes, rows are fetched as they are: the same rows again."""
+    connection.execute("insert into t values (1, 2, 'a', null, null, x'0001'), (2, 3, 'b', 4, null, x'')")
+    columns, query = COLUMNS, "from t order by id"
+    expected = fetch(connection, columns, query, [])
+    monkeypatch.setattr(packed, "packs_exactly", lambda: False)
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    assert fetch(connection, columns, query, []) == expected
+    connection.set_trace_callback(None)
+    assert "group_concat" not in "".join(statements)
