@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 from amqp_ext import codec
 from amqp_ext.codec import Symbol, UByte, UInt
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.sections import HEADER, MESSAGE_ANNOTATIONS, read_header, split
+from amqp_ext.sections import HEADER, MESSAGE_ANNOTATIONS, bare_offset, read_header, split
 
 OutgoingRow: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 
@@ -242,3 +242,17 @@ def _counted(content: bytes, attempts: int) -> bytes:
         UInt(header.delivery_count + attempts),
     ]
     return b"\x00\x53\x70" + codec.encode(fields)
+
+
+def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes, int]:
+    """
+    A message with more annotations; its header and bare message as they were.
+
+    Returns:
+        The content, and where its bare message begins.
+    """
+    pairs = b"".join(codec.encode(Symbol(key)) + codec.encode(value) for key, value in annotations.items())
+    section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
+    bare = bare_offset(content)
+    front = _with_front_of(content, bare, section, 0)
+    return front + content[bare:], len(front)

@@ -1,10 +1,11 @@
 """
 Checkpoints beside the writer: what is in the WAL goes into the main file without a publisher waiting for it.
 
-Three tiers. PASSIVE on a thread of its own each time ``wal_limit_bytes`` were written: it does the work and blocks
+Two tiers. PASSIVE on a thread of its own each time ``checkpoint_bytes`` were written: it does the work and blocks
 nobody, but with writers going on it never reaches the end of the WAL. RESTART by the writer right after: only the
 frames since then are left, so it is short, and the WAL begins anew. Readers that still use old frames make RESTART
-give up at once; it is tried again after the next commit.
+give up at once; it is tried again after the next commit. While a reader keeps PASSIVE from getting on, RESTART is not
+tried at all: the moment the reader ended, the writer would do all that PASSIVE could not.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from store.schema import PAGE_BYTES
+
 FRAME_FACTOR: Final = 2
 """Bytes in the WAL for a byte of content, roughly: pages are written whole, and references come on top."""
 
@@ -22,9 +25,9 @@ COMMIT_BYTES: Final = 16 * 1024
 
 
 class Checkpointer:
-    def __init__(self, path: Path, wal_limit_bytes: int) -> None:
+    def __init__(self, path: Path, checkpoint_bytes: int) -> None:
         self._path = path
-        self._limit_bytes = wal_limit_bytes
+        self._checkpoint_bytes = checkpoint_bytes
         self._written_bytes = 0
         self._wanted = threading.Event()
         self._ready = False
@@ -35,7 +38,7 @@ class Checkpointer:
     def written(self, content_bytes: int) -> None:
         """The writer committed that much."""
         self._written_bytes += max(content_bytes * FRAME_FACTOR, COMMIT_BYTES)
-        if self._written_bytes >= self._limit_bytes:
+        if self._written_bytes >= self._checkpoint_bytes:
             self._written_bytes = 0
             self._wanted.set()
 
@@ -63,6 +66,7 @@ class Checkpointer:
 
     def _run(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        end_before = 0
         try:
             while True:
                 self._wanted.wait()
@@ -70,9 +74,14 @@ class Checkpointer:
                 if self._closing:
                     return
                 try:
-                    connection.execute("pragma wal_checkpoint(passive)").fetchone()
+                    busy, end, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
                 except sqlite3.Error:
                     continue
-                self._ready = True
+                if busy:
+                    continue
+                # In frames. What was there at the last time is done, or little is left: no reader stands in the way.
+                is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
+                self._ready = is_little or done >= end_before > 0
+                end_before = end
         finally:
             connection.close()

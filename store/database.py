@@ -8,6 +8,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import sqlite_utils
 
 from store import schema
 from store.errors import StoreError, StoreLocked, StoreTooNew
+from store.property_index import arrange
 
 LOCK_FILE: Final = "rewind.lock"
 STATEMENT_CACHE: Final = 256
@@ -59,9 +61,12 @@ class DataFolder:
         os.close(self._lock)
 
 
-def open_file(path: Path, now_ms: int, *, synchronous: str) -> None:
+def open_file(path: Path, now_ms: int, *, synchronous: str, index: Sequence[str] = ()) -> None:
     """
     Make the file, or migrate it to what this version knows.
+
+    Args:
+        index: Properties that messages are filed under from now on.
 
     Raises:
         StoreTooNew: It was written by a later version.
@@ -88,6 +93,7 @@ def open_file(path: Path, now_ms: int, *, synchronous: str) -> None:
                     "insert or ignore into log values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
                     [secrets.randbits(63), now_ms, now_ms],
                 )
+                arrange(connection, index)
         finally:
             connection.close()
     except sqlite3.Error as error:

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from gateway.core.effects import Row
+from gateway.core.search import Search
 from store.database import connect_reader
 from store.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, Kind, fetch
+from store.property_index import Stretch, place_in
+from store.search import PAGE_IDS, SearchPage, look_up, sift
 
 T = TypeVar("T")
 
@@ -57,9 +60,17 @@ class Reader:
     """Pages from one file. All methods block; ``submit`` runs one on the pool."""
 
     def __init__(
-        self, path: Path, *, threads: int, page_rows: int, page_bytes: int, largest_bytes: int
+        self,
+        path: Path,
+        *,
+        threads: int,
+        page_rows: int,
+        page_bytes: int,
+        largest_bytes: int,
+        indexed: Sequence[Stretch] = (),
     ) -> None:
         self._path = path
+        self._indexed = indexed
         self._page_rows = page_rows
         self._page_bytes = page_bytes
         self.largest_bytes = largest_bytes
@@ -101,6 +112,23 @@ class Reader:
             LOGGED, f"from message where {where} order by id", [position, stop, *values]
         )
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
+
+    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
+        """
+        Look for a logged message from ``position`` on, below ``end``.
+
+        Args:
+            patterns: The topics that the search looks at, as for ``log_page``.
+        """
+        stretch, texts, end = place_in(self._indexed, search.keys, position, end)
+        if stretch is not None:
+            return look_up(self._connection, search, stretch, texts, position, end)
+        if search.needles:
+            is_small = self.largest_bytes * PAGE_IDS <= self._page_bytes
+            budget = None if is_small else self._page_bytes
+            return sift(self._connection, search, topic_condition(patterns), position, end, budget)
+        page = self.log_page(position, end, patterns)
+        return SearchPage(next((row[0] for row in page.rows if search.takes(row)), None), page.position)
 
     def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
         """

@@ -5,12 +5,14 @@ What a gateway needs to know of a file to go on: read at start, from a few short
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.core.broker import LogState, StoredEndpoint
 from gateway.core.effects import SaveEndpoint
+from gateway.core.point import Point
 from store.database import connect_reader
+from store.property_index import Stretch, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Recovered:
     """Numbers whose references are still to be collected."""
     largest_bytes: int
     """The largest content ever stored, which bounds what a page of rows can weigh."""
+    points: list[Point] = field(default_factory=list)
+    indexed: list[Stretch] = field(default_factory=list)
 
 
 def recover(path: Path) -> Recovered:
@@ -63,4 +67,7 @@ def _read(connection: sqlite3.Connection) -> Recovered:
         floor_ms=floor,
         size_bytes=size,
     )
-    return Recovered(log, list(endpoints.values()), number, garbage, largest)
+    points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
+    return Recovered(
+        log, list(endpoints.values()), number, garbage, largest, points, stretches(connection)
+    )

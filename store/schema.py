@@ -16,6 +16,11 @@ Shape, and why:
 ``endpoint``    definitions, with depth and bytes kept up to date in the same transaction as the references, so that
                 nothing has to be counted at start. An endpoint that is emptied goes on under a new number.
 ``garbage``     numbers of endpoints that are gone or were emptied: their references are collected in small batches.
+``point``       named points of the log: where a replay from each one starts.
+``indexed``     from which id on, and up to which, messages were filed under the values of a property. A property that
+                is no longer indexed keeps what is there; indexed once more, it gets a row, and a number, of its own.
+``property_value``  what they were filed under. In segments of ids, so that a new row lands among the newest ones, in
+                pages that are in memory, however large the index is, and so that trimming can drop whole segments.
 ``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
                 message is gone), the newest arrival time, from which time on nothing is missing, the largest content.
 """
@@ -92,6 +97,39 @@ def m001_messages_references_log(db: sqlite_utils.Database) -> None:
         """,
         # Only rows the log does not hold are in it: empty, and free, for a VPN that logs everything.
         "create index message_held on message (id) where held is not null",
+    ):
+        db.execute(statement)
+
+
+@migrations()
+def m002_points_and_indexed_properties(db: sqlite_utils.Database) -> None:
+    """Replays start at named points, and at messages that are found by a property."""
+    for statement in (
+        """
+        create table point (
+            name text primary key,
+            position integer not null,
+            time integer not null,
+            made integer not null
+        ) without rowid
+        """,
+        """
+        create table indexed (
+            number integer primary key,
+            property text not null,
+            first_id integer not null,
+            end_id integer
+        )
+        """,
+        """
+        create table property_value (
+            segment integer not null,
+            number integer not null,
+            value text not null,
+            message integer not null,
+            primary key (segment, number, value, message)
+        ) without rowid
+        """,
     ):
         db.execute(statement)
 

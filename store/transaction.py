@@ -18,6 +18,7 @@ from gateway.core.effects import (
     AddReferences,
     CountAttempts,
     DeleteEndpoint,
+    DeletePoint,
     DeleteSubscription,
     Effect,
     Publication,
@@ -25,9 +26,11 @@ from gateway.core.effects import (
     RenumberEndpoint,
     Row,
     SaveEndpoint,
+    SavePoint,
     SaveReplay,
     SaveSubscription,
 )
+from store.property_index import Filed, Stretch, filed
 
 T = TypeVar("T")
 
@@ -67,6 +70,11 @@ def _insert_references(count: int) -> str:
 
 
 @cache
+def _insert_filed(count: int) -> str:
+    return "insert into property_value values " + ",".join(["(?,?,?,?)"] * count)
+
+
+@cache
 def _delete_references(count: int) -> str:
     return f"delete from reference where endpoint = ? and message in ({','.join('?' * count)})"
 
@@ -100,9 +108,20 @@ def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
 class Transaction:
     """Collects the effects of one commit, and applies them on ``connection`` inside an open transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, on_garbage: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        on_garbage: Callable[[int], None],
+        indexed: Sequence[Stretch] = (),
+    ) -> None:
+        """
+        Args:
+            indexed: What logged messages are filed under; nothing is made of them where it is empty.
+        """
         self._execute = connection.execute
         self._on_garbage = on_garbage
+        self._indexed = indexed
+        self._filed: list[Filed] = []
         self._mixed: list[Row] = []
         self._kind: tuple[int, str, int, int | None] | None = None
         self._alike: list[bytes] = []
@@ -132,6 +151,9 @@ class Transaction:
         self._insert_mixed()
         for endpoint, found in self._runs.items():
             self._refer(endpoint, found, INSERT_PUBLISHED)
+        # In the order of the table: neighbours go on the same page.
+        for entries in chunks(sorted(self._filed)):
+            self._execute(_insert_filed(len(entries)), list(chain.from_iterable(entries)))
         for endpoint, (count, size) in self._depths.items():
             self._execute(
                 "update endpoint set depth = depth + ?, size_bytes = size_bytes + ? where number = ?",
@@ -191,6 +213,8 @@ class Transaction:
         self._last_time = time
         if publication.logged:
             self._logged_bytes += publication.size_bytes
+            if self._indexed:
+                self._filed += filed(rows, self._indexed)
         else:
             self.has_held = True
         self._largest = max(self._largest, *map(len, contents))
@@ -282,6 +306,15 @@ class Transaction:
                 execute("insert or ignore into subscription values (?, ?)", (endpoint, pattern))
             case DeleteSubscription(endpoint, pattern):
                 execute("delete from subscription where endpoint = ? and pattern = ?", (endpoint, pattern))
+            case SavePoint(point):
+                execute(
+                    "insert into point values (?, ?, ?, ?)",
+                    (point.name, point.position, point.time_ms, point.made_ms),
+                )
+                # Were an id below it given out again, its message would be missed by a replay from the point.
+                execute("update log set last_id = max(last_id, ?)", (point.position - 1,))
+            case DeletePoint(name):
+                execute("delete from point where name = ?", (name,))
             case Publication() | RemoveReferences():  # pragma: no cover - apply() has taken them
                 raise AssertionError(effect)
             case _:

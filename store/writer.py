@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from typing import Final, NamedTuple
 from gateway.core.effects import Effect, Publication
 from store.checkpointer import Checkpointer
 from store.database import connect_writer
+from store.property_index import Stretch
 from store.transaction import Transaction
 
 LINGER_SECONDS: Final = 0.004
@@ -27,6 +29,9 @@ LINGER_SECONDS: Final = 0.004
 
 GARBAGE_ROWS: Final = 2_000
 """References collected in one transaction: some milliseconds, so that no publisher waits longer for it."""
+
+GARBAGE_BYTES: Final = 32 * 1024
+"""What collecting a piece writes, roughly, before the WAL's own share."""
 
 GARBAGE_EVERY: Final = 8
 """Commits under load to one piece of garbage: it costs publishers a tenth at most."""
@@ -81,22 +86,28 @@ class Writer:
         *,
         synchronous: str = "FULL",
         garbage: Sequence[int] = (),
-        wal_limit_bytes: int,
+        indexed: Sequence[Stretch] = (),
+        checkpoint_bytes: int,
+        wal_limit_bytes: int = -1,
     ) -> None:
         """
         Args:
             on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
                 nothing of them was written.
             garbage: Endpoint numbers whose references are still to be collected.
-            wal_limit_bytes: Written bytes after which a checkpoint is made beside.
+            indexed: What logged messages are filed under from now on.
+            checkpoint_bytes: Written bytes after which a checkpoint is made beside.
+            wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
         """
         self._path = path
         self._on_commit = on_commit
         self._synchronous = synchronous
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._garbage = deque(garbage)
-        self._checkpointer = Checkpointer(path, wal_limit_bytes)
+        self._indexed = [stretch for stretch in indexed if stretch.end_id is None]
+        self._checkpointer = Checkpointer(path, checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=synchronous)
+        self._connection.execute(f"pragma journal_size_limit = {wal_limit_bytes}")
         self._has_held = bool(
             self._connection.execute(
                 "select exists (select 1 from message where held is not null)"
@@ -190,7 +201,7 @@ class Writer:
         """One transaction."""
         connection = self._connection
         forgotten: list[int] = []
-        transaction = Transaction(connection, forgotten.append)
+        transaction = Transaction(connection, forgotten.append, self._indexed)
         transaction.has_held = self._has_held
         try:
             connection.execute("begin immediate")
@@ -199,43 +210,55 @@ class Writer:
             transaction.finish()
             started = time.monotonic()
             connection.execute("commit")
-        except sqlite3.Error as error:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            return error
+        except Exception as error:
+            self._roll_back()
+            # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
+            return error if isinstance(error, sqlite3.Error) else sqlite3.DataError(str(error))
         self._commit_seconds += (time.monotonic() - started - self._commit_seconds) / 16
         self._has_held = transaction.has_held
         self._garbage.extend(forgotten)
         self._checkpointer.written(sum(batch.size_bytes for batch in batches))
         return None
 
+    def _roll_back(self) -> None:
+        """End the transaction that failed, unless SQLite has done so."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("rollback")
+
     def _collect_garbage(self) -> None:
         """A piece of what lies on an endpoint that is no more."""
-        connection = self._connection
         number = self._garbage[0]
         try:
-            connection.execute("begin immediate")
-            ids = [
-                row[0]
-                for row in connection.execute(
-                    "select message from reference where endpoint = ? order by message limit ?",
-                    (number, GARBAGE_ROWS),
-                )
-            ]
-            if ids:
-                connection.execute(
-                    "delete from reference where endpoint = ? and message between ? and ?",
-                    (number, ids[0], ids[-1]),
-                )
-                if self._has_held:
-                    Transaction(connection, lambda _: None).let_go(f"id in ({','.join('?' * len(ids))})", ids)
-            if len(ids) < GARBAGE_ROWS:
-                connection.execute("delete from garbage where number = ?", (number,))
-                self._garbage.popleft()
-            connection.execute("commit")
+            self._connection.execute("begin immediate")
+            is_empty = self._collect(number)
+            self._connection.execute("commit")
         except sqlite3.Error:
-            if connection.in_transaction:
-                connection.execute("rollback")
+            self._roll_back()
             # It stays in the garbage table: the next start, or the next pass, tries again.
             self._garbage.rotate(-1)
             time.sleep(LINGER_SECONDS)
+            return
+        if is_empty:
+            self._garbage.popleft()
+        self._checkpointer.written(GARBAGE_BYTES)
+
+    def _collect(self, number: int) -> bool:
+        """Delete some references of an endpoint, and what they alone held; whether none is left."""
+        connection = self._connection
+        # The ids stay in SQLite: every one fetched would be a switch of threads.
+        count, last = connection.execute(
+            "select count(*), max(message) from "
+            "(select message from reference where endpoint = ? order by message limit ?)",
+            (number, GARBAGE_ROWS),
+        ).fetchone()
+        if count:
+            if self._has_held:
+                Transaction(connection, lambda _: None).let_go(
+                    "id in (select message from reference where endpoint = ? and message <= ?)", (number, last)
+                )
+            connection.execute("delete from reference where endpoint = ? and message <= ?", (number, last))
+        if count == GARBAGE_ROWS:
+            return False
+        connection.execute("delete from garbage where number = ?", (number,))
+        return True

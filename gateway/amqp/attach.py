@@ -7,7 +7,6 @@ error. The reply to a consumer says which filters are in place, and where its re
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from amqp_ext.filters import (
     read_filter_set,
 )
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
-from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway import log_keys
 from gateway.amqp.access import Denied
 from gateway.amqp.conditions import condition_of
@@ -39,8 +37,15 @@ from gateway.amqp.links import (
 )
 from gateway.amqp.reply import fill_reply, log_attach
 from gateway.amqp.selection import selection_of
+from gateway.amqp.subscriptions import (
+    durable_name,
+    endpoint_for,
+    make_temporary,
+    temporary_name,
+    unsubscribe,
+)
 from gateway.core.effects import Effect
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.endpoint import Endpoint, EndpointKind, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import Resolved
 
@@ -112,13 +117,13 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
         raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
     if target.dynamic and "temporary-topic" in _capabilities(target):
         # Endpoints come with those who subscribe.
-        topic = _temporary_name("TTMP")
+        topic = temporary_name("TTMP")
         address = f"topic://{topic}"
         owned = OwnedTopic(connection, topic)
     elif target.dynamic:
-        address = _temporary_name("QTMP")
+        address = temporary_name("QTMP")
         topic = queue_topic(address)
-        owned, effects = _make_temporary(connection, address, EndpointKind.QUEUE)
+        owned, effects = make_temporary(connection, address, EndpointKind.QUEUE)
         await _committed(vpn, effects, owned)
     elif address:
         topic = topic_of_target(connection, address, _capabilities(target))
@@ -146,27 +151,6 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     )
 
 
-def _temporary_name(kind: str) -> str:
-    """A name that nobody else has; Solace's temporary topics and endpoints are called like this."""
-    return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
-
-
-def _make_temporary(
-    connection: Connection,
-    name: str,
-    kind: EndpointKind,
-    subscriptions: Sequence[str] = (),
-    *,
-    known_as: str | None = None,
-) -> tuple[OwnedEndpoint, list[Effect]]:
-    """An endpoint that lives as long as the link it is made for; ``known_as`` is its name for those who send to it."""
-    exclusive = Exclusivity.NONE if kind is EndpointKind.QUEUE else Exclusivity.REFUSE
-    endpoint, effects = connection.vpn.broker.create(
-        name, kind, EndpointSettings(exclusive=exclusive, temporary=True), subscriptions
-    )
-    return OwnedEndpoint(connection, endpoint, known_as or name), effects
-
-
 async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoint | None) -> None:
     """Make what an attach needs durable; its own endpoint goes if the link does not live to see that."""
     try:
@@ -186,23 +170,26 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
     filters = _filters(source)
     if source.dynamic:
         if "temporary-topic" in capabilities:
-            topic = _temporary_name("TTMP")
+            topic = temporary_name("TTMP")
             name = f"topic://{topic}"
-            owned, effects = _make_temporary(
+            owned, effects = make_temporary(
                 connection,
-                _temporary_name("TETMP"),
+                temporary_name("TETMP"),
                 EndpointKind.TOPIC_ENDPOINT,
                 [topic],
                 known_as=topic,
             )
         else:
-            name = _temporary_name("QTMP")
-            owned, effects = _make_temporary(connection, name, EndpointKind.QUEUE)
+            name = temporary_name("QTMP")
+            owned, effects = make_temporary(connection, name, EndpointKind.QUEUE)
         await _committed(connection.vpn, effects, owned)
         await _consume(connection, link, owned.endpoint, name, filters, filters.start, owned)
         return
     if not source.address:
-        raise Refused(ErrorCode.INVALID_FIELD, "a source needs an address, or dynamic")
+        unsubscribing = unsubscribe(connection, link, capabilities)
+        _register(connection, link, unsubscribing)
+        link.open()
+        return
     try:
         address = parse_source(source.address, capabilities)
         start = combine(filters.start, from_options(address.options))
@@ -214,7 +201,7 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
         address,
         start,
         browses=source.distribution_mode == Terminus.DIST_MODE_COPY,
-        durable_name=link.name if source.expiry_policy == Terminus.EXPIRE_NEVER else None,
+        durable_name=durable_name(connection, link, capabilities),
     )
     match address.kind:
         case AddressKind.LOG:
@@ -307,39 +294,9 @@ def _browse(
 async def _subscribe(
     connection: Connection, link: Link, address: Address, filters: Filters, start: ReplayStart | None
 ) -> None:
-    """A topic as source: a durable topic endpoint named by the link, or a temporary one, subscribed to it."""
-    vpn, broker = connection.vpn, connection.vpn.broker
-    try:
-        TopicPattern.parse(address.name)
-    except TopicSyntaxError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-    is_durable = link.remote_source.expiry_policy == Terminus.EXPIRE_NEVER
-    owned: OwnedEndpoint | None = None
-    if is_durable:
-        found = broker.find(link.name)
-        if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
-            raise Refused(ErrorCode.PRECONDITION_FAILED, f"{link.name!r} is a queue, not a topic endpoint")
-        effects: list[Effect] = []
-        if found is not None and list(found.subscriptions) != [address.name]:
-            if found.flows:
-                raise Refused(
-                    ErrorCode.RESOURCE_LOCKED,
-                    f"topic endpoint {link.name!r} has a consumer of another subscription",
-                )
-            # A changed subscription is a new one under the same name (JMS 2.0 section 8.3.3).
-            effects += broker.delete(found)
-            found = None
-        if found is None:
-            settings = EndpointSettings(exclusive=Exclusivity.REFUSE)
-            found, made = broker.create(link.name, EndpointKind.TOPIC_ENDPOINT, settings, [address.name])
-            effects += made
-        endpoint = found
-    else:
-        owned, effects = _make_temporary(
-            connection, _temporary_name("TETMP"), EndpointKind.TOPIC_ENDPOINT, [address.name]
-        )
-        endpoint = owned.endpoint
-    await _committed(vpn, effects, owned)
+    """A topic as source: a durable topic endpoint, or a temporary one, subscribed to it."""
+    endpoint, effects, owned = endpoint_for(connection, link, address.name, _capabilities(link.remote_source))
+    await _committed(connection.vpn, effects, owned)
     await _consume(connection, link, endpoint, link.remote_source.address, filters, start, owned)
 
 

@@ -44,7 +44,7 @@ class WaitingLink(Protocol):
 CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
 
-OFFERED: Final = ("ANONYMOUS-RELAY", "rewind:replay-start")
+OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 
 
 class Connection(asyncio.Protocol):

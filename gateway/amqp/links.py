@@ -399,10 +399,12 @@ class QueueConsumer(_Outgoing):
         flow = self.flow
         if flow is None:
             return
-        # Rejected means: never again. It leaves the queue as an accepted one does.
-        gone = accepted + [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
-        if gone:
-            self._vpn.settle(flow, gone)
+        if accepted:
+            self._vpn.settle(flow, accepted)
+        # Rejected means: never again (AMQP 1.0 section 3.4.3).
+        rejected = [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
+        if rejected:
+            self._vpn.bury_rejected(flow, rejected)
         undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
         if undeliverable:
             self._vpn.shun(flow, undeliverable)

@@ -137,6 +137,10 @@ def _vpns(settings: Settings) -> Iterator[Problem]:
     if not any(vpn.enabled for vpn in settings.vpns.values()):
         yield Problem("vpn", "has no enabled Message VPN, so no client could connect")
     for name, vpn in settings.vpns.items():
+        for indexed, count in Counter(vpn.replay_log.index).items():
+            if count > 1:
+                path = toml.dotted(["vpn", name, "replay_log", "index"])
+                yield Problem(path, f"names {indexed} {count} times; once is enough")
         for queue_name, queue in vpn.queues.items():
             if queue.default_start != "live" and not vpn.replay_log.enabled:
                 path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])

@@ -75,6 +75,12 @@ def _replay_start(text: str) -> str:
     return text
 
 
+def _property_name(name: str) -> str:
+    if not name.strip():
+        raise ValueError("a property's name is not empty")
+    return name
+
+
 def check_password_hash(text: str) -> str:
     """`text` as it is, if a password can be checked against it; ValueError, without quoting it, otherwise."""
     try:
@@ -111,6 +117,7 @@ Quota = Annotated[int, Field(ge=0, le=2**40)]
 VpnName = Annotated[str, AfterValidator(_vpn_name)]
 QueueName = Annotated[str, AfterValidator(_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
+PropertyName = Annotated[str, AfterValidator(_property_name)]
 StartText = Annotated[str, AfterValidator(_replay_start)]
 PasswordHash = Annotated[str, AfterValidator(check_password_hash)]
 UserName = Annotated[str, AfterValidator(_user_name)]

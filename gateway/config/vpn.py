@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
-from gateway.config.values import Count, QueueName, Quota, StartText, TopicFilter, table
+from gateway.config.values import Count, PropertyName, QueueName, Quota, StartText, TopicFilter, table
 
 
 @table
@@ -41,6 +41,11 @@ class ReplayLog:
     """Endpoint replays under way at once. Each has a reader's page in memory; the next is refused with
     subcode 147."""
 
+    index: tuple[PropertyName, ...] = ()
+    """Properties by which replay starts are looked up: `message-id`, `correlation-id`, `group-id`, `subject`, or
+    an application property's name. None, because each costs publishers some; a start by another property reads
+    the log from its beginning, and so it does for messages from before the property was named here."""
+
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,13 @@ class Queue:
 
     quota_messages: Quota = 0
     """Messages the queue may hold; 0 is no bound."""
+
+    max_redelivery: Annotated[int, Field(ge=0)] = 0
+    """Redeliveries of a message before it goes to the dead message queue; 0 is no bound."""
+
+    dead_message_queue: Annotated[str, Field(max_length=200)] = ""
+    """Queue for messages that expired, were rejected, or were redelivered too often. Empty: they are
+    discarded; the replay log has them still."""
 
     default_start: StartText = "live"
     """Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because a

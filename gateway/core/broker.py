@@ -18,17 +18,20 @@ from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
 from gateway.core.effects import (
     AddReferences,
     DeleteEndpoint,
+    DeletePoint,
     DeleteSubscription,
     Effect,
     Publication,
     RenumberEndpoint,
     SaveEndpoint,
+    SavePoint,
     SaveReplay,
     SaveSubscription,
 )
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
+from gateway.core.point import Point, check_point_name
 from gateway.core.replay import LogFacts, Replay, ReplayState
 
 ROUTE_CACHE_TOPICS = 10_000
@@ -92,6 +95,7 @@ class Broker:
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
         self.log_readers: dict[LogReader, None] = {}
+        self.points: dict[str, Point] = {}
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
         self._window = window
@@ -103,8 +107,11 @@ class Broker:
 
     # --- recovery ---------------------------------------------------------------------------------------------
 
-    def restore(self, stored: Iterable[StoredEndpoint], next_number: int) -> None:
-        """Take over the endpoints that the store kept. ``next_number`` is above every number ever used."""
+    def restore(
+        self, stored: Iterable[StoredEndpoint], next_number: int, points: Iterable[Point] = ()
+    ) -> None:
+        """Take over the endpoints and points that the store kept. ``next_number`` is above every number ever used."""
+        self.points.update((point.name, point) for point in points)
         for found in stored:
             definition = found.definition
             endpoint = Endpoint(
@@ -364,7 +371,66 @@ class Broker:
 
     def log_facts(self) -> LogFacts:
         log = self.log
-        return LogFacts(self.policy.enabled, log.generation, log.first_id, log.next_id, log.floor_ms)
+        return LogFacts(
+            self.policy.enabled, log.generation, log.first_id, log.next_id, log.floor_ms, self.points
+        )
+
+    def check_point(self, name: str) -> None:
+        """
+        Whether a point of this name may be made.
+
+        Raises:
+            Refused: INVALID_FIELD for a bad name, PRECONDITION_FAILED for one that is taken, REPLAY_DISABLED.
+        """
+        check_point_name(name)
+        if not self.policy.enabled:
+            raise Refused(
+                ErrorCode.REPLAY_DISABLED,
+                "the replay log of this Message VPN is off: there are no points in it",
+            )
+        if name in self.points:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED, f"a point named {name!r} exists already; delete it first"
+            )
+
+    def create_point(
+        self, name: str, position: int | None, time_ms: int | None, now_ms: int
+    ) -> tuple[Point, list[Effect]]:
+        """
+        Give a place in the log a name.
+
+        Args:
+            position: The first id behind it; None for now: before everything that is published from here on.
+            time_ms: When that message arrived; None for now.
+
+        Raises:
+            Refused: As ``check_point`` has it.
+        """
+        self.check_point(name)
+        point = Point(
+            name,
+            self.next_id if position is None else position,
+            now_ms if time_ms is None else time_ms,
+            now_ms,
+        )
+        self.points[name] = point
+        return point, [SavePoint(point)]
+
+    def delete_point(self, name: str) -> tuple[Point, list[Effect]]:
+        """
+        The point is gone; replays that began at it go on.
+
+        Raises:
+            Refused: NOT_FOUND, there is none of this name.
+        """
+        point = self.points.pop(name, None)
+        if point is None:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no point named {name!r}")
+        return point, [DeletePoint(name)]
+
+    def is_trimmed(self, point: Point) -> bool:
+        """Whether the log no longer reaches back to the point."""
+        return point.position < self.log.first_id
 
     def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
         """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue, by its name."""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gateway.core.point import Point
+
 Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 """(id, time ms, topic, offset of the bare message, held, content as received).
 
@@ -119,6 +121,18 @@ class SaveReplay:
     replay: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class SavePoint:
+    """A named point was made. The ids below it count as given out: none of them is used again, whatever fails."""
+
+    point: Point
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePoint:
+    name: str
+
+
 Effect: TypeAlias = (
     Publication
     | RemoveReferences
@@ -130,4 +144,6 @@ Effect: TypeAlias = (
     | SaveSubscription
     | DeleteSubscription
     | SaveReplay
+    | SavePoint
+    | DeletePoint
 )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import heapq
 import json
+import sys
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -58,6 +59,10 @@ class EndpointSettings:
     quota_bytes: int = 0
     quota_messages: int = 0
     default_start: str = ""
+    max_redelivery: int = 0
+    """Redeliveries after which a message goes to the dead message queue; 0 is no bound."""
+    dead_message_queue: str = ""
+    """Where messages go that expired, were rejected, or failed too often; empty when they are discarded."""
     declared: bool = False
     """Named in the configuration: not deleted by a client."""
 
@@ -69,6 +74,8 @@ class EndpointSettings:
                 "quota_bytes": self.quota_bytes,
                 "quota_messages": self.quota_messages,
                 "default_start": self.default_start,
+                "max_redelivery": self.max_redelivery,
+                "dead_message_queue": self.dead_message_queue,
                 "declared": self.declared,
             }
         )
@@ -376,6 +383,25 @@ class Endpoint:
         if self.replay is not None:
             self.replay.acknowledge(gone)
         return gone, size
+
+    def dead(self, rows: Sequence[Row], now_ms: int, ttl_of: Callable[[bytes], int | None]) -> dict[int, str]:
+        """
+        Which of these messages, about to be handed out, are not to be, and why: ``expired`` by the header's ttl, or
+        ``max-redelivery``. Replayed history does not expire: it was asked for.
+        """
+        found: dict[int, str] = {}
+        replay = self.replay
+        fresh = 0 if replay is None else replay.live_from if replay.live_from is not None else sys.maxsize
+        for row in rows:
+            if row[3] and row[0] >= fresh:
+                ttl_ms = ttl_of(row[5])
+                if ttl_ms is not None and row[1] + ttl_ms < now_ms:
+                    found[row[0]] = "expired"
+        if self.attempts and self.settings.max_redelivery:
+            for row in rows:
+                if self.attempts.get(row[0], 0) > self.settings.max_redelivery:
+                    found[row[0]] = "max-redelivery"
+        return found
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
         """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
 
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.point import Point
 
 
 class ReplayState(enum.Enum):
@@ -127,6 +128,8 @@ class LogFacts:
     """One past the last committed id."""
     floor_ms: int
     """From this time on nothing is missing: when the log was made, or the newest trimmed message arrived."""
+    points: Mapping[str, Point] = field(default_factory=dict)
+    """Named points, by name."""
 
 
 class LogProbe(Protocol):
@@ -153,19 +156,12 @@ class Resolved:
     is_live: bool = False
 
 
-def resolve(
-    start: ReplayStart,
-    facts: LogFacts,
-    probe: LogProbe,
-    now_ms: int,
-    matches: Callable[[str], bool] | None = None,
-) -> Resolved:
+def check_start(start: ReplayStart, facts: LogFacts) -> None:
     """
-    Turn what was asked for into ids of the log.
+    What can be said of a start before the log is looked at.
 
     Raises:
-        Refused: As contract section 8 has it; with ``missing=clamp`` a start before the log is its beginning and one
-            after it is live.
+        Refused: REPLAY_DISABLED, LOG_MODIFIED.
     """
     if not facts.enabled and start.kind is not StartKind.LIVE:
         raise Refused(
@@ -176,7 +172,33 @@ def resolve(
             ErrorCode.LOG_MODIFIED,
             f"the position is from log generation {start.generation}, this log is generation {facts.generation}",
         )
-    first = _first(start, facts, probe, now_ms, matches)
+
+
+def resolve(
+    start: ReplayStart,
+    facts: LogFacts,
+    probe: LogProbe,
+    now_ms: int,
+    matches: Callable[[str], bool] | None = None,
+    found: int | None = None,
+) -> Resolved:
+    """
+    Turn what was asked for into ids of the log.
+
+    With ``missing=clamp`` a start before the log is its beginning, and one after it is live. A message-id, a selector
+    or a trimmed point that the log does not have (any more) is its beginning, too: the message may have been trimmed,
+    and who reads on from it must not miss what came after. Only a point that nobody ever made is refused all the same:
+    its name is a mistake, and no place in the log is near it.
+
+    Args:
+        found: What was found for a start that has to be searched for (``gateway.core.search``); None when there is
+            no such message.
+
+    Raises:
+        Refused: As contract section 8 has it.
+    """
+    check_start(start, facts)
+    first = _first(start, facts, probe, now_ms, matches, found)
     last = _last(start, facts, probe, now_ms)
     is_live = start.kind is StartKind.LIVE or first >= facts.next_id
     return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
@@ -188,6 +210,7 @@ def _first(
     probe: LogProbe,
     now_ms: int,
     matches: Callable[[str], bool] | None,
+    found: int | None,
 ) -> int:
     clamp = start.missing is Missing.CLAMP
     match start.kind:
@@ -196,8 +219,8 @@ def _first(
         case StartKind.LIVE:
             return facts.next_id
         case StartKind.LAST:
-            found = probe.last_matching(matches)
-            return facts.next_id if found is None else found
+            last = probe.last_matching(matches)
+            return facts.next_id if last is None else last
         case StartKind.DATE:
             return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
         case StartKind.AGO:
@@ -221,11 +244,20 @@ def _first(
                     f"{facts.first_id} to {facts.next_id - 1}",
                 )
             return _clamped(number + (start.kind is StartKind.AFTER), facts)
-        case _:
+        case StartKind.POINT:
+            return _at_point(str(start.value), facts, clamp)
+        case StartKind.MESSAGE_ID | StartKind.MATCH:
+            if found is not None and found >= facts.first_id:
+                return found
+            if clamp:
+                return facts.first_id
             raise Refused(
-                ErrorCode.NOT_IMPLEMENTED,
-                f"a replay cannot start at a {start.kind.name.lower().replace('_', '-')} yet",
+                ErrorCode.START_MESSAGE_UNAVAILABLE,
+                f"no message for {start} is in the replay log on the topics asked for; the log holds ids "
+                f"{facts.first_id} to {facts.next_id - 1}",
             )
+        case _:
+            assert_never(start.kind)
 
 
 def _clamped(number: int, facts: LogFacts) -> int:
@@ -257,6 +289,21 @@ def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
         ErrorCode.START_MESSAGE_UNAVAILABLE,
         f"offset {offset} is not in the replay log, which holds {facts.first_id} to {facts.next_id - 1}",
     )
+
+
+def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
+    point = facts.points.get(name)
+    if point is None:
+        raise Refused(
+            ErrorCode.START_MESSAGE_UNAVAILABLE, f"there is no point named {name!r} in the replay log"
+        )
+    if point.position < facts.first_id and not clamp:
+        raise Refused(
+            ErrorCode.START_MESSAGE_UNAVAILABLE,
+            f"point {name!r} was trimmed: it stands at id {point.position} "
+            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id {facts.first_id}",
+        )
+    return _clamped(point.position, facts)
 
 
 def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:

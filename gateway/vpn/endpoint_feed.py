@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from amqp_ext.ttl import ttl_of
 from gateway.core.effects import Row
 from gateway.core.endpoint import FLOW_QUANTUM, Endpoint, Flow
 
@@ -34,6 +35,8 @@ class EndpointFeed:
         self.endpoint = endpoint
         self.is_paused = False
         """Set while a replay that a restart interrupted is still putting older messages in front."""
+        self._is_of_the_dead = vpn.is_dead_message_queue(endpoint.name)
+        """What lies here is dead already: it does not expire once more."""
         self.end_id: int | None = None
         """The last replayed message, once it is known."""
         self._vpn = vpn
@@ -79,9 +82,7 @@ class EndpointFeed:
                 self._read_rows(ids)
                 return
             left -= len(rows)
-            endpoint.take(flow, rows)
-            flow.link.send(rows, endpoint.attempts, self.end_id)
-            flow.demand = flow.link.room()
+            self._hand_out(flow, rows)
         if endpoint.flows and endpoint.wants_page(self._page_rows):
             self._read_page()
         elif endpoint.members is not None:
@@ -116,10 +117,21 @@ class EndpointFeed:
                 chosen.append(row)
         flow.candidates.extendleft(reversed(ids[looked_at:]))
         if chosen:
-            endpoint.take(flow, chosen)
-            flow.link.send(chosen, endpoint.attempts, self.end_id)
-            flow.demand = flow.link.room()
+            self._hand_out(flow, chosen)
         return looked_at
+
+    def _hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
+        """Send messages to a flow; those that are dead go where the dead go."""
+        endpoint = self.endpoint
+        endpoint.take(flow, rows)
+        dead = {} if self._is_of_the_dead else endpoint.dead(rows, self._vpn.now_ms(), ttl_of)
+        if dead:
+            for reason in sorted(set(dead.values())):
+                self._vpn.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+            rows = [row for row in rows if row[0] not in dead]
+        if rows:
+            flow.link.send(rows, endpoint.attempts, self.end_id)
+        flow.demand = flow.link.room()
 
     def _run_again(self) -> None:
         self._is_scheduled = False

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
+from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
@@ -24,9 +25,13 @@ from gateway.core.effects import CountAttempts, Effect, Publication, RemoveRefer
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
-from gateway.core.replay import LogProbe, Resolved, resolve
+from gateway.core.point import ListedPoint, Point
+from gateway.core.replay import Resolved
 from gateway.core.tail import Tail
+from gateway.vpn import starts
 from gateway.vpn.browse_feed import BrowseFeed
+from gateway.vpn.clock import now_ms
+from gateway.vpn.dead_messages import NOBODY, dead_copy
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
@@ -47,11 +52,6 @@ log = structlog.get_logger()
 Then = Callable[["sqlite3.Error | None"], None]
 
 
-def now_ms() -> int:
-    """The wall clock. The core is told the time; this is where it is read."""
-    return time.time_ns() // 1_000_000
-
-
 class MessageVpn:
     def __init__(self, name: str, settings: Vpn, limits: Limits, store: Store, folder: DataFolder) -> None:
         """
@@ -65,9 +65,9 @@ class MessageVpn:
         self.limits = limits
         self._loop = asyncio.get_running_loop()
         path = folder.file_of(name)
-        open_file(path, now_ms(), synchronous=store.synchronous)
-        found = recover(path)
         policy = settings.replay_log
+        open_file(path, now_ms(), synchronous=store.synchronous, index=policy.index)
+        found = recover(path)
         self.broker = Broker(
             found.log,
             LogPolicy(
@@ -81,7 +81,7 @@ class MessageVpn:
             window=limits.endpoint_window,
             create_queues=settings.create_queues,
         )
-        self.broker.restore(found.endpoints, found.next_number)
+        self.broker.restore(found.endpoints, found.next_number, found.points)
         self.tail = Tail(limits.tail_bytes, found.log.next_id)
         self.reader = Reader(
             path,
@@ -89,13 +89,16 @@ class MessageVpn:
             page_rows=limits.read_page_rows,
             page_bytes=limits.read_page_bytes,
             largest_bytes=found.largest_bytes,
+            indexed=found.indexed,
         )
         self._writer = Writer(
             path,
             self._on_commit,
             synchronous=store.synchronous,
             garbage=found.garbage,
-            wal_limit_bytes=store.checkpoint_mb * MEGABYTE,
+            indexed=found.indexed,
+            checkpoint_bytes=store.checkpoint_mb * MEGABYTE,
+            wal_limit_bytes=store.wal_limit_mb * MEGABYTE,
         )
         self.store_problem: str | None = None
         """Why the last write failed; None when it did not."""
@@ -113,6 +116,8 @@ class MessageVpn:
         self._log_feeds: dict[LogFeed, None] = {}
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         self._pumps: dict[str, ReplayPump] = {}
+        self.search_turn = asyncio.Semaphore(1)
+        """Held by the one search that reads a page of the log."""
         self._waiting_for_room: list[Callable[[], None]] = []
         self._log = log.bind(**{log_keys.VPN: name})
 
@@ -129,6 +134,8 @@ class MessageVpn:
                 quota_bytes=queue.quota_mb * MEGABYTE,
                 quota_messages=queue.quota_messages,
                 default_start=queue.default_start,
+                max_redelivery=queue.max_redelivery,
+                dead_message_queue=queue.dead_message_queue,
                 declared=True,
             )
             found = broker.find(name)
@@ -285,16 +292,20 @@ class MessageVpn:
         )
         self.activity += 1
         if publication is not None:
-            self._effects.append(publication)
-            self._size_bytes += publication.size_bytes
-            self.pending_bytes += publication.size_bytes
-            self.reader.largest_bytes = max(self.reader.largest_bytes, len(max(contents, key=len)))
-            self._is_lazy = False
-            self._schedule()
+            self._add(publication)
         if taken < len(contents):
             if publication is not None:
                 publication.receipt = (link, deliveries[:taken])
             link.not_stored(deliveries[taken:], refused)
+
+    def _add(self, publication: Publication) -> None:
+        self._effects.append(publication)
+        self._size_bytes += publication.size_bytes
+        self.pending_bytes += publication.size_bytes
+        largest = max(len(row[5]) for row in publication.rows)
+        self.reader.largest_bytes = max(self.reader.largest_bytes, largest)
+        self._is_lazy = False
+        self._schedule()
 
     # --- consuming --------------------------------------------------------------------------------------------
 
@@ -398,6 +409,65 @@ class MessageVpn:
         text = options.get("exclusive")
         return Exclusivity(text) if text is not None else None
 
+    def is_dead_message_queue(self, name: str) -> bool:
+        """Whether some queue's dead messages come here."""
+        return any(
+            endpoint.settings.dead_message_queue == name for endpoint in self.broker.endpoints.values()
+        )
+
+    def bury(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
+        """
+        Messages that this flow has unsettled, and nobody is to have: they leave the endpoint, for its dead message
+        queue where it has one, in the same commit.
+        """
+        endpoint = flow.endpoint
+        name = endpoint.settings.dead_message_queue
+        if name and name != endpoint.name:
+            _, effects = self.broker.queue_for(name, may_create=True)
+            self._effects += effects
+            copies = [dead_copy(row, endpoint.name, reason, now_ms()) for row in rows]
+            publication, taken, _ = self.broker.publish(
+                now_ms(),
+                queue_topic(name),
+                [copy[0] for copy in copies],
+                [copy[1] for copy in copies],
+                (NOBODY, []),
+            )
+            if publication is not None:
+                self._add(publication)
+            if taken < len(rows):
+                self._log.warning(
+                    "dead_messages_discarded",
+                    **{
+                        log_keys.ENDPOINT: name,
+                        log_keys.MESSAGES: len(rows) - taken,
+                        log_keys.REASON: "quota",
+                    },
+                )
+        self._log.info(
+            "messages_buried",
+            **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(rows), log_keys.REASON: reason},
+        )
+        self.settle(flow, [row[0] for row in rows])
+
+    def bury_rejected(self, flow: Flow, ids: list[int]) -> None:
+        """Messages that a consumer rejected."""
+        if not flow.endpoint.settings.dead_message_queue:
+            self.settle(flow, ids)
+            return
+        if ids[0] >= self.tail.first_id:
+            self.bury(flow, self.tail.pick(sorted(ids)), "rejected")
+            return
+        self._loop.create_task(self._read_and_bury(flow, sorted(ids)))
+
+    async def _read_and_bury(self, flow: Flow, ids: list[int]) -> None:
+        while ids:
+            rows = await asyncio.wrap_future(self.reader.submit(partial(self.reader.messages, ids)))
+            if not rows:
+                break
+            self.bury(flow, rows, "rejected")
+            ids = ids[len(rows) :]
+
     def shun(self, flow: Flow, ids: list[int]) -> None:
         """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
         flow.shunned.update(ids)
@@ -429,11 +499,19 @@ class MessageVpn:
         Raises:
             Refused: It cannot start there.
         """
-        matches = topic_matcher(patterns)
-        facts, now, probe = self.broker.log_facts(), now_ms(), self.reader
-        return await asyncio.wrap_future(
-            probe.submit(lambda: resolve(start, facts, _as_probe(probe), now, matches))
-        )
+        return await starts.resolve_start(self, start, patterns, topic_matcher(patterns), now_ms())
+
+    async def create_point(self, name: str, start: ReplayStart | None = None) -> Point:
+        """See ``starts.create_point``."""
+        return await starts.create_point(self, name, start, now_ms())
+
+    async def delete_point(self, name: str) -> None:
+        """See ``starts.delete_point``."""
+        await starts.delete_point(self, name)
+
+    def points(self) -> list[ListedPoint]:
+        """See ``starts.list_points``."""
+        return starts.list_points(self)
 
     def read_log(
         self,
@@ -537,6 +615,11 @@ class MessageVpn:
         """One line about something that should not happen."""
         self._log.error(event, **{log_keys.REASON: f"{type(error).__name__}: {error}"})
 
+    @staticmethod
+    def now_ms() -> int:
+        """Milliseconds since the epoch."""
+        return now_ms()
+
     def next_turn(self, call: Callable[[], None]) -> None:
         """Call in the next turn of the loop, after all that is ready now."""
         self._loop.call_soon(call)
@@ -554,7 +637,3 @@ def _log_filter(topics: Sequence[str]) -> TopicFilter | None:
     if not topics:
         return None
     return TopicFilter([TopicPattern.parse(text) for text in topics], implicit_all=True)
-
-
-def _as_probe(reader: Reader) -> LogProbe:
-    return reader

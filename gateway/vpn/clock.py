@@ -1,0 +1,12 @@
+"""
+The wall clock. The core is told the time; this is where it is read.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
