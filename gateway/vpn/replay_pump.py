@@ -12,10 +12,12 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from gateway.core.effects import Row
+from gateway.core.errors import ErrorCode
 from gateway.core.log_reader import LogReader
 from gateway.core.replay import Replay
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.log_source import LogSource
+from store.errors import LogTrimmed
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
@@ -69,7 +71,11 @@ class ReplayPump:
             room = self._room()
             if room <= 0:
                 return
-            taken = self._source.take(min(room, STEP_ROWS))
+            try:
+                taken = self._source.take(min(room, STEP_ROWS))
+            except (LogTrimmed, sqlite3.Error) as error:
+                self._woken(error)
+                return
             if taken is None:
                 if not self._source.is_at_end:
                     return
@@ -82,6 +88,9 @@ class ReplayPump:
             end = self._vpn.tail.next_id
             if position >= end:
                 self._hand_over()
+            if self._reader.last is not None:
+                # What is still on its way may match, too: until it is here, the last message is not known.
+                end = self._reader.last + 1
             chosen, is_end = self._reader.offer(rows, position, end)
             if is_end:
                 self._feed.end_id = chosen[-1][0]
@@ -100,6 +109,9 @@ class ReplayPump:
         held_back = self._reader.held_back
         position = self._reader.position if held_back is None else held_back[0]
         ids = [row[0] for row in rows]
+        if ids[0] < self._vpn.broker.trimming_below:
+            self._woken(LogTrimmed(ids[0], self._vpn.broker.trimming_below))
+            return
         effects = self._vpn.broker.put_replayed(
             self._endpoint, ids, sum(len(row[5]) for row in rows), position
         )
@@ -134,6 +146,13 @@ class ReplayPump:
         self._feed.run()
 
     def _woken(self, error: BaseException | None) -> None:
+        if self.is_over:
+            return
+        if isinstance(error, LogTrimmed):
+            self._vpn.fail_replay(
+                self._endpoint, f"the log was trimmed under it: {error}", ErrorCode.REPLAY_MESSAGE_UNAVAILABLE
+            )
+            return
         if error is not None:
             self._vpn.report("log_read_failed", error)
             self._vpn.later(1.0, self.run)
