@@ -271,6 +271,10 @@ class Client:
             receiver.flow(credit)
         return receiver
 
+    def watch(self, receiver: Receiver) -> None:
+        """Take what arrives on a link that was opened by hand."""
+        self._receivers[receiver.link] = receiver
+
     def is_detached(self, link: Link) -> bool:
         """The peer has detached or closed a link."""
         # The engine keeps no state for a detach that does not close: it is an event and nothing more.
@@ -471,6 +475,14 @@ class Receiver(_End):
         taken = self.take(count)
         self.settle(taken)
         return taken
+
+    def collect(self, taken: list[Received], count: int, credit: int = 500) -> None:
+        """Take and accept more, with this much credit at a time, until there are `count` in `taken`, or some more."""
+        while len(taken) < count:
+            if self.link.credit <= credit // 2:
+                self.flow(credit - self.link.credit)
+            self.client.wait(lambda: self.arrived, "another message arrives")
+            taken += self.take_and_accept(len(self.arrived))
 
     def drain(self, credit: int = 1_000) -> list[Received]:
         """Let the peer use this much more credit now or never; all that it had to send."""

@@ -28,6 +28,7 @@ class Publishing:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publishing")
         self._error: BaseException | None = None
+        self._may_end = False
         self.next = first
         """One past the last number sent."""
         self.accepted = first
@@ -47,6 +48,10 @@ class Publishing:
         if self._error is not None:
             raise self._error
 
+    def expect_an_end(self) -> None:
+        """From now on the gateway may go away: that is no error, and ends the publishing."""
+        self._may_end = True
+
     def wait_for(self, count: int) -> None:
         """Until this many are accepted."""
         while self.accepted < count and self._thread.is_alive():
@@ -59,7 +64,8 @@ class Publishing:
                 self._publish(client)
                 client.close()
         except BaseException as error:
-            self._error = error
+            if not self._may_end:
+                self._error = error
 
     def _publish(self, client: Client) -> None:
         senders = [client.sender(address) for address in self._addresses]

@@ -7,7 +7,7 @@ from proton import Delivery, symbol, ulong
 
 from gateway.config import Limits
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, Receiver, texts
+from tests.support.client import Client, Received, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
@@ -130,15 +130,6 @@ def test_a_drain_with_one_credit_at_a_time(client: Client) -> None:
     assert [texts(reader.drain(1)) for _ in range(7)] == [["0"], ["1"], ["2"], ["3"], ["4"], [], []]
 
 
-def collect(reader: Receiver, taken: list[Received], count: int, credit: int = 500) -> None:
-    """Go on taking and accepting until there are ``count``."""
-    while len(taken) < count:
-        if reader.link.credit < credit // 2:
-            reader.flow(credit - reader.link.credit)
-        reader.client.wait(lambda: reader.arrived, "another message arrives")
-        taken += reader.take_and_accept(len(reader.arrived))
-
-
 SMALL_TAIL = Limits(tail_bytes=50_000, read_page_rows=100)
 
 
@@ -155,10 +146,10 @@ def test_readers_catch_up_while_a_publisher_goes_on(
             history = publishing.accepted
             readers.append((connect(gateway).receiver("log://>", filters=BEGINNING), history, []))
         for reader, _, taken in readers:
-            collect(reader, taken, history + 1_000)
+            reader.collect(taken, history + 1_000)
         publishing.stop()
         for reader, history, taken in readers:
-            collect(reader, taken, publishing.next)
+            reader.collect(taken, publishing.next)
             assert texts(taken) == [str(i) for i in range(publishing.next)]
             assert [message.id for message in taken] == list(range(1, publishing.next + 1))
             ends = [number for number, message in enumerate(taken) if message.is_end]
@@ -172,9 +163,9 @@ def test_a_reader_of_one_topic_among_many_catches_up(gateway: RunningGateway, co
         publishing.wait_for(2_000)
         reader = connect(gateway).receiver("log://a/>", filters=BEGINNING)
         taken: list[Received] = []
-        collect(reader, taken, publishing.accepted // 3 + 500)
+        reader.collect(taken, publishing.accepted // 3 + 500)
         publishing.stop()
-        collect(reader, taken, (publishing.next + 2) // 3)
+        reader.collect(taken, (publishing.next + 2) // 3)
     assert texts(taken) == [str(i) for i in range(0, publishing.next, 3)]
     assert sum(message.is_end for message in taken) == 1
 
@@ -187,7 +178,7 @@ def test_a_slow_reader_falls_behind_and_catches_up(start: Start, connect: Connec
     client = connect(gateway)
     client.sender("orders").send_all([data(i) for i in range(3_000)])
     taken: list[Received] = []
-    collect(reader, taken, 3_000)
+    reader.collect(taken, 3_000)
     assert texts(taken) == [str(i) for i in range(3_000)]
 
 
@@ -236,11 +227,11 @@ def test_readers_and_consumers_at_once(gateway: RunningGateway, connect: Connect
         read: list[Received] = []
         consumed: list[Received] = []
         for count in range(500, 3_001, 500):
-            collect(reader, read, count)
-            collect(consumer, consumed, count)
+            reader.collect(read, count)
+            consumer.collect(consumed, count)
         publishing.stop()
-        collect(reader, read, publishing.next)
-        collect(consumer, consumed, publishing.next)
+        reader.collect(read, publishing.next)
+        consumer.collect(consumed, publishing.next)
     assert texts(read) == texts(consumed) == [str(i) for i in range(publishing.next)]
 
 
@@ -269,6 +260,6 @@ def test_detaching_a_reader_in_the_middle(gateway: RunningGateway, connect: Conn
     lost.receiver("log://>", filters=BEGINNING, credit=1_000).take(10)
     lost.cut()
     taken: list[Received] = []
-    collect(client.receiver("log://>", filters=BEGINNING), taken, 2_000)
+    client.receiver("log://>", filters=BEGINNING).collect(taken, 2_000)
     assert texts(taken) == [str(i) for i in range(2_000)]
     client.wait(lambda: gateway.log_readers() == 1, "the others are forgotten")

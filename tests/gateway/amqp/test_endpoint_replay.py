@@ -1,0 +1,434 @@
+"""Replay onto queues and topic endpoints: history comes again in order, then live messages, without a seam."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery
+
+from gateway.app import Gateway
+from gateway.config import Limits, Queue, ReplayLog, Vpn
+from tests.gateway.amqp.conftest import Connect, Start, Telling
+from tests.support.client import Client, Received, texts
+from tests.support.messages import data
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway
+
+FROM_BEGINNING = "orders?replay-start=beginning"
+
+
+# --- what a replay brings -----------------------------------------------------------------------------------------
+
+
+def test_consumed_messages_come_again(gateway: RunningGateway, client: Client) -> None:
+    """A replay brings again what was consumed, as it was: same ids, same bytes, not marked as redelivered."""
+    raws = [data(i) for i in range(10)]
+    client.sender("orders").send_all(raws)
+    receiver = client.receiver("orders", credit=10)
+    first = receiver.take_and_accept(10)
+    receiver.close()
+    second = client.receiver(FROM_BEGINNING, credit=10).take_and_accept(10)
+    assert [message.bare for message in second] == raws
+    assert [message.id for message in second] == [message.id for message in first]
+    assert [message.delivery_count for message in second] == [0] * 10
+    assert [message.is_end for message in second] == [False] * 9 + [True]
+    client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
+
+
+def test_what_lay_on_the_queue_is_dropped_first(client: Client) -> None:
+    """What is on the queue when a replay starts is dropped: it comes by the replay, once, or not at all."""
+    client.sender("orders").send_all([data(i) for i in range(10)])
+    receiver = client.receiver("orders", credit=3)
+    receiver.take_and_accept(3)
+    receiver.close()
+    receiver = client.receiver("orders?replay-start=%236", credit=100)
+    assert texts(receiver.take_and_accept(5)) == ["5", "6", "7", "8", "9"]
+    assert receiver.drain(0) == []
+    receiver.close()
+    assert client.receiver("orders").drain() == []
+
+
+def test_failed_deliveries_are_forgotten(client: Client) -> None:
+    """A replayed message is not marked redelivered even if it had failed before the replay."""
+    client.sender("orders").send_all([data("x")])
+    receiver = client.receiver("orders", credit=1)
+    receiver.modify(receiver.take(1), failed=True)
+    receiver.close()
+    receiver = client.receiver(FROM_BEGINNING, credit=1)
+    (message,) = receiver.take(1)
+    assert message.delivery_count == 0
+    receiver.modify([message], failed=True)
+    receiver.flow(1)
+    (again,) = receiver.take(1)
+    assert again.delivery_count == 1, "but what fails after the replay is"
+
+
+def test_only_the_endpoints_own_topics_are_replayed(start: Start, connect: Connect) -> None:
+    """A replay brings what the queue's subscriptions match now, but for exceptions, and what was sent to it by name."""
+    vpn = Vpn(queues={"orders": Queue(subscriptions=("a/>", "!a/secret"))})
+    client = connect(start(vpn))
+    for topic in ("a/b", "a/secret", "b", "a/b/c"):
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    client.sender("orders").send_all([data("by name")])
+    client.sender("other").send_all([data("not mine")])
+    receiver = client.receiver(FROM_BEGINNING)
+    assert texts(receiver.drain()) == ["a/b", "a/b/c", "by name"]
+
+
+def test_a_new_subscription_brings_its_history(gateway: RunningGateway, client: Client) -> None:
+    """A queue that is subscribed to a topic only now can replay what was published to it before."""
+    client.sender("topic://a").send_all([data(i) for i in range(5)])
+    client.sender("orders")
+    gateway.subscribe("orders", ["a"])
+    assert texts(client.receiver(FROM_BEGINNING).drain()) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_durable_topic_endpoint(client: Client) -> None:
+    """A durable topic endpoint can be rewound by its consumer."""
+    sender = client.sender("topic://a/b")
+    sender.send_all([data("before it was there")])
+    receiver = client.receiver("topic://a/>", name="mine", durable=True, credit=10)
+    sender.send_all([data(i) for i in range(3)])
+    receiver.take_and_accept(3)
+    receiver.detach()
+    again = client.receiver("topic://a/>?replay-start=beginning", name="mine", durable=True, credit=10)
+    taken = again.take_and_accept(4)
+    assert texts(taken) == ["before it was there", "0", "1", "2"]
+    assert taken[-1].is_end
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+def test_a_temporary_endpoint(client: Client, kind: str) -> None:
+    """A temporary topic endpoint, or a temporary queue, can begin with a replay."""
+    client.sender("topic://a/b").send_all([data(i) for i in range(3)])
+    if kind == "topic":
+        receiver = client.receiver("topic://a/>", filters={"rewind:replay-start": "beginning"}, credit=10)
+        assert texts(receiver.take_and_accept(3)) == ["0", "1", "2"]
+        client.sender("topic://a/c").send_all([data("live")])
+    else:
+        receiver = client.receiver(
+            None, dynamic=True, filters={"rewind:replay-start": "beginning"}, credit=10
+        )
+        client.sender(receiver.address).send_all([data("live")])
+    assert texts(receiver.take_and_accept(1)) == ["live"]
+
+
+def test_other_endpoints_are_left_alone(client: Client) -> None:
+    """A replay of one endpoint changes nothing on others that have the same messages."""
+    receiver = client.receiver("topic://a", name="mine", durable=True, credit=10)
+    other = client.receiver("topic://a", name="other", durable=True, credit=10)
+    client.sender("topic://a").send_all([data(i) for i in range(5)])
+    receiver.take_and_accept(5)
+    other.settle(other.take(5)[:2])
+    receiver.detach()
+    client.receiver("topic://a?replay-start=beginning", name="mine", durable=True, credit=10).take_and_accept(
+        5
+    )
+    other.detach()
+    again = client.receiver("topic://a", name="other", durable=True)
+    assert texts(again.drain()) == ["2", "3", "4"]
+
+
+def test_the_endpoints_default_start(start: Start, connect: Connect) -> None:
+    """A queue configured with a default start is replayed from there by a consumer that asks for none."""
+    client = connect(start(Vpn(queues={"orders": Queue(default_start="beginning")})))
+    client.sender("orders").send_all([data(i) for i in range(3)])
+    for _ in range(2):
+        receiver = client.receiver("orders", credit=3)
+        assert texts(receiver.take_and_accept(3)) == ["0", "1", "2"]
+        receiver.close()
+    receiver = client.receiver("orders?replay-start=live")
+    assert receiver.drain() == []
+
+
+# --- states and windows -------------------------------------------------------------------------------------------
+
+
+def test_states(gateway: RunningGateway, client: Client) -> None:
+    """A replay is active while it reads, pending-complete until its messages are acknowledged, then complete."""
+    client.sender("orders").send_all([data(i) for i in range(5)])
+    assert gateway.replay_state("orders") == "n/a"
+    receiver = client.receiver(FROM_BEGINNING, credit=5)
+    taken = receiver.take(5)
+    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
+    receiver.settle(taken[:4])
+    client.open_session()
+    assert gateway.replay_state("orders") == "pending-complete"
+    receiver.settle(taken[4:])
+    client.wait(lambda: gateway.replay_state("orders") == "complete", "all was acknowledged")
+
+
+def test_a_replay_of_nothing_is_complete(gateway: RunningGateway, client: Client) -> None:
+    """A replay that finds nothing to bring is complete at once, and live messages come."""
+    client.sender("topic://else").send_all([data("x")])
+    receiver = client.receiver(FROM_BEGINNING, credit=5)
+    client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
+    client.sender("orders").send_all([data("live")])
+    (live,) = receiver.take(1)
+    assert not live.is_end
+
+
+def test_the_window_without_a_consumer(gateway: RunningGateway, client: Client, connect: Connect) -> None:
+    """With nobody to consume, at most 1,000 messages are put on the endpoint ahead; a consumer gets them all."""
+    client.sender("orders").send_all([data(i) for i in range(3_000)])
+    client.receiver("orders", credit=3_000).take_and_accept(3_000)
+    client.close()
+    gateway.start_replay("orders", "beginning")
+    client = connect(gateway)
+    client.wait(lambda: gateway.depth("orders") == 1_000, "the window is full")
+    client.sender("elsewhere").send_all([data("x")])  # Would it be overdrawn, it were by now.
+    assert gateway.depth("orders") == 1_000
+    assert gateway.replay_state("orders") == "active"
+    taken: list[Received] = []
+    client.receiver("orders").collect(taken, 3_000)
+    assert texts(taken) == [str(i) for i in range(3_000)]
+
+
+def test_the_window_with_a_consumer(start: Start, connect: Connect) -> None:
+    """With a consumer, at most its `max_unsettled_per_flow` messages are on the endpoint ahead."""
+    gateway = start(limits=Limits(max_unsettled_per_flow=50))
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(500)])
+    receiver = client.receiver(FROM_BEGINNING)
+    client.wait(lambda: gateway.depth("orders") == 50, "the window is full")
+    taken: list[Received] = []
+    while len(taken) < 500:
+        receiver.flow(20)
+        taken += receiver.take_and_accept(20)
+        assert (gateway.depth("orders") or 0) <= 50 + 20
+    assert texts(taken) == [str(i) for i in range(500)]
+
+
+# --- who else is there --------------------------------------------------------------------------------------------
+
+
+def test_an_administrators_replay_detaches_consumers(gateway: RunningGateway, connect: Connect) -> None:
+    """When an administrator starts a replay, running consumers are detached and told why; they attach again to it."""
+    clients = [connect(gateway) for _ in range(3)]
+    clients[0].sender("orders").send_all([data(i) for i in range(10)])
+    receivers = [client.receiver("orders", credit=2) for client in clients]
+    for receiver in receivers:
+        receiver.settle(receiver.take(2)[:1])
+    gateway.start_replay("orders", "beginning")
+    for receiver in receivers:
+        refused = receiver.detached_by_peer()
+        assert refused.name == "amqp:link:detach-forced"
+        assert (refused.replay_error, refused.subcode) == ("started", 141)
+    assert texts(clients[1].receiver("orders").drain()) == [str(i) for i in range(10)]
+
+
+def test_a_new_replay_takes_the_place_of_the_one_under_way(gateway: RunningGateway, connect: Connect) -> None:
+    """A replay started while another is under way begins anew; the consumer of the first is told to attach again."""
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(2_000)])
+    receiver = client.receiver(FROM_BEGINNING, credit=100)
+    receiver.take_and_accept(100)
+    gateway.start_replay("orders", "#1501")
+    assert receiver.detached_by_peer().subcode == 141
+    taken: list[Received] = []
+    again = client.receiver("orders")
+    again.collect(taken, 500)
+    assert texts(taken) == [str(i) for i in range(1_500, 2_000)]
+    assert again.drain(0) == []
+
+
+def test_late_settlements_of_dropped_messages_do_no_harm(gateway: RunningGateway, client: Client) -> None:
+    """What a consumer says of messages that a replay has dropped meanwhile changes nothing."""
+    client.sender("orders").send_all([data(i) for i in range(5)])
+    receiver = client.receiver("orders", credit=5)
+    taken = receiver.take(5)
+    gateway.start_replay("orders", "beginning")
+    receiver.settle(taken, Delivery.ACCEPTED)
+    assert receiver.detached_by_peer().subcode == 141
+    assert texts(client.receiver("orders").drain()) == ["0", "1", "2", "3", "4"]
+
+
+def test_replaying_again_and_again(client: Client) -> None:
+    """An endpoint can be replayed as often as one likes, from wherever one likes."""
+    client.sender("orders").send_all([data(i) for i in range(20)])
+    for first in (0, 10, 5, 19, 0):
+        receiver = client.receiver(f"orders?replay-start=%23{first + 1}")
+        assert texts(receiver.drain()) == [str(i) for i in range(first, 20)]
+        receiver.close()
+
+
+# --- live traffic meanwhile ---------------------------------------------------------------------------------------
+
+
+SMALL_TAIL = Limits(tail_bytes=50_000, read_page_rows=100, endpoint_window=300)
+
+
+@pytest.mark.parametrize("credit", [7, 500])
+@pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
+def test_a_replay_catches_up_while_a_publisher_goes_on(
+    start: Start, connect: Connect, limits: Limits | None, credit: int
+) -> None:
+    """A queue replayed while a publisher is at full speed delivers every message once, in order, one end marked."""
+    gateway = start(limits=limits)
+    with Publishing(gateway.url, "orders", limit=9_000) as publishing:
+        publishing.wait_for(2_000)
+        receiver = connect(gateway).receiver(FROM_BEGINNING)
+        taken: list[Received] = []
+        receiver.collect(taken, 3_000, credit)
+        publishing.stop()
+        receiver.collect(taken, publishing.next, credit)
+    assert texts(taken) == [str(i) for i in range(publishing.next)]
+    assert [message.id for message in taken] == list(range(1, publishing.next + 1))
+    ends = [number for number, message in enumerate(taken) if message.is_end]
+    assert len(ends) == 1
+    assert ends[0] >= 1_999
+    assert receiver.drain(0) == []
+    receiver.client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
+
+
+def test_a_replay_of_one_topic_among_many(gateway: RunningGateway, connect: Connect) -> None:
+    """An endpoint of one topic is replayed while others are published between: all once, in order, one end marked."""
+    with Publishing(gateway.url, "topic://a/1", "topic://b/2", "topic://b/3", limit=12_000) as publishing:
+        publishing.wait_for(2_000)
+        receiver = connect(gateway).receiver("topic://a/>?replay-start=beginning")
+        taken: list[Received] = []
+        receiver.collect(taken, 1_200)
+        publishing.stop()
+        receiver.collect(taken, (publishing.next + 2) // 3)
+    assert texts(taken) == [str(i) for i in range(0, publishing.next, 3)]
+    assert sum(message.is_end for message in taken) == 1
+
+
+def test_many_replays_at_once(gateway: RunningGateway, connect: Connect) -> None:
+    """Several endpoints are replayed at the same time while a publisher goes on; each misses and repeats nothing."""
+    with Publishing(gateway.url, "topic://a", limit=5_000) as publishing:
+        publishing.wait_for(1_000)
+        receivers = [
+            connect(gateway).receiver("topic://a?replay-start=beginning", name=f"mine-{i}", durable=True)
+            for i in range(4)
+        ]
+        all_taken: list[list[Received]] = [[] for _ in receivers]
+        for count in range(500, 2_501, 500):
+            for receiver, taken in zip(receivers, all_taken, strict=True):
+                receiver.collect(taken, count)
+        publishing.stop()
+        for receiver, taken in zip(receivers, all_taken, strict=True):
+            receiver.collect(taken, publishing.next)
+            assert texts(taken) == [str(i) for i in range(publishing.next)]
+            assert sum(message.is_end for message in taken) == 1
+
+
+def test_the_end_is_marked_though_other_topics_are_on_their_way(
+    telling: Telling, gateway: RunningGateway, connect: Connect
+) -> None:
+    """The last replayed message is marked also when messages of other topics are being committed at that moment."""
+    client, publisher = connect(gateway), connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(10)])
+    sender = publisher.sender("topic://else")
+    telling.hold()
+    deliveries = [sender.send(data(b"\x55" * 50_000)) for _ in range(20)]
+    publisher.wait(
+        lambda: gateway.call(lambda g: g.vpns["default"].broker.next_id) > 30, "they are on their way"
+    )
+
+    def start_replay(running: Gateway) -> None:
+        vpn = running.vpns["default"]
+        vpn.commit(vpn.start_replay(vpn.broker.endpoints["orders"], 1, None))
+
+    gateway.call(start_replay)
+    gateway.call(lambda _: None)  # The replay has had its turn of the loop.
+    telling.go_on()
+    assert {sender.outcome(delivery) for delivery in deliveries} == {"ACCEPTED"}
+    taken = client.receiver("orders", credit=10).take_and_accept(10)
+    assert [message.is_end for message in taken] == [False] * 9 + [True]
+
+
+def test_direct_messages_during_a_replay(gateway: RunningGateway, connect: Connect) -> None:
+    """Messages that come settled, and so are not logged, reach a replaying queue behind its history, none lost."""
+    client, publisher = connect(gateway), connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(3_000)])
+    receiver = client.receiver("orders", credit=3_000)
+    receiver.take_and_accept(3_000)
+    receiver.close()
+    sender = publisher.sender("orders")
+    gateway.start_replay("orders", "beginning")
+    for i in range(10):
+        sender.send(data(f"direct {i}"), settled=True)
+    publisher.open_session()
+    taken: list[Received] = []
+    client.receiver("orders").collect(taken, 3_010)
+    assert texts(taken) == [str(i) for i in range(3_000)] + [f"direct {i}" for i in range(10)]
+
+
+# --- restarts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
+@pytest.mark.parametrize("accepted", [0, 700, 2_999])
+def test_a_replay_survives_a_restart(
+    start: Start, connect: Connect, accepted: int, limits: Limits | None
+) -> None:
+    """A gateway that stops in the middle of a replay goes on with it: the rest comes, once, in order, then live."""
+    gateway = start(limits=limits)
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(3_000)])
+    receiver = client.receiver("orders", credit=3_000)
+    receiver.take_and_accept(3_000)
+    receiver.close()
+    receiver = client.receiver(FROM_BEGINNING)
+    taken: list[Received] = []
+    receiver.collect(taken, accepted, credit=min(100, 3_000 - accepted))
+    seen = len(taken)
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(3_000, 3_100)])
+    receiver = client.receiver("orders")
+    receiver.collect(taken, 3_100)
+    assert texts(taken)[:seen] == [str(i) for i in range(seen)]
+    assert texts(taken)[seen:] == [str(i) for i in range(seen, 3_100)]
+    assert receiver.drain(0) == []
+
+
+def test_a_replay_survives_restart_upon_restart(start: Start, connect: Connect) -> None:
+    """A replay goes on over many restarts, with live messages added in between, and brings everything once."""
+    gateway = start(limits=SMALL_TAIL)
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(2_000)])
+    receiver = client.receiver(FROM_BEGINNING)
+    taken: list[Received] = []
+    published = 2_000
+    for _ in range(5):
+        receiver.collect(taken, len(taken) + 300, credit=50)
+        client.close()
+        gateway.restart()
+        client = connect(gateway)
+        client.sender("orders").send_all([data(i) for i in range(published, published + 50)])
+        published += 50
+        receiver = client.receiver("orders")
+    receiver.collect(taken, published)
+    assert texts(taken) == [str(i) for i in range(published)]
+    assert receiver.drain(0) == []
+
+
+def test_a_restart_while_a_publisher_is_busy_and_a_replay_under_way(start: Start, connect: Connect) -> None:
+    """Stopped while a replay meets a busy publisher, a gateway loses nothing that was accepted, and repeats nothing."""
+    gateway = start(limits=SMALL_TAIL)
+    with Publishing(gateway.url, "orders") as publishing:
+        publishing.wait_for(2_000)
+        client = connect(gateway)
+        receiver = client.receiver(FROM_BEGINNING)
+        taken: list[Received] = []
+        receiver.collect(taken, 1_500, credit=100)
+        client.close()
+        publishing.expect_an_end()
+        gateway.restart()
+    client = connect(gateway)
+    receiver = client.receiver("orders")
+    receiver.collect(taken, publishing.accepted)
+    taken += receiver.drain()
+    numbers = [int(text) for text in texts(taken)]
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= publishing.accepted
+
+
+def test_a_log_that_is_off_needs_no_replay(start: Start, connect: Connect) -> None:
+    """With the log off, a live start is no replay, and is not refused."""
+    client = connect(start(Vpn(replay_log=ReplayLog(enabled=False))))
+    receiver = client.receiver("orders?replay-start=live", credit=1)
+    client.sender("orders").send_all([data("x")])
+    assert texts(receiver.take(1)) == ["x"]
