@@ -20,6 +20,13 @@ class StoreError(Exception):
         self.hint = hint
 
 
+class LogTrimmed(Exception):
+    """The log was trimmed beyond the position that was to be read."""
+
+    def __init__(self, position: int, first_id: int) -> None:
+        super().__init__(f"position {position} was trimmed; the log begins at {first_id}")
+
+
 class StoreLocked(StoreError):
     """Another gateway uses this data folder."""
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeVar
 from gateway.core.effects import Row
 from gateway.core.search import Search
 from store.database import connect_reader
+from store.errors import LogTrimmed
 from store.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, Kind, fetch
 from store.property_index import Stretch, place_in
 from store.search import PAGE_IDS, SearchPage, look_up, sift
@@ -104,13 +105,25 @@ class Reader:
         Args:
             patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
                 still match. None at all: every message.
+
+        Raises:
+            LogTrimmed: The log begins behind ``position``.
         """
         condition, values = topic_condition(patterns)
         stop = min(end, position + SCAN_IDS)
         where = f"id >= ? and id < ? and held is null{condition}"
-        rows, is_whole = self._bounded(
-            LOGGED, f"from message where {where} order by id", [position, stop, *values]
-        )
+        connection = self._connection
+        # One snapshot for both: what was trimmed before it is not in the page, and must not be missed in silence.
+        connection.execute("begin")
+        try:
+            rows, is_whole = self._bounded(
+                LOGGED, f"from message where {where} order by id", [position, stop, *values]
+            )
+            (first_id,) = connection.execute("select first_id from log").fetchone()
+        finally:
+            connection.execute("commit")
+        if first_id > position:
+            raise LogTrimmed(position, first_id)
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
 
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:

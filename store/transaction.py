@@ -29,8 +29,9 @@ from gateway.core.effects import (
     SavePoint,
     SaveReplay,
     SaveSubscription,
+    TrimLog,
 )
-from store.property_index import Filed, Stretch, filed
+from store.property_index import SEGMENT_BITS, Filed, Stretch, filed
 
 T = TypeVar("T")
 
@@ -274,6 +275,8 @@ class Transaction:
                 self._refer(endpoint, runs(ids), INSERT_RUN)
                 self._count(endpoint, len(ids), size_bytes)
                 execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
+            case TrimLog():
+                self._trim(effect)
             case SaveReplay(endpoint, replay):
                 execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
             case CountAttempts(endpoint, attempts):
@@ -319,6 +322,31 @@ class Transaction:
                 raise AssertionError(effect)
             case _:
                 assert_never(effect)
+
+    def _trim(self, effect: TrimLog) -> None:
+        """Small enough pieces are the caller's care: this visits every message from first to stop."""
+        execute = self._execute
+        span = (effect.first, effect.stop)
+        effect.freed_bytes, effect.newest_ms = execute(
+            "select coalesce(sum(length(content)), 0), coalesce(max(time), 0) from message "
+            "where id >= ? and id < ? and held is null",
+            span,
+        ).fetchone()
+        # By endpoint: each one's references are a short stretch of its own, whatever else the table holds.
+        still_held = execute(
+            "select reference.message, count(*) from endpoint join reference on reference.endpoint = endpoint.number "
+            "and reference.message >= ? and reference.message < ? group by reference.message",
+            span,
+        ).fetchall()
+        for message, count in still_held:
+            execute("update message set held = ? where id = ? and held is null", (count, message))
+            self.has_held = True
+        execute("delete from message where id >= ? and id < ? and held is null", span)
+        execute("delete from property_value where segment < ?", (effect.stop >> SEGMENT_BITS,))
+        execute(
+            "update log set first_id = max(first_id, ?), size_bytes = size_bytes - ?, floor_time = max(floor_time, ?)",
+            (effect.stop, effect.freed_bytes, effect.newest_ms + 1 if effect.newest_ms else 0),
+        )
 
     def _use_number(self, number: int) -> None:
         self._execute("update log set next_number = max(next_number, ?)", (number + 1,))

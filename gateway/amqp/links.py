@@ -404,7 +404,7 @@ class QueueConsumer(_Outgoing):
         # Rejected means: never again (AMQP 1.0 section 3.4.3).
         rejected = [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
         if rejected:
-            self._vpn.bury_rejected(flow, rejected)
+            self._vpn.dead.bury_rejected(flow, rejected)
         undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
         if undeliverable:
             self._vpn.shun(flow, undeliverable)

@@ -27,12 +27,16 @@ from gateway.core.effects import (
     SavePoint,
     SaveReplay,
     SaveSubscription,
+    TrimLog,
 )
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.core.point import Point, check_point_name
 from gateway.core.replay import LogFacts, Replay, ReplayState
+
+TRIM_IDS = 1_000
+"""Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
 
 ROUTE_CACHE_TOPICS = 10_000
 """Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
@@ -98,6 +102,8 @@ class Broker:
         self.points: dict[str, Point] = {}
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
+        self.trimming_below = 0
+        """Ids below this are trimmed, or are about to be: no replay may put them back."""
         self._window = window
         self._by_number: dict[int, Endpoint] = {}
         self._next_number = 1
@@ -366,6 +372,34 @@ class Broker:
             if endpoint is not None:
                 endpoint.depth -= count
                 endpoint.size_bytes -= publication.size_bytes
+
+    # --- trimming ---------------------------------------------------------------------------------------------
+
+    @property
+    def log_usage(self) -> float:
+        """How much of its quota the log uses, 0 to 1 and above; 0 without a quota."""
+        return self.log.size_bytes / self.policy.quota_bytes if self.policy.quota_bytes else 0.0
+
+    def trim(self, before_id: int) -> TrimLog | None:
+        """
+        The next piece of trimming everything below an id away; None when that is done. Committed messages alone are
+        trimmed. Once it is committed, tell ``trimmed``.
+        """
+        first = max(self.log.first_id, self.trimming_below)
+        stop = min(before_id, self.log.next_id, first + TRIM_IDS)
+        if stop <= first:
+            return None
+        self.trimming_below = stop
+        return TrimLog(first, stop)
+
+    def trimmed(self, effect: TrimLog) -> None:
+        """A piece is gone from the log."""
+        log = self.log
+        log.first_id = max(log.first_id, effect.stop)
+        log.size_bytes -= effect.freed_bytes
+        if effect.newest_ms:
+            # Others of that millisecond may have stayed: from the next on nothing is missing.
+            log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
 
     # --- replay -----------------------------------------------------------------------------------------------
 

@@ -63,6 +63,21 @@ class AddReferences:
     replay: str | None
 
 
+@dataclass(slots=True)
+class TrimLog:
+    """
+    Logged messages with ids from ``first`` below ``stop`` leave the log; one that still lies on an endpoint is held by
+    that alone from then on. The store fills in what it did.
+    """
+
+    first: int
+    stop: int
+    freed_bytes: int = 0
+    """Content that the log holds no longer."""
+    newest_ms: int = 0
+    """When the newest of them had arrived; 0 when there was none."""
+
+
 @dataclass(frozen=True, slots=True)
 class CountAttempts:
     """Deliveries that failed: the header's delivery-count of these references after it, kept over a restart."""
@@ -137,6 +152,7 @@ Effect: TypeAlias = (
     Publication
     | RemoveReferences
     | AddReferences
+    | TrimLog
     | CountAttempts
     | SaveEndpoint
     | RenumberEndpoint

@@ -1,5 +1,7 @@
 """
-Copies for a dead message queue: the bare message as it was, and annotations that say why it is there.
+Messages that nobody is to have, and the copies of them on a dead message queue.
+
+A copy has the bare message as it was, and annotations that say why it is there:
 
 =============================  =========  ========================================================
 ``x-opt-dead-reason``          string     ``expired``, ``max-redelivery`` or ``rejected``
@@ -11,12 +13,25 @@ Copies for a dead message queue: the bare message as it was, and annotations tha
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import structlog
+
+from amqp_ext.addresses import queue_topic
 from amqp_ext.annotations import annotated
 from amqp_ext.codec import Long, Timestamp
+from gateway import log_keys
 from gateway.core.effects import Row
+from gateway.core.endpoint import Flow
 from gateway.core.errors import Refused
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+log = structlog.get_logger()
 
 
 class _Nobody:
@@ -43,3 +58,69 @@ def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes,
             "x-opt-dead-sequence-number": Long(row[0]),
         },
     )
+
+
+class DeadMessages:
+    """Takes messages off endpoints for good, to the dead message queue of those that have one."""
+
+    def __init__(self, vpn: MessageVpn) -> None:
+        self._vpn = vpn
+        self._log = log.bind(**{log_keys.VPN: vpn.name})
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def is_their_queue(self, name: str) -> bool:
+        """Whether some endpoint's dead messages come to this queue."""
+        endpoints = self._vpn.broker.endpoints.values()
+        return any(endpoint.settings.dead_message_queue == name for endpoint in endpoints)
+
+    def bury(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
+        """
+        Messages that a flow has unsettled leave the endpoint; for its dead message queue where it has one, in the
+        same commit.
+        """
+        vpn, endpoint = self._vpn, flow.endpoint
+        name = endpoint.settings.dead_message_queue
+        if name and name != endpoint.name:
+            now = vpn.now_ms()
+            copies = [dead_copy(row, endpoint.name, reason, now) for row in rows]
+            contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
+            publication, taken, _ = vpn.broker.publish(now, queue_topic(name), contents, bares, (NOBODY, []))
+            if publication is not None:
+                vpn.add(publication)
+            if taken < len(rows):
+                self._log.warning(
+                    "dead_messages_discarded",
+                    **{
+                        log_keys.ENDPOINT: name,
+                        log_keys.MESSAGES: len(rows) - taken,
+                        log_keys.REASON: "quota",
+                    },
+                )
+        self._log.info(
+            "messages_buried",
+            **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(rows), log_keys.REASON: reason},
+        )
+        vpn.settle(flow, [row[0] for row in rows])
+
+    def bury_rejected(self, flow: Flow, ids: list[int]) -> None:
+        """Messages that a consumer rejected."""
+        vpn = self._vpn
+        if not flow.endpoint.settings.dead_message_queue:
+            vpn.settle(flow, ids)
+            return
+        ids = sorted(i for i in ids if i in flow.unsettled)
+        if ids and ids[0] >= vpn.tail.first_id:
+            self.bury(flow, vpn.tail.pick(ids), "rejected")
+        elif ids:
+            task = asyncio.get_running_loop().create_task(self._read_and_bury(flow, ids))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _read_and_bury(self, flow: Flow, ids: list[int]) -> None:
+        reader = self._vpn.reader
+        while ids:
+            rows = await asyncio.wrap_future(reader.submit(partial(reader.messages, ids)))
+            if not rows:
+                return
+            self.bury(flow, rows, "rejected")
+            ids = ids[len(rows) :]

@@ -35,7 +35,7 @@ class EndpointFeed:
         self.endpoint = endpoint
         self.is_paused = False
         """Set while a replay that a restart interrupted is still putting older messages in front."""
-        self._is_of_the_dead = vpn.is_dead_message_queue(endpoint.name)
+        self._is_of_the_dead = vpn.dead.is_their_queue(endpoint.name)
         """What lies here is dead already: it does not expire once more."""
         self.end_id: int | None = None
         """The last replayed message, once it is known."""
@@ -127,7 +127,7 @@ class EndpointFeed:
         dead = {} if self._is_of_the_dead else endpoint.dead(rows, self._vpn.now_ms(), ttl_of)
         if dead:
             for reason in sorted(set(dead.values())):
-                self._vpn.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+                self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
             rows = [row for row in rows if row[0] not in dead]
         if rows:
             flow.link.send(rows, endpoint.attempts, self.end_id)

@@ -4,6 +4,7 @@ Carries the log to one log reader's link: as much as the link takes, history fir
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.vpn.log_source import LogSource
+from store.errors import LogTrimmed
 
 if TYPE_CHECKING:
     from gateway.vpn.links import ConsumingLink
@@ -55,7 +57,11 @@ class LogFeed:
                 self._is_scheduled = True
                 self._vpn.next_turn(self._run_again)
                 return
-            taken = source.take(min(room, left, SLICE_ROWS))
+            try:
+                taken = source.take(min(room, left, SLICE_ROWS))
+            except (LogTrimmed, sqlite3.Error) as error:
+                self._woken(error)
+                return
             if taken is None:
                 if source.is_at_end:
                     link.idle()
@@ -88,6 +94,13 @@ class LogFeed:
             return
         if error is not None:
             self.close()
+            if isinstance(error, LogTrimmed):
+                self._link.refuse(
+                    Refused(
+                        ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the replay: {error}"
+                    )
+                )
+                return
             self._link.refuse(
                 Refused(ErrorCode.INTERNAL, "the replay log could not be read; the gateway's log says why")
             )

@@ -52,6 +52,10 @@ class LogSource:
 
         Returns:
             None at the end of the log, and while a page is being read (``wake`` is called then).
+
+        Raises:
+            store.errors.LogTrimmed: What comes next is in the log no longer.
+            sqlite3.Error: It could not be read.
         """
         tail = self._tail
         page = self._page
@@ -90,8 +94,8 @@ class LogSource:
                 loop = asyncio.get_running_loop()
                 self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
             return None
-        page = self._next.result()
-        self._next = None
+        arrived, self._next = self._next, None
+        page = arrived.result()
         self._page, self._index = page, 0
         if page.position < self._tail.first_id:
             self._next = self._read(page.position)

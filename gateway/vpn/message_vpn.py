@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
@@ -31,11 +29,12 @@ from gateway.core.tail import Tail
 from gateway.vpn import starts
 from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.clock import now_ms
-from gateway.vpn.dead_messages import NOBODY, dead_copy
+from gateway.vpn.dead_messages import DeadMessages
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
 from gateway.vpn.replay_pump import ReplayPump
+from gateway.vpn.trimmer import Trimmer
 from store.database import DataFolder, open_file
 from store.reader import Reader
 from store.recovery import recover
@@ -116,6 +115,8 @@ class MessageVpn:
         self._log_feeds: dict[LogFeed, None] = {}
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         self._pumps: dict[str, ReplayPump] = {}
+        self.trimmer = Trimmer(self)
+        self.dead = DeadMessages(self)
         self.search_turn = asyncio.Semaphore(1)
         """Held by the one search that reads a page of the log."""
         self._waiting_for_room: list[Callable[[], None]] = []
@@ -144,6 +145,9 @@ class MessageVpn:
             else:
                 found.settings = settings
                 self.commit([found.definition(), *broker.set_subscriptions(found, queue.subscriptions)])
+        for name in {queue.dead_message_queue for queue in self.settings.queues.values()} - {""}:
+            if broker.find(name) is None:
+                self.commit(broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1])
         for endpoint in broker.endpoints.values():
             if endpoint.replay is not None and endpoint.replay.is_reading:
                 self._start_pump(endpoint)
@@ -239,6 +243,7 @@ class MessageVpn:
             for reading in list(self._log_feeds):
                 reading.run()
             self._run_pumps()
+            self.trimmer.run()
         self._offer_room()
 
     def _not_committed(self, batches: list[Batch], error: sqlite3.Error) -> None:
@@ -292,13 +297,14 @@ class MessageVpn:
         )
         self.activity += 1
         if publication is not None:
-            self._add(publication)
+            self.add(publication)
         if taken < len(contents):
             if publication is not None:
                 publication.receipt = (link, deliveries[:taken])
             link.not_stored(deliveries[taken:], refused)
 
-    def _add(self, publication: Publication) -> None:
+    def add(self, publication: Publication) -> None:
+        """Have a publication committed, with what else comes in this turn of the loop."""
         self._effects.append(publication)
         self._size_bytes += publication.size_bytes
         self.pending_bytes += publication.size_bytes
@@ -408,65 +414,6 @@ class MessageVpn:
         """What an address option says of a queue, if it says anything."""
         text = options.get("exclusive")
         return Exclusivity(text) if text is not None else None
-
-    def is_dead_message_queue(self, name: str) -> bool:
-        """Whether some queue's dead messages come here."""
-        return any(
-            endpoint.settings.dead_message_queue == name for endpoint in self.broker.endpoints.values()
-        )
-
-    def bury(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
-        """
-        Messages that this flow has unsettled, and nobody is to have: they leave the endpoint, for its dead message
-        queue where it has one, in the same commit.
-        """
-        endpoint = flow.endpoint
-        name = endpoint.settings.dead_message_queue
-        if name and name != endpoint.name:
-            _, effects = self.broker.queue_for(name, may_create=True)
-            self._effects += effects
-            copies = [dead_copy(row, endpoint.name, reason, now_ms()) for row in rows]
-            publication, taken, _ = self.broker.publish(
-                now_ms(),
-                queue_topic(name),
-                [copy[0] for copy in copies],
-                [copy[1] for copy in copies],
-                (NOBODY, []),
-            )
-            if publication is not None:
-                self._add(publication)
-            if taken < len(rows):
-                self._log.warning(
-                    "dead_messages_discarded",
-                    **{
-                        log_keys.ENDPOINT: name,
-                        log_keys.MESSAGES: len(rows) - taken,
-                        log_keys.REASON: "quota",
-                    },
-                )
-        self._log.info(
-            "messages_buried",
-            **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(rows), log_keys.REASON: reason},
-        )
-        self.settle(flow, [row[0] for row in rows])
-
-    def bury_rejected(self, flow: Flow, ids: list[int]) -> None:
-        """Messages that a consumer rejected."""
-        if not flow.endpoint.settings.dead_message_queue:
-            self.settle(flow, ids)
-            return
-        if ids[0] >= self.tail.first_id:
-            self.bury(flow, self.tail.pick(sorted(ids)), "rejected")
-            return
-        self._loop.create_task(self._read_and_bury(flow, sorted(ids)))
-
-    async def _read_and_bury(self, flow: Flow, ids: list[int]) -> None:
-        while ids:
-            rows = await asyncio.wrap_future(self.reader.submit(partial(self.reader.messages, ids)))
-            if not rows:
-                break
-            self.bury(flow, rows, "rejected")
-            ids = ids[len(rows) :]
 
     def shun(self, flow: Flow, ids: list[int]) -> None:
         """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
@@ -587,9 +534,10 @@ class MessageVpn:
             if pump.is_over:
                 self._pumps.pop(name, None)
 
-    def fail_replay(self, endpoint: Endpoint, reason: str) -> None:
+    def fail_replay(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
+        """A replay cannot go on: its consumers are told, and the endpoint is live again."""
         self._log.error("replay_failed", **{log_keys.ENDPOINT: endpoint.name, log_keys.REASON: reason})
-        refused = Refused(ErrorCode.REPLAY_FAILED, f"the replay of {endpoint.name!r} failed: {reason}")
+        refused = Refused(code, f"the replay of {endpoint.name!r} failed: {reason}")
         for flow in list(endpoint.flows):
             self._displace(flow, refused)
         self.commit(self.broker.fail_replay(endpoint))
