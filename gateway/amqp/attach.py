@@ -238,6 +238,10 @@ async def _read_log(
     connection: Connection, link: Link, patterns: Sequence[str], filters: Filters, start: ReplayStart | None
 ) -> None:
     vpn = connection.vpn
+    if not vpn.broker.policy.enabled:
+        raise Refused(
+            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
+        )
     selects = selection_of(filters)
     resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
     if _is_gone(connection, link):
