@@ -47,6 +47,7 @@ from gateway.amqp.subscriptions import (
 from gateway.core.effects import Effect
 from gateway.core.endpoint import Endpoint, EndpointKind, Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.pacing import Pacer
 from gateway.core.replay import Resolved
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ async def _read_log(
     connection.links.outgoing[reader.key] = reader.transfers
     _register(connection, link, reader)
     link.open()
-    reader.feed = vpn.read_log(resolved, patterns, reader, selects)
+    pacer = Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
+    reader.feed = vpn.read_log(resolved, patterns, reader, selects, pacer)
     log_attach(connection, link, start, resolved)
     reader.feed.run()
 
@@ -322,6 +324,10 @@ async def _consume(
         if start is None and endpoint.settings.default_start:
             start = parse_text(endpoint.settings.default_start)
         resolved = await vpn.resolve_start(start or NOTHING_YET, vpn.broker.topic_patterns(endpoint))
+        if start is not None and (start.speed or start.rate):
+            raise Refused(
+                ErrorCode.UNKNOWN_START, "speed and rate are for log readers: an endpoint sets its own pace"
+            )
         if resolved.last is not None:
             raise Refused(
                 ErrorCode.UNKNOWN_START, "until is for log readers: an endpoint's replay goes on live"

@@ -81,10 +81,6 @@ class Listener:
     """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on. Off, because it
     is not true."""
 
-    event_hubs_mode: bool = False
-    """Whether to pad performatives with their trailing nulls, without which the Python client of Event Hubs
-    fails. Off, because it costs bytes."""
-
     def url(self, port: int | None = None) -> str:
         """The address clients use, with the port that was really bound if it was asked for as 0."""
         scheme = "amqps" if self.tls else "amqp"

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
+from gateway.core.pacing import Pacer
 from gateway.vpn.log_source import LogSource
 from store.errors import LogTrimmed
 
@@ -32,7 +34,12 @@ TURN_ROWS_BESIDE_LIVE = 64
 
 class LogFeed:
     def __init__(
-        self, vpn: MessageVpn, reader: LogReader, link: ConsumingLink, patterns: Sequence[str]
+        self,
+        vpn: MessageVpn,
+        reader: LogReader,
+        link: ConsumingLink,
+        patterns: Sequence[str],
+        pacer: Pacer | None = None,
     ) -> None:
         self.reader = reader
         self._link = link
@@ -41,6 +48,10 @@ class LogFeed:
         self._closed = False
         self._is_scheduled = False
         self._activity = 0
+        self._pacer = pacer
+        self._due_later: list[Row] = []
+        """What the pace holds back; the last of it may be the last before live."""
+        self._end_id: int | None = None
 
     def run(self) -> None:
         """Send while the link takes it and the log has more. Called when credit, room or messages came."""
@@ -49,10 +60,14 @@ class LogFeed:
         reader, link, source = self.reader, self._link, self._source
         tail = self._vpn.tail
         left = self._turn()
-        while not reader.is_finished:
+        while not reader.is_finished or self._due_later:
             room = link.room()
             if room <= 0:
                 return
+            if self._due_later:
+                if not self._send_due(room):
+                    return
+                continue
             if left <= 0:
                 self._is_scheduled = True
                 self._vpn.next_turn(self._run_again)
@@ -69,14 +84,31 @@ class LogFeed:
             rows, position = taken
             left -= max(len(rows), 1)
             chosen, is_end = reader.offer(rows, position, tail.next_id)
-            if chosen:
-                link.send(chosen, NO_ATTEMPTS, chosen[-1][0] if is_end else None)
+            if is_end:
+                self._end_id = chosen[-1][0]
+            if chosen and self._pacer is not None:
+                self._due_later = chosen
+            elif chosen:
+                link.send(chosen, NO_ATTEMPTS, self._end_id)
         self.close()
         link.finish()
 
     def close(self) -> None:
         self._closed = True
         self._vpn.forget_log_feed(self)
+
+    def _send_due(self, room: int) -> bool:
+        """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""
+        pacer, rows, now_ms = self._pacer, self._due_later, self._vpn.now_ms()
+        assert pacer is not None
+        count = pacer.due(rows[:room], now_ms)
+        if count:
+            self._link.send(rows[:count], NO_ATTEMPTS, self._end_id)
+            self._due_later = rows[count:]
+            return True
+        self._is_scheduled = True
+        self._vpn.later(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000, self._run_again)
+        return False
 
     def _turn(self) -> int:
         """Rows for this turn. A reader that has caught up is live traffic itself."""

@@ -23,6 +23,7 @@ from gateway.core.effects import CountAttempts, Effect, Publication, RemoveRefer
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
+from gateway.core.pacing import Pacer
 from gateway.core.point import ListedPoint, Point
 from gateway.core.replay import Resolved
 from gateway.core.tail import Tail
@@ -466,18 +467,20 @@ class MessageVpn:
         patterns: Sequence[str],
         link: ConsumingLink,
         selects: Callable[[Row], bool] | None = None,
+        pacer: Pacer | None = None,
     ) -> LogFeed:
         """
         A log reader for this link. Call ``run`` on it whenever the link can take more.
 
         Args:
             selects: The reader's selector and filters, if it has any.
+            pacer: The replay's pace, if one was asked for.
         """
         matches = topic_matcher(patterns)
         reader = LogReader(
             resolved.first, resolved.last, matches, link, is_live=resolved.is_live, selects=selects
         )
-        feed = LogFeed(self, reader, link, () if matches is None else patterns)
+        feed = LogFeed(self, reader, link, () if matches is None else patterns, pacer)
         self._log_feeds[feed] = None
         return feed
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from proton import Delivery, symbol, ulong
 
 from gateway.config import Limits
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Received, texts
+from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
@@ -263,3 +265,19 @@ def test_detaching_a_reader_in_the_middle(gateway: RunningGateway, connect: Conn
     client.receiver("log://>", filters=BEGINNING).collect(taken, 2_000)
     assert texts(taken) == [str(i) for i in range(2_000)]
     client.wait(lambda: gateway.log_readers() == 1, "the others are forgotten")
+
+
+def test_a_rate_slows_a_replay_and_loses_nothing(client: Client) -> None:
+    """At 200 a second fifty messages take a quarter of a second, and all arrive, in order, the last one marked."""
+    client.sender("topic://a").send_all(data(i) for i in range(50))
+    began = time.monotonic()
+    taken = client.receiver("log://a?replay-start=beginning&until=now&rate=200").take_to_end()
+    assert time.monotonic() - began >= 0.24
+    assert texts(taken) == [str(i) for i in range(50)]
+    assert [m.is_end for m in taken] == [False] * 49 + [True]
+
+
+def test_an_endpoint_replay_has_no_pace(client: Client) -> None:
+    """speed and rate on a queue are refused with a sentence, not left out."""
+    with pytest.raises(Refused, match="log readers"):
+        client.receiver("orders?replay-start=beginning&rate=10")
