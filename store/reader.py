@@ -10,8 +10,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -112,16 +113,12 @@ class Reader:
         condition, values = topic_condition(patterns)
         stop = min(end, position + SCAN_IDS)
         where = f"id >= ? and id < ? and held is null{condition}"
-        connection = self._connection
         # One snapshot for both: what was trimmed before it is not in the page, and must not be missed in silence.
-        connection.execute("begin")
-        try:
+        with self._snapshot() as connection:
             rows, is_whole = self._bounded(
                 LOGGED, f"from message where {where} order by id", [position, stop, *values]
             )
             (first_id,) = connection.execute("select first_id from log").fetchone()
-        finally:
-            connection.execute("commit")
         if first_id > position:
             raise LogTrimmed(position, first_id)
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
@@ -140,7 +137,11 @@ class Reader:
             is_small = self.largest_bytes * PAGE_IDS <= self._page_bytes
             budget = None if is_small else self._page_bytes
             return sift(self._connection, search, topic_condition(patterns), position, end, budget)
-        page = self.log_page(position, end, patterns)
+        try:
+            page = self.log_page(position, end, patterns)
+        except LogTrimmed as trimmed:
+            # What is gone is no start; the search goes on with what is left.
+            return SearchPage(None, min(trimmed.first_id, end))
         return SearchPage(next((row[0] for row in page.rows if search.takes(row)), None), page.position)
 
     def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
@@ -190,9 +191,7 @@ class Reader:
         if self.largest_bytes * limit <= self._page_bytes:
             rows = self._rows(columns, query, values, limit)
             return rows, len(rows) < limit
-        connection = self._connection
-        connection.execute("begin")  # both statements see the same rows
-        try:
+        with self._snapshot() as connection:
             # Lengths come from the row headers: long contents are not read for it.
             lengths = fetch(
                 connection,
@@ -203,9 +202,20 @@ class Reader:
             fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
             limit = min(max(fitting, 1), len(lengths))
             rows = self._rows(columns, query, values, limit)
+        return rows, limit == len(lengths) < self._page_rows
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Statements that see the same rows; within another one, that one's."""
+        connection = self._connection
+        if connection.in_transaction:
+            yield connection
+            return
+        connection.execute("begin")
+        try:
+            yield connection
         finally:
             connection.execute("commit")
-        return rows, limit == len(lengths) < self._page_rows
 
     def _rows(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
