@@ -50,7 +50,7 @@ def take_apart(raw: bytes) -> tuple[list[Any] | None, Mapping[str, Any] | None, 
     last = 0
     while position < len(raw):
         described, end = codec.decode(raw, position)
-        if described.descriptor > MESSAGE_ANNOTATIONS:
+        if not isinstance(described.descriptor, int) or described.descriptor > MESSAGE_ANNOTATIONS:
             break
         assert described.descriptor > last, "sections are in order, and none is there twice"
         last = described.descriptor

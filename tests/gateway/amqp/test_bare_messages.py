@@ -1,0 +1,289 @@
+"""The bare message is never re-encoded: every byte of it comes out as it went in, by whatever way it comes."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amqp_ext import codec
+from amqp_ext.codec import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from tests.gateway.amqp.conftest import Connect
+from tests.support.client import Client, Received
+from tests.support.messages import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    data,
+    section,
+)
+from tests.support.running import RunningGateway
+
+EVERY_TYPE: list[Any] = [
+    None,
+    True,
+    False,
+    UByte(255),
+    UShort(65_535),
+    UInt(0),
+    UInt(2**32 - 1),
+    ULong(0),
+    ULong(2**64 - 1),
+    Byte(-128),
+    Short(-(2**15)),
+    Int(-(2**31)),
+    -(2**63),
+    2**63 - 1,
+    Float(1.5),
+    -0.0,
+    float("inf"),
+    Decimal32(b"\x22\x50\x00\x01"),
+    Decimal64(bytes(range(8))),
+    Decimal128(bytes(range(16))),
+    Char("\U0001f600"),
+    Timestamp(-1),
+    uuid.UUID(int=2**127 + 1),
+    b"",
+    b"\x00\xff" * 200,
+    "",
+    "käse" * 100,
+    Symbol("a.symbol"),
+    [],
+    [1, "two", [3]],
+    {},
+    {"a": {Symbol("b"): [None]}},
+    Array([UInt(1), UInt(2)]),
+    Described(Symbol("example:described"), {"x": 1}),
+    Described(ULong(0x1234_5678), Described(Symbol("nested"), [1])),
+]
+
+FULL_PROPERTIES = [
+    uuid.UUID(int=7),
+    b"user",
+    "orders",
+    "subject",
+    "topic://replies",
+    ULong(99),
+    Symbol("text/plain"),
+    Symbol("gzip"),
+    Timestamp(1_800_000_000_000),
+    Timestamp(1_700_000_000_000),
+    "group",
+    UInt(5),
+    "reply group",
+]
+
+# The same values in encodings that nobody would choose: they must not be tidied up.
+LONG_WAYS = (
+    b"\x00\x80"
+    + struct.pack(">Q", VALUE)
+    + b"\xd0"
+    + struct.pack(">II", 4 + 9 + 5, 2)
+    + b"\x80"
+    + bytes(8)
+    + b"\x70"
+    + bytes(4)
+)
+
+BARE: dict[str, bytes] = {
+    "data": data("x"),
+    "empty data": data(b""),
+    "data with a long size": b"\x00\x53\x75\xb0" + struct.pack(">I", 3) + b"abc",
+    "several data sections": data("one") + data(b"") + data("three" * 100),
+    "a sequence": section(SEQUENCE, [1, "two", None]),
+    "several sequences": section(SEQUENCE, [1]) + section(SEQUENCE, []) + section(SEQUENCE, [[2], {"k": 3}]),
+    "a null value": section(VALUE, None),
+    "values in long encodings": LONG_WAYS,
+    "all sections": section(PROPERTIES, FULL_PROPERTIES)
+    + section(APPLICATION_PROPERTIES, {"a": 1, "b": "two", "c": None, "d": Timestamp(5)})
+    + data("x")
+    + section(FOOTER, {Symbol("x-opt-crc"): UInt(0xDEADBEEF)}),
+    "a footer after sequences": section(SEQUENCE, [1])
+    + section(SEQUENCE, [2])
+    + section(FOOTER, {Symbol("f"): b"\x00"}),
+    "properties with nulls at the end": section(PROPERTIES, ["id", None, None, None]) + data("x"),
+    "empty properties": section(PROPERTIES, []) + data("x"),
+    "an empty map of application properties": section(APPLICATION_PROPERTIES, {}) + data("x"),
+    "described application properties": section(APPLICATION_PROPERTIES, {"k": Described(Symbol("d"), 1)})
+    + data("x"),
+    "long descriptors": b"\x00\x80" + struct.pack(">Q", DATA) + b"\xa0\x01x",
+    "symbolic descriptors": b"\x00\xa3\x10amqp:data:binary\xa0\x01x",
+    "100 KB": section(APPLICATION_PROPERTIES, {"k": "v"}) + data(bytes(range(256)) * 400),
+    **{f"value {number}: {value!r:.40}": section(VALUE, value) for number, value in enumerate(EVERY_TYPE)},
+}
+
+FRONTS: dict[str, bytes] = {
+    "nothing": b"",
+    "a header": section(HEADER, [True, UByte(9), UInt(60_000_000), True, UInt(0)]),
+    "an empty header": section(HEADER, []),
+    "a header in a long list": b"\x00\x53\x70\xd0" + struct.pack(">II", 4 + 1, 1) + b"\x41",
+    "annotations": section(
+        MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): [1, {"a": "b"}], Symbol("x-other"): b"\x00"}
+    ),
+    "annotations that are ours to set": section(
+        MESSAGE_ANNOTATIONS,
+        {
+            Symbol("x-opt-replay-id"): "forged",
+            Symbol("x-opt-sequence-number"): 10**6,
+            Symbol("x-opt-theirs"): Symbol("kept"),
+            Symbol("x-opt-replay-end"): True,
+        },
+    ),
+    "all": section(HEADER, [True])
+    + section(DELIVERY_ANNOTATIONS, {Symbol("x-hop"): 1})
+    + section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): Described(Symbol("d"), None)}),
+}
+
+
+def by_every_way(gateway: RunningGateway, connect: Connect, raws: list[bytes]) -> dict[str, list[Received]]:
+    """Publish messages and receive them from queue, topic endpoint, log and replay, before and after a restart."""
+    count = len(raws)
+    client = connect(gateway)
+    client.sender("orders").send_all(raws)
+    found = {
+        "log": client.receiver("log://>?replay-start=beginning", credit=count).take(count),
+        "queue": client.receiver("orders", name="1", credit=count).take(count),
+    }
+    client.close()
+    client = connect(gateway)
+    receiver = client.receiver("orders", credit=count)
+    found["queue, again"] = receiver.take_and_accept(count)
+    receiver.close()
+    receiver = client.receiver("orders?replay-start=beginning", credit=count)
+    found["replay"] = receiver.take(count)
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    receiver = client.receiver("orders", credit=count)
+    found["queue after a restart"] = receiver.take_and_accept(count)
+    receiver.close()
+    receiver = client.receiver("orders?replay-start=beginning", credit=count)
+    found["replay after a restart"] = receiver.take_and_accept(count)
+    found["log after a restart"] = client.receiver("log://>?replay-start=beginning", credit=count).take(count)
+    client.close()
+    return found
+
+
+def test_every_kind_of_message_by_every_way(gateway: RunningGateway, connect: Connect) -> None:
+    """Messages of all shapes and values of all types come bit for bit from queue, log and replay, also later."""
+    raws = list(BARE.values())
+    for way, taken in by_every_way(gateway, connect, raws).items():
+        for (name, bare), message in zip(BARE.items(), taken, strict=True):
+            assert message.bare == bare, f"{name}, by {way}"
+
+
+def test_every_kind_of_front_by_every_way(gateway: RunningGateway, connect: Connect) -> None:
+    """Header and annotations of a message's own come along, whatever they are, and nothing of ours can be forged."""
+    bare = BARE["all sections"]
+    for way, taken in by_every_way(gateway, connect, [front + bare for front in FRONTS.values()]).items():
+        for number, (name, message) in enumerate(zip(FRONTS, taken, strict=True)):
+            where = f"{name}, by {way}"
+            assert message.bare == bare, where
+            assert message.annotations["x-opt-sequence-number"] == number + 1, where
+            assert message.annotations["x-opt-replay-id"].startswith("rmid1:"), where
+            assert message.is_end == (number == len(FRONTS) - 1 and "queue" not in way), where
+        by_name = dict(zip(FRONTS, taken, strict=True))
+        again = way == "queue, again"
+        assert by_name["annotations"].annotations["x-opt-theirs"] == [1, {"a": "b"}]
+        assert by_name["annotations"].annotations["x-other"] == b"\x00"
+        assert by_name["annotations that are ours to set"].annotations["x-opt-theirs"] == Symbol("kept")
+        assert by_name["all"].annotations["x-opt-theirs"] == Described(Symbol("d"), None)
+        header = by_name["a header"].header
+        assert header is not None
+        assert header[:2] == [True, 9]
+        assert by_name["a header"].delivery_count == (1 if again else 0)
+        if not again:
+            assert by_name["nothing"].header is None
+
+
+def test_a_message_without_a_body(client: Client) -> None:
+    """A message that ends with its properties, as proton sends an empty one, comes out as it is."""
+    bare = section(PROPERTIES, ["id"])
+    client.sender("orders").send_all([bare])
+    assert client.receiver("orders", credit=1).take(1)[0].bare == bare
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.integers(0, 2**64 - 1).map(ULong),
+        st.floats(allow_nan=False),
+        st.text(max_size=20),
+        st.binary(max_size=300),
+        st.text("abc:", max_size=5).map(Symbol),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.text(max_size=5), inner, max_size=4),
+        st.builds(Described, st.text("abc:", min_size=1, max_size=5).map(Symbol), inner),
+    ),
+    max_leaves=8,
+)
+BODIES = st.one_of(
+    st.lists(st.binary(max_size=300).map(data), min_size=1, max_size=4).map(b"".join),
+    st.lists(st.lists(VALUES, max_size=3).map(lambda v: section(SEQUENCE, v)), min_size=1, max_size=3).map(
+        b"".join
+    ),
+    VALUES.map(lambda v: section(VALUE, v)),
+)
+SYMBOL_MAPS = st.dictionaries(st.text("abc-", min_size=1, max_size=6).map(Symbol), VALUES, max_size=3)
+MESSAGES = st.tuples(
+    st.one_of(st.just(b""), st.just(section(HEADER, [True, UByte(4)]))),
+    st.one_of(st.just(b""), SYMBOL_MAPS.map(lambda m: section(MESSAGE_ANNOTATIONS, m))),
+    st.tuples(
+        st.one_of(st.just(b""), st.just(section(PROPERTIES, FULL_PROPERTIES))),
+        st.one_of(
+            st.just(b""),
+            st.dictionaries(st.text(max_size=5), VALUES, max_size=3).map(
+                lambda m: section(APPLICATION_PROPERTIES, m)
+            ),
+        ),
+        BODIES,
+        st.one_of(st.just(b""), SYMBOL_MAPS.map(lambda m: section(FOOTER, m))),
+    ).map(b"".join),
+)
+
+
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+def test_any_message(client: Client, messages: list[tuple[bytes, bytes, bytes]]) -> None:
+    """Any message comes out bit for bit, with its own annotations beside the gateway's."""
+    receiver = client.receiver("topic://any", credit=len(messages))
+    log = client.receiver("log://any", credit=len(messages))
+    sender = client.sender("topic://any")
+    sender.send_all([header + own + bare for header, own, bare in messages])
+    for link in (receiver, log):
+        for (_, own, bare), message in zip(messages, link.take(len(messages)), strict=True):
+            assert message.bare == bare
+            theirs = codec.decode(own)[0].value if own else {}
+            assert {key: message.annotations[key] for key in theirs} == theirs
+    for link in (receiver, log, sender):
+        link.close()
