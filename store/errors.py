@@ -25,6 +25,7 @@ class LogTrimmed(Exception):
 
     def __init__(self, position: int, first_id: int) -> None:
         super().__init__(f"position {position} was trimmed; the log begins at {first_id}")
+        self.first_id = first_id
 
 
 class StoreLocked(StoreError):

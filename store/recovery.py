@@ -68,6 +68,4 @@ def _read(connection: sqlite3.Connection) -> Recovered:
         size_bytes=size,
     )
     points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
-    return Recovered(
-        log, list(endpoints.values()), number, garbage, largest, points, stretches(connection)
-    )
+    return Recovered(log, list(endpoints.values()), number, garbage, largest, points, stretches(connection))

@@ -50,9 +50,7 @@ def look_up(
             break
         segment = position >> SEGMENT_BITS
         bound = min(stop, (segment + 1) << SEGMENT_BITS)
-        ids = _ids(
-            connection, statement, [segment, stretch.number, *texts, position, bound, PAGE_CANDIDATES]
-        )
+        ids = _ids(connection, statement, [segment, stretch.number, *texts, position, bound, PAGE_CANDIDATES])
         found = _first_taken(connection, search, ids)
         if found is not None or len(ids) == PAGE_CANDIDATES:
             return SearchPage(found, ids[-1] + 1)
@@ -63,7 +61,7 @@ def look_up(
 def sift(
     connection: sqlite3.Connection,
     search: Search,
-    topics: tuple[str, Sequence[str]],
+    topics: tuple[str, Sequence[int | str]],
     position: int,
     stop: int,
     budget_bytes: int | None,

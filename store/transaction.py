@@ -311,7 +311,7 @@ class Transaction:
                 execute("delete from subscription where endpoint = ? and pattern = ?", (endpoint, pattern))
             case SavePoint(point):
                 execute(
-                    "insert into point values (?, ?, ?, ?)",
+                    "insert or replace into point values (?, ?, ?, ?)",
                     (point.name, point.position, point.time_ms, point.made_ms),
                 )
                 # Were an id below it given out again, its message would be missed by a replay from the point.

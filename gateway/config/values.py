@@ -15,7 +15,8 @@ from amqp_ext.address_patterns import AddressPattern
 from amqp_ext.addresses import AddressKind
 from amqp_ext.passwords import normalise
 from amqp_ext.passwords import parse as parse_password
-from amqp_ext.replay_start import parse_text
+from amqp_ext.replay_start import StartKind, parse_text
+from amqp_ext.selector import compile_selector
 from amqp_ext.topics import TopicPattern
 
 INT_MAX = 2**31 - 1
@@ -71,7 +72,9 @@ def _topic_filter(text: str) -> str:
 
 
 def _replay_start(text: str) -> str:
-    parse_text(text)
+    start = parse_text(text)
+    if start.kind is StartKind.MATCH:
+        compile_selector(str(start.value))
     return text
 
 

@@ -43,8 +43,8 @@ class ReplayLog:
 
     index: tuple[PropertyName, ...] = ()
     """Properties by which replay starts are looked up: `message-id`, `correlation-id`, `group-id`, `subject`, or
-    an application property's name. None, because each costs publishers some; a start by another property reads
-    the log from its beginning, and so it does for messages from before the property was named here."""
+    an application property's name. None, because each takes about 15 us of every message; a start by another
+    reads the log from its beginning, and so it does for messages from before the property was named here."""
 
 
 @table

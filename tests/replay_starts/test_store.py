@@ -1,0 +1,349 @@
+"""Points and indexed properties in a real file: kept, read again, and never another answer than reading it all."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import sqlite_utils
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import ULong
+from amqp_ext.replay_start import parse_text
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.effects import DeletePoint, Effect, Publication, Row, SavePoint
+from gateway.core.point import Point
+from gateway.core.search import Search, search_for
+from store import database, property_index, reader, schema, search, transaction
+from store.database import open_file
+from store.property_index import Stretch
+from store.reader import Reader
+from store.recovery import Recovered, recover
+from store.writer import Batch, Writer
+from tests.replay_starts.trades import row, trade
+
+MADE_MS = 1_000
+
+
+class File:
+    """A Message VPN's file: what a gateway does with it from one start to the next is one `run`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "vpn.db"
+
+    def run(self, effects: Iterable[Effect], index: Sequence[str] = ()) -> None:
+        """Start with this index, commit each effect on its own, stop."""
+        open_file(self.path, MADE_MS, synchronous="NORMAL", index=index)
+        failures: list[sqlite3.Error] = []
+        writer = Writer(
+            self.path,
+            lambda batches, error: failures.append(error) if error else None,
+            synchronous="NORMAL",
+            indexed=recover(self.path).indexed,
+            checkpoint_bytes=1 << 20,
+        )
+        for effect in effects:
+            writer.submit(Batch([effect], 0, False))
+        writer.close()
+        assert not failures
+
+    def publish(self, rows: Sequence[Row], index: Sequence[str] = ()) -> None:
+        self.run([publication([one]) for one in rows], index)
+
+    def recover(self) -> Recovered:
+        return recover(self.path)
+
+    def count(self, table: str) -> int:
+        with sqlite3.connect(self.path) as connection:
+            found: int = connection.execute(f"select count(*) from {table}").fetchone()[0]
+        connection.close()
+        return found
+
+    @contextmanager
+    def reader(self, **bounds: int) -> Iterator[Reader]:
+        found = self.recover()
+        opened = Reader(
+            self.path,
+            **{"threads": 1, "page_rows": 100, "page_bytes": 1 << 20, **bounds},
+            largest_bytes=found.largest_bytes,
+            indexed=found.indexed,
+        )
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def publication(rows: list[Row]) -> Publication:
+    return Publication(rows, rows[0][2], (), rows[0][4] is None, sum(len(one[5]) for one in rows), None)
+
+
+def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
+    topics = None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+    found = search_for(parse_text(text), topics)
+    assert found is not None
+    return found
+
+
+def result(
+    opened: Reader, what: Search, patterns: Sequence[str], position: int, end: int
+) -> tuple[int | None, int]:
+    """What a search finds, page by page, and how many pages that took."""
+    pages = 0
+    while position < end:
+        page = opened.search_page(what, patterns, position, end)
+        assert position < page.position <= end, "each page gets on, and none goes too far"
+        pages, position = pages + 1, page.position
+        if page.found is not None:
+            return page.found, pages
+    return None, pages
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    return File(tmp_path)
+
+
+# --- points -------------------------------------------------------------------------------------------------------
+
+
+def test_points_are_there_after_a_restart(file: File) -> None:
+    """A point is read again as it was written, and a deleted one is not."""
+    eod, noon = Point("eod", 3, 20, 30), Point("noon €", 1, 40, 50)
+    file.run([SavePoint(eod), SavePoint(noon), SavePoint(Point("gone", 1, 1, 1)), DeletePoint("gone")])
+    file.run([])
+    assert sorted(file.recover().points, key=lambda point: point.name) == [eod, noon]
+
+
+def test_ids_below_a_point_are_not_given_out_again(file: File) -> None:
+    """After a point at id 9 the next id is at least 9, though the messages in front of it were never stored."""
+    file.publish([row(1, trade())])
+    file.run([SavePoint(Point("eod", 9, 1, 1))])
+    assert file.recover().log.next_id == 9
+    file.publish([row(12, trade())])
+    file.run([SavePoint(Point("early", 2, 1, 1))])
+    assert file.recover().log.next_id == 13
+
+
+def test_a_file_of_the_version_before_is_migrated(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without points and index is opened as it is, and has both from then on."""
+    with monkeypatch.context() as before:
+        before.setattr(database, "arrange", lambda connection, index: None)
+        before.setattr(schema.migrations, "apply", _first_migration)
+        open_file(file.path, MADE_MS, synchronous="NORMAL")
+    with sqlite3.connect(file.path) as connection:
+        connection.execute(
+            "insert into message values (1, 1000, 't', 0, null, ?)", (trade(message_id="old"),)
+        )
+        connection.execute("update log set last_id = 1")
+    connection.close()
+    file.publish([row(2, trade(message_id="new"))], ["message-id"])
+    file.run([SavePoint(Point("eod", 2, 1, 1))], ["message-id"])
+    assert [point.name for point in file.recover().points] == ["eod"]
+    with file.reader() as opened:
+        assert result(opened, search_of("message-id:old"), (">",), 1, 3)[0] == 1
+        assert result(opened, search_of("message-id:new"), (">",), 1, 3)[0] == 2
+
+
+def _first_migration(db: sqlite_utils.Database) -> None:
+    type(schema.migrations).apply(schema.migrations, db, stop_before="m002_points_and_indexed_properties")
+    assert "point" not in db.table_names()
+
+
+# --- the index ----------------------------------------------------------------------------------------------------
+
+
+def test_without_an_index_no_message_is_looked_into(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no property is configured nothing more is done for a message than before, and nothing is filed."""
+
+    def forbidden(*args: Any) -> None:
+        raise AssertionError("a message was looked into")
+
+    monkeypatch.setattr(transaction, "filed", forbidden)
+    file.publish([row(1, trade(message_id="m-1"))])
+    assert file.count("property_value") == 0
+
+
+def test_only_configured_properties_of_logged_messages_are_filed(file: File) -> None:
+    """One row for each configured property that a logged message has; none for what the log does not hold."""
+    file.publish(
+        [
+            row(1, trade(message_id="m-1", properties={"tradeId": "T", "side": "buy"})),
+            row(2, trade(properties={"side": "buy"})),
+            row(3, trade(message_id="m-3"), held=1),
+        ],
+        ["message-id", "tradeId"],
+    )
+    assert file.count("property_value") == 2
+
+
+def test_a_stretch_lasts_while_its_property_is_configured(file: File) -> None:
+    """A property is indexed from the start that names it to the start that no longer does, each time anew."""
+    file.publish([row(1, trade())])
+    file.publish([row(2, trade())], ["a"])
+    file.publish([row(3, trade())], ["a", "b"])
+    file.publish([row(4, trade())], ["b"])
+    file.publish([row(5, trade())], ["b", "a"])
+    assert file.recover().indexed == [
+        Stretch(1, "a", 2, 4),
+        Stretch(2, "b", 3, None),
+        Stretch(3, "a", 5, None),
+    ]
+
+
+def test_an_indexed_message_is_found_without_reading_the_log(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a stretch one page looks the message up; no other way of searching is taken."""
+    file.publish([row(i, trade(properties={"tradeId": f"T-{i}"})) for i in range(1, 400)], ["tradeId"])
+    monkeypatch.delattr(reader, "sift")
+    monkeypatch.delattr(Reader, "log_page")
+    with file.reader(page_rows=10) as opened:
+        assert result(opened, search_of("match:tradeId = 'T-350'"), (">",), 1, 400) == (350, 1)
+        assert result(opened, search_of("match:tradeId = 'T-0'"), (">",), 1, 400) == (None, 1)
+
+
+def test_what_the_index_does_not_reach_is_read(file: File) -> None:
+    """A message from before its property was indexed is found, and so is one from after it was not any more."""
+    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(1, 11)])
+    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(11, 21)], ["message-id"])
+    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(21, 31)])
+    with file.reader() as opened:
+        found = {i: result(opened, search_of(f"message-id:m-{i}"), (">",), 1, 31) for i in (5, 15, 25)}
+    assert found == {5: (5, 1), 15: (15, 2), 25: (25, 3)}
+
+
+@pytest.mark.parametrize("index", [(), ("message-id",)])
+def test_a_page_is_bounded_however_much_speaks_for_a_message(
+    file: File, monkeypatch: pytest.MonkeyPatch, index: tuple[str, ...]
+) -> None:
+    """A page looks at so many candidates and no more, so that ten thousand messages of one id are many short pages."""
+    monkeypatch.setattr(search, "PAGE_CANDIDATES", 10)
+    file.publish([row(i, trade(message_id="same"), f"t/{i}") for i in range(1, 101)], index)
+    with file.reader() as opened:
+        patterns = ("t/95",)
+        wanted = search_of("message-id:same", patterns)
+        # The store's own look at topics comes before the candidates are counted, where nothing is looked up.
+        assert result(opened, wanted, patterns, 1, 101) == (95, 10 if index else 1)
+        assert result(opened, wanted, (">",), 1, 101) == (95, 10)
+
+
+def test_a_page_looks_through_so_many_bytes(file: File) -> None:
+    """Large messages make a page short: it looks through its bytes and one message more at most."""
+    file.publish([row(i, trade("x" * 10_000, message_id=f"m-{i}")) for i in range(1, 41)])
+    with file.reader(page_bytes=50_000) as opened:
+        assert result(opened, search_of("message-id:m-40"), (">",), 1, 41) == (40, 8)
+        page = opened.search_page(search_of("message-id:none"), (">",), 1, 41)
+        assert page == (None, 6)
+    with file.reader(page_bytes=1) as opened:
+        assert opened.search_page(search_of("message-id:none"), (">",), 1, 41) == (None, 2)
+
+
+def test_the_first_of_several_readings_is_found(file: File) -> None:
+    """A text that stands for ids of two types finds the older message, whatever the order of their texts."""
+    file.publish([row(1, trade(message_id=b"\xbe\xef")), row(2, trade(message_id="BEEF"))], ["message-id"])
+    with file.reader() as opened:
+        assert result(opened, search_of("message-id:BEEF"), (">",), 1, 3)[0] == 1
+
+
+# --- index == scan ------------------------------------------------------------------------------------------------
+
+IDS = [None, "a", "T-1", "42", ULong(42), b"\x42", "BEEF", b"\xbe\xef", "x" * 200, "x" * 199 + "y"]
+VALUES = [None, "a", "T-1", "42", 42, 42.0, 42.5, True, 2**53, float(2**53)]
+contents = st.builds(
+    lambda message_id, trade_id, subject: trade(
+        "b", {"tradeId": trade_id}, message_id=message_id, subject=subject
+    ),
+    st.sampled_from(IDS),
+    st.sampled_from(VALUES),
+    st.sampled_from([None, "a", "T-1"]),
+)
+starts = st.sampled_from(
+    [
+        "message-id:a",
+        "message-id:42",
+        "message-id:BEEF",
+        "message-id:" + "x" * 200,
+        "match:tradeId = 'T-1'",
+        "match:tradeId = '42'",
+        "match:tradeId = 42",
+        "match:tradeId = 42.5",
+        "match:tradeId = 9007199254740992",
+        "match:tradeId = TRUE",
+        "match:tradeId > 42",
+        "match:JMSType = 'T-1' AND tradeId = 'a'",
+        "match:JMSMessageID = 'T-1'",
+    ]
+)
+indexes = st.sampled_from(
+    [(), ("message-id",), ("tradeId",), ("subject", "tradeId"), ("message-id", "tradeId")]
+)
+runs = st.lists(
+    st.tuples(
+        indexes,
+        st.lists(st.tuples(contents, st.sampled_from(["t/1", "t/2", "u"]), st.booleans()), max_size=12),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(
+    runs=runs,
+    texts=st.lists(starts, min_size=1, max_size=4, unique=True),
+    patterns=st.sampled_from([(">",), ("t/>",), ("t/2", "u")]),
+    first=st.integers(1, 10),
+    candidates=st.integers(1, 3),
+    segments=st.integers(1, 3),
+)
+def test_the_index_finds_what_a_scan_finds(
+    runs: list[tuple[tuple[str, ...], list[tuple[bytes, str, bool]]]],
+    texts: list[str],
+    patterns: tuple[str, ...],
+    first: int,
+    candidates: int,
+    segments: int,
+) -> None:
+    """Whatever was indexed when, and however small the pages: a search finds the first message that it takes."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(search, "PAGE_CANDIDATES", candidates)
+        patch.setattr(search, "PAGE_SEGMENTS", segments)
+        patch.setattr(search, "PAGE_IDS", 5)
+        patch.setattr(search, "SEGMENT_BITS", 2)
+        patch.setattr(property_index, "SEGMENT_BITS", 2)
+        file = File(Path(folder))
+        rows: list[Row] = []
+        for index, published in runs:
+            before = len(rows)
+            for content, topic, is_logged in published:
+                # Ids have gaps where a commit failed.
+                next_id = rows[-1][0] + 1 + (len(rows) % 5 == 0) if rows else 1
+                rows.append(row(next_id, content, topic, held=None if is_logged else 1))
+            file.publish(rows[before:], index)
+        end = rows[-1][0] + 1 if rows else 1
+        with file.reader(page_rows=3) as opened:
+            for text in texts:
+                wanted = search_of(text, patterns)
+                expected = next((one[0] for one in rows if first <= one[0] and wanted.takes(one)), None)
+                assert result(opened, wanted, patterns, first, end)[0] == expected
+
+
+def test_searching_threads_do_not_share_a_connection(file: File) -> None:
+    """Pages of several searches can be read at the same time."""
+    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(1, 101)])
+    barrier = threading.Barrier(2, timeout=10)
+    with file.reader(threads=2) as opened:
+
+        def read(number: int) -> int | None:
+            barrier.wait()
+            return opened.search_page(search_of(f"message-id:m-{number}"), (">",), 1, 101).found
+
+        pages = [opened.submit(lambda number=number: read(number)) for number in (40, 60)]
+        assert [page.result(10) for page in pages] == [40, 60]
