@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 from amqp_ext import codec
 from amqp_ext.codec import Symbol, UByte, UInt
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.sections import HEADER, MESSAGE_ANNOTATIONS, bare_offset, read_header, split
+from amqp_ext.sections import HEADER, MESSAGE_ANNOTATIONS, Header, bare_offset, read_header, split_front
 
 OutgoingRow: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 
@@ -50,6 +50,7 @@ _MAP32: Final = b"\x00\x53\x72\xd1"
 _END: Final = codec.encode(Symbol("x-opt-replay-end")) + b"\x41"
 _STREAM_OFFSET: Final = codec.encode(Symbol("x-stream-offset")) + b"\x81"
 _FIRST_PAIRS: Final = 5
+_UINT_MAX: Final = 2**32 - 1
 _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
 
 
@@ -200,9 +201,7 @@ class Splicer:
 def _with_front_of(content: bytes, bare: int, annotations: bytes, attempts: int) -> bytes:
     """Our annotations joined with the header and the annotations that the message came with."""
     header = b""
-    for section in split(content):
-        if section.start >= bare:
-            break
+    for section in split_front(content, bare):
         if section.code == HEADER:
             header = content[section.start : section.end]
         elif section.code == MESSAGE_ANNOTATIONS:
@@ -220,12 +219,16 @@ def _merged(theirs: bytes, ours: bytes) -> bytes:
     count = int.from_bytes(theirs[start + 5 : start + 9] if wide else theirs[start + 2 : start + 3], "big")
     position = start + (9 if wide else 3)
     kept = []
-    for _ in range(count // 2):
-        key, value = codec.decode(theirs, position)
-        end = codec.skip(theirs, value)
-        if key not in _OURS:
-            kept.append(theirs[position:end])
-        position = end
+    try:
+        for _ in range(count // 2):
+            key, value = codec.decode(theirs, position)
+            end = codec.skip(theirs, value)
+            if key not in _OURS:
+                kept.append(theirs[position:end])
+            position = end
+    except (codec.CodecError, TypeError):
+        # No map of annotations, though of its size. Its sender's mistake must not become its consumers'.
+        kept.clear()
     pairs = b"".join(kept) + ours[12:]
     total = 2 * len(kept) + int.from_bytes(ours[8:12], "big")
     return _MAP32 + _SIZES(4 + len(pairs), total) + pairs
@@ -233,13 +236,16 @@ def _merged(theirs: bytes, ours: bytes) -> bytes:
 
 def _counted(content: bytes, attempts: int) -> bytes:
     """The header with its delivery-count raised (AMQP 1.0 section 3.2.1)."""
-    header = read_header(content)
+    try:
+        header = read_header(content)
+    except codec.CodecError:
+        header = Header()
     fields = [
         header.durable,
         UByte(header.priority),
         None if header.ttl_ms is None else UInt(header.ttl_ms),
         False,
-        UInt(header.delivery_count + attempts),
+        UInt(min(header.delivery_count + attempts, _UINT_MAX)),
     ]
     return b"\x00\x53\x70" + codec.encode(fields)
 

@@ -28,7 +28,7 @@ __all__ = [
     "AMQP_SEQUENCE", "AMQP_VALUE", "APPLICATION_PROPERTIES", "DATA", "DELIVERY_ANNOTATIONS", "FOOTER",
     "HEADER", "MESSAGE_ANNOTATIONS", "PROPERTIES", "Body", "Header", "MalformedMessage", "MessageView",
     "Properties", "Section", "application_properties", "bare_offset", "body", "delivery_annotations",
-    "message_annotations", "properties", "read_header", "split", "to_address", "validate",
+    "message_annotations", "properties", "read_header", "split", "split_front", "to_address", "validate",
 ]  # fmt: skip
 
 HEADER = 0x70
@@ -232,6 +232,20 @@ def split(content: bytes) -> list[Section]:
         MalformedMessage: as `validate` does.
     """
     return [Section(code, start, end) for code, start, _, end in _walk(content)]
+
+
+def split_front(content: bytes, bare: int) -> list[Section]:
+    """The sections in front of the bare message, which begins at `bare` (`bare_offset` has found it).
+
+    The bare message is not looked at: it is delivered as it came, also when it is malformed.
+    """
+    found = []
+    start = 0
+    while start < bare:
+        code, _, end = _section(content, start)
+        found.append(Section(code, start, end))
+        start = end
+    return found
 
 
 def _walk(content: bytes) -> Iterator[tuple[int, int, int, int]]:
