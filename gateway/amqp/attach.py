@@ -217,12 +217,26 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
             raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
 
 
-def _filters(source: Any) -> Filters:
+def _read(data: Any, what: str) -> Any:
+    """
+    A value of the peer's, by our own codec; None where there is none.
+
+    Raises:
+        Refused: DECODE_ERROR, it is malformed, or the engine has no Python value for it.
+    """
     try:
-        encoded = source.filter.encode()
-        entries = codec.decode(encoded)[0] if encoded else None
-    except (CodecError, DataException) as error:
-        raise Refused(ErrorCode.DECODE_ERROR, f"the filter-set: {error}", field=Symbol("filter")) from error
+        encoded = data.encode()
+        value = codec.decode(encoded)[0] if encoded else None
+        data.rewind()
+        if data.next():
+            data.get_object()
+        return value
+    except (CodecError, DataException, ValueError, TypeError) as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"{what}: {error}") from error
+
+
+def _filters(source: Any) -> Filters:
+    entries = _read(source.filter, "the filter-set")
     if entries is None:
         entries = {}
     if not isinstance(entries, dict):
@@ -368,18 +382,16 @@ async def _consume(
 
 
 def _capabilities(terminus: Any) -> list[str]:
-    data = terminus.capabilities
-    data.rewind()
-    if not data.next():
-        return []
-    found = data.get_object()
+    found = _read(terminus.capabilities, "the capabilities")
     if isinstance(found, str):
         return [str(found)]
-    elements = getattr(found, "elements", found)
-    return [str(capability) for capability in elements] if isinstance(elements, list | tuple) else []
+    return [str(capability) for capability in found] if isinstance(found, list) else []
 
 
 def _epoch(link: Link) -> int | None:
-    properties = link.remote_properties
+    try:
+        properties = link.remote_properties
+    except (DataException, ValueError, TypeError, RecursionError) as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
     value = properties.get(symbol("com.microsoft:epoch")) if isinstance(properties, dict) else None
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
