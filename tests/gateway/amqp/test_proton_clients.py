@@ -1,0 +1,212 @@
+"""What programs written with Qpid Proton see: by its blocking client, its event handlers, its request helper."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from proton import Described, Endpoint, Message, symbol, ulong
+from proton.handlers import MessagingHandler
+from proton.reactor import AtLeastOnce, AtMostOnce, Container, DurableSubscription, Filter, ReceiverOption
+from proton.utils import BlockingConnection, LinkDetached, SendException, SyncRequestResponse
+
+from gateway.config import Queue, Vpn
+from tests.gateway.amqp.conftest import Start
+from tests.support.running import RunningGateway
+
+SECONDS = 20
+
+
+class ReplayFrom(Filter):
+    """What a proton program writes to ask for a replay."""
+
+    def __init__(self, **value: Any) -> None:
+        start = {symbol(key): entry for key, entry in value.items()}
+        super().__init__({symbol("replay"): Described(symbol("rewind:replay-start"), start)})
+
+
+def test_the_blocking_client(gateway: RunningGateway) -> None:
+    """`BlockingConnection` sends, receives, accepts, rejects and releases, over SASL ANONYMOUS."""
+    connection = BlockingConnection(gateway.url, timeout=SECONDS, allowed_mechs="ANONYMOUS")
+    sender = connection.create_sender("orders")
+    for number in range(5):
+        sender.send(Message(body={"number": number}, durable=True, properties={"n": number}))
+    receiver = connection.create_receiver("orders", credit=10)
+    assert receiver.receive().body == {"number": 0}
+    receiver.accept()
+    assert receiver.receive().properties == {"n": 1}
+    receiver.reject()
+    assert receiver.receive().durable
+    receiver.release()
+    numbers = []
+    for _ in range(3):
+        numbers.append(receiver.receive().body["number"])
+        receiver.accept()
+    assert sorted(numbers) == [2, 3, 4]
+    connection.close()
+
+
+def test_the_blocking_client_replays(gateway: RunningGateway) -> None:
+    """A proton program rewinds a queue with a filter, and reads a log up to now."""
+    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    sender = connection.create_sender("orders?exclusive=wait")
+    for number in range(10):
+        sender.send(Message(body=number))
+    receiver = connection.create_receiver("orders", credit=10)
+    for number in range(10):
+        assert receiver.receive().body == number
+        receiver.accept()
+    receiver.close()
+    again = connection.create_receiver("orders", credit=10, options=ReplayFrom(offset=ulong(6)))
+    for number in range(5, 10):
+        assert again.receive().body == number
+        again.accept()
+    log = connection.create_receiver(
+        "log://>", credit=3, options=ReplayFrom(offset=ulong(1), until=symbol("now"))
+    )
+    read = []
+    is_end = False
+    while not is_end:
+        message = log.receive()
+        read.append(message.body)
+        is_end = message.annotations.get("x-opt-replay-end", False)
+        log.accept()
+    assert read == list(range(10))
+    connection.wait(lambda: log.link.state & Endpoint.REMOTE_CLOSED, msg="the end of the replay")
+    connection.close()
+
+
+def test_the_blocking_client_sees_refusals(start: Start) -> None:
+    """A refused link raises `LinkDetached` with the condition, a rejected message `SendException`."""
+    gateway = start(Vpn(queues={"full": Queue(quota_messages=1)}))
+    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    with pytest.raises(LinkDetached) as detached:
+        connection.create_receiver("orders?replay-start=nonsense")
+    assert detached.value.condition == "amqp:invalid-field"
+    sender = connection.create_sender("full")
+    sender.send(Message(body="fits"))
+    with pytest.raises(SendException):
+        sender.send(Message(body="does not"))
+    connection.close()
+
+
+def test_at_most_once_and_at_least_once(gateway: RunningGateway) -> None:
+    """Proton's delivery options on senders and receivers do what they say."""
+    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    connection.create_sender("orders", name="1", options=AtMostOnce()).send(Message(body="settled"))
+    connection.create_sender("orders", name="2", options=AtLeastOnce()).send(Message(body="unsettled"))
+    receiver = connection.create_receiver("orders", credit=1, options=AtMostOnce())
+    assert receiver.receive().body == "settled"
+    receiver.close()
+    receiver = connection.create_receiver("orders", credit=1, options=AtLeastOnce())
+    assert receiver.receive().body == "unsettled"
+    receiver.accept()
+    connection.close()
+
+
+def test_a_durable_subscription(gateway: RunningGateway) -> None:
+    """Proton's `DurableSubscription` keeps what is published while its program is not connected."""
+    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    receiver = connection.create_receiver("topic://news/>", name="mine", options=[DurableSubscription()])
+    receiver.detach()
+    connection.close()
+    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    connection.create_sender("topic://news/today").send(Message(body="kept"))
+    receiver = connection.create_receiver(
+        "topic://news/>", credit=1, name="mine", options=[DurableSubscription()]
+    )
+    assert receiver.receive().body == "kept"
+    connection.close()
+
+
+class Upper(MessagingHandler):
+    """Answers requests on a queue in capitals, by the anonymous relay."""
+
+    def __init__(self, url: str, requests: int) -> None:
+        super().__init__()
+        self._url = url
+        self._left = requests
+        self.ready = threading.Event()
+
+    def on_start(self, event: Any) -> None:
+        connection = event.container.connect(self._url, allowed_mechs="ANONYMOUS")
+        event.container.create_receiver(connection, "requests")
+        self._sender = event.container.create_sender(connection, None)
+
+    def on_link_opened(self, event: Any) -> None:
+        self.ready.set()
+
+    def on_message(self, event: Any) -> None:
+        request = event.message
+        self._sender.send(
+            Message(
+                address=request.reply_to, correlation_id=request.correlation_id, body=request.body.upper()
+            )
+        )
+        self._left -= 1
+
+    def on_settled(self, event: Any) -> None:
+        if not self._left:
+            event.connection.close()
+
+
+def test_request_and_response(gateway: RunningGateway) -> None:
+    """`SyncRequestResponse` asks over a dynamic reply queue; a handler program answers by the anonymous relay."""
+    upper = Upper(gateway.url, requests=3)
+    thread = threading.Thread(target=Container(upper).run)
+    thread.start()
+    assert upper.ready.wait(SECONDS)
+    connection = BlockingConnection(gateway.url, timeout=SECONDS)
+    client = SyncRequestResponse(connection, "requests")
+    answers = [client.call(Message(body=text)).body for text in ("one", "two", "three")]
+    assert answers == ["ONE", "TWO", "THREE"]
+    connection.close()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+class PublishAndReplay(MessagingHandler):
+    """Publishes numbers to a topic; when all are accepted, reads them back from the log until now."""
+
+    def __init__(self, url: str, count: int) -> None:
+        super().__init__(prefetch=100)
+        self._url = url
+        self._count = count
+        self._sent = 0
+        self.accepted = 0
+        self.read: list[int] = []
+
+    def on_start(self, event: Any) -> None:
+        self._connection = event.container.connect(self._url)
+        self._sender = event.container.create_sender(self._connection, "topic://numbers")
+
+    def on_sendable(self, event: Any) -> None:
+        while event.sender.credit and self._sent < self._count:
+            event.sender.send(Message(body=self._sent))
+            self._sent += 1
+
+    def on_accepted(self, event: Any) -> None:
+        self.accepted += 1
+        if self.accepted == self._count:
+            options: list[ReceiverOption] = [
+                ReplayFrom(**{"from": symbol("beginning"), "until": symbol("now")})
+            ]
+            event.container.create_receiver(self._connection, "log://numbers", options=options)
+
+    def on_message(self, event: Any) -> None:
+        self.read.append(event.message.body)
+
+    def on_link_closed(self, event: Any) -> None:
+        event.connection.close()
+
+    def on_link_closing(self, event: Any) -> None:
+        event.connection.close()
+
+
+def test_an_event_handler_program(gateway: RunningGateway) -> None:
+    """A `MessagingHandler` program publishes with flow control and reads all back from the log to its end."""
+    program = PublishAndReplay(gateway.url, 5_000)
+    Container(program).run()
+    assert program.accepted == 5_000
+    assert program.read == list(range(5_000))
