@@ -1,0 +1,90 @@
+"""A gateway that is killed in the middle of replays, and started again on the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.client import Client, Received, texts
+from tests.support.messages import data
+from tests.support.publishing import Publishing
+from tests.system.gateway_process import GatewayProcess
+
+pytestmark = pytest.mark.system
+
+
+def client_of(process: GatewayProcess) -> Client:
+    """A client of a gateway that is a process of its own."""
+    return Client(process.ready["amqp"][0])
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[list[GatewayProcess]]:
+    """The gateways of a test, the last one running."""
+    processes = [GatewayProcess(tmp_path / "data")]
+    yield processes
+    processes[-1].stop()
+
+
+def kill_and_start(processes: list[GatewayProcess]) -> GatewayProcess:
+    """`kill -9`, and a new gateway on the same files."""
+    processes[-1].kill()
+    processes.append(GatewayProcess(processes[-1].data))
+    return processes[-1]
+
+
+def test_a_replay_survives_being_killed(process: list[GatewayProcess]) -> None:
+    """Killed again and again in the middle of a replay, the gateway goes on with it: what was unsettled comes again."""
+    client = client_of(process[-1])
+    client.sender("orders").send_all([data(i) for i in range(4_000)])
+    receiver = client.receiver("orders?replay-start=beginning")
+    settled = 0
+    for _ in range(3):
+        receiver.flow(600)
+        taken = receiver.take(600)
+        numbers = [int(message.text) for message in taken]
+        assert numbers == list(range(numbers[0], numbers[0] + 600))
+        # A settlement is durable when the gateway says so, and that it says only in receiver mode second: what comes
+        # again are the last of those that were settled, never any before them.
+        assert settled - 500 <= numbers[0] <= settled
+        receiver.settle(taken[:500])
+        settled = numbers[500]
+        client.open_session()
+        client.cut()
+        client = client_of(kill_and_start(process))
+        receiver = client.receiver("orders")
+    rest: list[Received] = []
+    receiver.flow(1)
+    rest += receiver.take_and_accept(1)
+    first = int(rest[0].text)
+    receiver.collect(rest, 4_000 - first)
+    assert texts(rest) == [str(i) for i in range(first, 4_000)]
+    assert receiver.drain(0) == []
+    client.close()
+
+
+def test_nothing_accepted_is_lost_from_a_replay(process: list[GatewayProcess]) -> None:
+    """Killed while a replay meets a busy publisher, the gateway has every accepted message in queue and log, once."""
+    with Publishing(process[-1].ready["amqp"][0], "orders") as publishing:
+        publishing.wait_for(2_000)
+        client = client_of(process[-1])
+        receiver = client.receiver("orders?replay-start=beginning")
+        receiver.flow(1_000)
+        receiver.take(1_000)
+        publishing.expect_an_end()
+        started = kill_and_start(process)
+        client.cut()
+    client = client_of(started)
+    log = client.receiver("log://>?until=now").take_to_end()
+    numbers = [int(message.text) for message in log]
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= publishing.accepted
+    queue: list[Received] = []
+    receiver = client.receiver("orders")
+    receiver.collect(queue, len(numbers))
+    assert texts(queue) == texts(log)
+    assert [message.id for message in queue] == [message.id for message in log]
+    assert receiver.drain(0) == []
+    client.close()
