@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from gateway.config import Limits, Vpn
+from gateway.core.effects import Effect
 from gateway.vpn import message_vpn
 from gateway.vpn.message_vpn import MessageVpn
 from store.writer import Batch
@@ -51,16 +52,20 @@ class Telling:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._may_tell = threading.Event()
         self._may_tell.set()
+        self._only: type[Effect] | None = None
         tell = MessageVpn._on_commit
 
         def wait_and_tell(vpn: MessageVpn, batches: list[Batch], error: sqlite3.Error | None) -> None:
-            self._may_tell.wait(10)
+            effects = [effect for batch in batches for effect in batch.effects]
+            if self._only is None or any(isinstance(effect, self._only) for effect in effects):
+                self._may_tell.wait(10)
             tell(vpn, batches, error)
 
         monkeypatch.setattr(MessageVpn, "_on_commit", wait_and_tell)
 
-    def hold(self) -> None:
-        """From now on, commits on the writer's thread are not told."""
+    def hold(self, only: type[Effect] | None = None) -> None:
+        """From now on, commits on the writer's thread are not told, or those with effects of a kind only."""
+        self._only = only
         self._may_tell.clear()
 
     def go_on(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 from proton import Link, symbol
 
 from gateway.config import Limits, Queue, Vpn
+from gateway.core.effects import RenumberEndpoint
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data
@@ -222,7 +223,7 @@ def test_a_consumer_lost_while_its_replay_starts_is_not_bound(
     """A connection that is lost between the start of its replay and the answer leaves the queue free for the next."""
     client, lost = connect(gateway), connect(gateway)
     client.sender("orders?exclusive=refuse").send_all([data(i) for i in range(5)])
-    telling.hold()
+    telling.hold(RenumberEndpoint)
     link = lost.session.receiver("lost")
     link.source.address = "orders?replay-start=beginning"
     link.open()
