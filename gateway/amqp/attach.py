@@ -35,7 +35,7 @@ from gateway.amqp.links import (
     ReadingLink,
     topic_of_target,
 )
-from gateway.amqp.reply import fill_reply, log_attach
+from gateway.amqp.reply import fill_reply, log_attach, say_lifetime
 from gateway.amqp.selection import selection_of
 from gateway.amqp.subscriptions import (
     durable_name,
@@ -138,6 +138,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     link.target.copy(target)
     if target.dynamic and address is not None:
         link.target.address = address
+        say_lifetime(link.target)
     link.snd_settle_mode = link.remote_snd_settle_mode
     # We settle with the outcome: a receiver in mode second would wait for a settlement nobody needs.
     link.rcv_settle_mode = Link.RCV_FIRST

@@ -17,6 +17,8 @@ from gateway.core.replay import Resolved
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
 
+DELETE_ON_CLOSE: Final = 0x2B
+
 NOT_APPLIED: Final = frozenset(
     {str(NO_LOCAL), str(STREAM_FILTER), str(STREAM_MATCH_UNFILTERED), "no-local", str(0x0000_468C_0000_0003)}
 )
@@ -38,6 +40,8 @@ def fill_reply(
     if address is not None:
         source.address = address
     source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
+    if asked.dynamic:
+        say_lifetime(source)
     vpn = connection.vpn
     log = vpn.broker.log
     in_place = _entries_in_place(asked, filters)
@@ -56,6 +60,12 @@ def fill_reply(
         symbol("rewind:replay-last"): ulong(log.next_id - 1),
         symbol("rewind:replay-generation"): ulong(log.generation),
     }
+
+
+def say_lifetime(terminus: Terminus) -> None:
+    """The lifetime that a dynamic node really has: delete-on-close, whatever was asked for (3.5.10)."""
+    terminus.properties.clear()
+    terminus.properties.put_object({symbol("lifetime-policy"): Described(ulong(DELETE_ON_CLOSE), [])})
 
 
 def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
