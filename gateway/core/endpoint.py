@@ -16,7 +16,7 @@ import enum
 import heapq
 import json
 import sys
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -223,12 +223,10 @@ class Endpoint:
         References read from the store, rising, all those after ``horizon`` as far as the page went; none means that
         the store has no more.
         """
-        if not ids:
-            self.horizon = max(self.horizon, self.beyond)
-        else:
-            known = bisect_left(ids, self.recent[0]) if self.recent else len(ids)
-            self._append(ids[:known])
-            self.horizon = max(self.horizon, ids[-1])
+        # What is newer than ``beyond`` is in memory, or we will be told of it: the store may be ahead of us.
+        known = bisect_right(ids, self.beyond)
+        self._append(ids[:known])
+        self.horizon = ids[-1] if ids and known == len(ids) else self.beyond
         self._join()
 
     def _join(self) -> None:
