@@ -3,7 +3,7 @@ The newest committed messages of a Message VPN, kept in memory within a byte bud
 
 Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Live consumers and log
 readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the tail ends
-with the last committed id, and begins no earlier than its budget allows.
+with the last committed id, or the last that came to nothing, and begins no earlier than its budget allows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Tail:
         self.first_id = next_id
         """The oldest id held; equal to ``next_id`` when nothing is."""
         self.next_id = next_id
-        """One past the last committed id."""
+        """One past the last id that was committed, or came to nothing."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -38,12 +38,6 @@ class Tail:
 
     def extend(self, rows: list[Row], content_bytes: int) -> None:
         """Take newly committed rows; ``content_bytes`` is the sum of their contents."""
-        if rows[0][0] != self.next_id:
-            # A commit that failed leaves a hole in the ids: nobody saw them, and what is older is in the store.
-            self._rows.clear()
-            self._runs.clear()
-            self._size_bytes = 0
-            self.first_id = rows[0][0]
         self._rows += rows
         self.next_id = rows[-1][0] + 1
         size = content_bytes + ROW_OVERHEAD_BYTES * len(rows)
@@ -51,6 +45,13 @@ class Tail:
         self._size_bytes += size
         if self._size_bytes > self._budget_bytes:
             self._shrink()
+
+    def skip(self, next_id: int) -> None:
+        """Ids below ``next_id`` were given out, and came to nothing."""
+        self._rows.clear()
+        self._runs.clear()
+        self._size_bytes = 0
+        self.first_id = self.next_id = next_id
 
     def _shrink(self) -> None:
         # An eighth more than needed goes, so that the list is moved once for many publications.

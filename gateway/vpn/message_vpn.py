@@ -255,11 +255,16 @@ class MessageVpn:
             for effect in batch.effects:
                 if isinstance(effect, Publication):
                     self.broker.failed(effect)
+                    self.tail.skip(effect.rows[-1][0] + 1)
                     link, deliveries = effect.receipt
                     link.not_stored(deliveries, refused)
             self.pending_bytes -= batch.size_bytes
             for then in batch.then:
                 then(error)
+        # Whoever waited for these ids waits no longer.
+        for reading in list(self._log_feeds):
+            reading.run()
+        self._run_pumps()
         self._offer_room()
 
     def _offer_room(self) -> None:
