@@ -214,6 +214,9 @@ class Broker:
         del self._by_number[endpoint.number]
         self._trie.remove_all(endpoint.name)
         self._routes.clear()
+        # Whoever still holds it finds nothing on it: neither a late settlement nor its replay touches the store again.
+        endpoint.forget_all(endpoint.number)
+        endpoint.replay = None
         return [DeleteEndpoint(endpoint.number)]
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> list[Effect]:
