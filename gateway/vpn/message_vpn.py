@@ -346,6 +346,10 @@ class MessageVpn:
         flow = Flow(endpoint, link, epoch, selects)
         displaced = endpoint.bind(flow)
         self.feed_of(endpoint)
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            # More may lie ahead of a consumer than of nobody.
+            self._loop.call_soon(pump.run)
         if displaced is not None:
             self._displace(
                 displaced,
