@@ -45,15 +45,17 @@ class LogReader:
         """A bounded replay has considered its last id and holds nothing back."""
         return self.last is not None and self.position > self.last and self.held_back is None
 
-    def offer(self, rows: Sequence[Row], position: int, end: int) -> tuple[list[Row], bool]:
+    def offer(self, rows: Sequence[Row], position: int, end: int, limit: int) -> tuple[list[Row], bool]:
         """
         Consider all that the log has from ``self.position`` to ``position`` (excluded).
 
         Args:
-            rows: Those messages, rising; ones that the reader does not subscribe to, or that are not logged, may be
-                among them.
+            rows: Those messages, rising, at most ``limit``; ones that the reader does not subscribe to, or that are
+                not logged, may be among them.
             position: The next id to be considered afterwards.
             end: One past the last committed id: whether live is reached.
+            limit: How many rows may be delivered. Where one too many is at hand, it is held back: offer no rows at
+                the same position to have it.
 
         Returns:
             The rows to deliver now, in order, and whether the last of them is the last before live (or the last of
@@ -75,7 +77,7 @@ class LogReader:
         if self.held_back is not None:
             chosen.insert(0, self.held_back)
             self.held_back = None
-        if position >= end or (last is not None and position > last):
+        if len(chosen) <= limit and (position >= end or (last is not None and position > last)):
             self.caught_up = True
             return chosen, bool(chosen) and (last is None or position > last)
         if chosen:

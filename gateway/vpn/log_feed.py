@@ -78,18 +78,21 @@ class LogFeed:
                 self._woken(error)
                 return
             if taken is None:
-                if source.is_at_end:
+                if not source.is_at_end:
+                    return
+                if reader.held_back is None:
                     link.idle()
-                return
+                    return
+                taken = (), source.position
             rows, position = taken
             left -= max(len(rows), 1)
-            chosen, is_end = reader.offer(rows, position, tail.next_id)
+            chosen, is_end = reader.offer(rows, position, tail.next_id, room)
             if is_end:
                 self._end_id = chosen[-1][0]
             if chosen and self._pacer is not None:
                 self._due_later = chosen
             elif chosen:
-                link.send(chosen, NO_ATTEMPTS, self._end_id)
+                link.send(chosen, NO_ATTEMPTS, self._end_id if is_end else None)
         self.close()
         link.finish()
 

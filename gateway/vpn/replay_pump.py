@@ -91,7 +91,7 @@ class ReplayPump:
             if self._reader.last is not None:
                 # What is still on its way may match, too: until it is here, the last message is not known.
                 end = self._reader.last + 1
-            chosen, is_end = self._reader.offer(rows, position, end)
+            chosen, is_end = self._reader.offer(rows, position, end, room)
             if is_end:
                 self._feed.end_id = chosen[-1][0]
             if chosen:
