@@ -31,7 +31,9 @@ def pytest_runtest_makereport(
     """A failed test shows the end of the log of the last gateways it had."""
     report = yield
     if report.failed:
-        used = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, GatewayProcess)]
+        used = [
+            value for value in getattr(item, "funcargs", {}).values() if isinstance(value, GatewayProcess)
+        ]
         for process in dict.fromkeys([*used, *ALL[item.stash.get(FIRST, len(ALL)) :][-2:]]):
             report.sections.append((f"log of gateway {process.pid}", process.log_tail()))
     return report

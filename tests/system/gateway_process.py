@@ -120,8 +120,15 @@ class GatewayProcess:
 
     # --- its log ------------------------------------------------------------------------------------------------
 
-    def log_text(self) -> str:
-        return self._log_path.read_text()
+    def log_size(self) -> int:
+        """Bytes of its log so far: where ``log_text`` can go on later."""
+        return self._log_path.stat().st_size
+
+    def log_text(self, start: int = 0) -> str:
+        """Its log from a byte on."""
+        with self._log_path.open() as file:
+            file.seek(start)
+            return file.read()
 
     def log_tail(self) -> str:
         return self.log_text()[-LOG_TAIL_CHARACTERS:]
@@ -146,10 +153,10 @@ class GatewayProcess:
         wait_until(found, f"a log line {event} with {values}")
         return found()[0]
 
-    def mistakes(self) -> list[str]:
-        """Lines that tell of a mistake of the gateway's own: none may ever be there."""
+    def mistakes(self, start: int = 0) -> list[str]:
+        """Lines, from a byte of the log on, that tell of a mistake of the gateway's own: none may ever be there."""
         marks = ("Traceback", "connection_failed", '"level": "error"', '"level": "critical"')
-        return [line for line in self.log_text().splitlines() if any(mark in line for mark in marks)]
+        return [line for line in self.log_text(start).splitlines() if any(mark in line for mark in marks)]
 
     # --- its end ------------------------------------------------------------------------------------------------
 

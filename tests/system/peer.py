@@ -55,9 +55,9 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._buffer = bytearray()
+        self._kept: list[Frame] = []
         self._handles = 0
         self._deliveries = 0
-        self._received = 0
 
     @classmethod
     def connect(
@@ -142,9 +142,13 @@ class Peer:
         return received
 
     def skip_to(self, code: int) -> Frame:
-        """The next frame of this performative, whatever comes before it."""
+        """The next frame of this performative; what comes before it is kept for those who ask for that."""
+        for index, kept in enumerate(self._kept):
+            if kept.code == code:
+                return self._kept.pop(index)
         while (received := self.frame()) is None or received.code != code:
-            pass
+            if received is not None:
+                self._kept.append(received)
         return received
 
     # --- SASL: each way returns the outcome's code ------------------------------------------------------------
@@ -253,7 +257,11 @@ class Peer:
 
 
 def open_frame(
-    *, container: str = "peer", hostname: str | None = None, max_frame: int = 65_536, idle_ms: int | None = None
+    *,
+    container: str = "peer",
+    hostname: str | None = None,
+    max_frame: int = 65_536,
+    idle_ms: int | None = None,
 ) -> bytes:
     idle = None if idle_ms is None else UInt(idle_ms)
     return frame(OPEN, [container, hostname, UInt(max_frame), UShort(255), idle])
@@ -297,7 +305,9 @@ def flow_frame(handle: int, count: int, credit: int, *, next_incoming: int = 0) 
     return frame(FLOW, [*session, UInt(handle), UInt(count), UInt(credit)])
 
 
-def transfer_frame(handle: int, number: int, payload: bytes, *, settled: bool = False, more: bool = False) -> bytes:
+def transfer_frame(
+    handle: int, number: int, payload: bytes, *, settled: bool = False, more: bool = False
+) -> bytes:
     fields = [UInt(handle), UInt(number), number.to_bytes(4, "big"), UInt(0), settled, more]
     return frame(TRANSFER, fields, payload)
 

@@ -21,7 +21,9 @@ def test_the_example_of_the_readme_works_as_written(start: Start, tmp_path: Path
     host, port = start().address
     script = tmp_path / "example.py"
     script.write_text(example.replace("127.0.0.1:5672", f"{host}:{port}"))
-    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert [line.split(" rmid1:")[0] for line in lines] == ["order 0", "order 1", "order 2"]

@@ -1,0 +1,448 @@
+"""What arrives on the port when it is not a client: each stream ends cleanly, is logged, and harms nobody else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Described, Symbol, UInt, ULong
+from tests.bench.frames import (
+    AMQP_HEADER,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
+    OPEN,
+    SASL_HEADER,
+    TRANSFER,
+    Frame,
+    frame,
+    parse,
+)
+from tests.bench.frames import disposition as accepted
+from tests.system.corpus import BEGUN, CASES, FOLDER, NOISE, OPENED, TO_OPEN, TO_SASL, End
+from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.system.peer import (
+    Peer,
+    attach_frame,
+    begin_frame,
+    error_of,
+    flow_frame,
+    message,
+    transfer_frame,
+)
+
+MEGABYTE = 2**20
+CREDIT = 100
+MAX_MESSAGE_BYTES = 65_536
+CONFIG = f"""
+[limits]
+handshake_timeout_ms = 1000
+idle_timeout_ms = 1000
+link_credit = {CREDIT}
+max_message_bytes = {MAX_MESSAGE_BYTES}
+"""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    process = GatewayProcess(tmp_path_factory.mktemp("hostile") / "data", CONFIG)
+    yield process
+    assert process.stop() == 0
+
+
+class Bystander:
+    """A well-behaved client, busy with its own queue while a block runs; what harms it fails the block."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._peer = Peer.opened(gateway.address)
+        self._peer.attach_sender("queue://bystander")
+        self._peer.attach_receiver("queue://bystander", credit=2**31 - 1)
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+        self.count = 0
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                body = b"%d" % self.count
+                self._peer.publish(body)
+                assert self._peer.receive() == body
+                self.count += 1
+            self._peer.close()
+        except BaseException as error:
+            self._errors.append(error)
+
+    def __enter__(self) -> Bystander:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        before = self.count
+        try:
+            wait_until(lambda: self.count > before or self._errors, "a message of the bystander's")
+        finally:
+            self._stop.set()
+            self._thread.join()
+            self._peer.sock.close()
+        assert not self._errors, self._errors
+
+
+# --- the corpus -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a stream: what the gateway sent, whether it closed, and what its log says of this peer."""
+
+    headers: list[bytes]
+    frames: list[Frame]
+    has_ended: bool
+    lines: list[dict[str, Any]] = field(repr=False)
+
+    def says(self, text: str) -> bool:
+        return any(text in str(line) for line in self.lines)
+
+
+def taken_apart(answer: bytes) -> tuple[list[bytes], list[Frame]]:
+    headers, frames, at = [], [], 0
+    while at < len(answer):
+        if answer[at : at + 4] == b"AMQP":
+            headers.append(answer[at : at + 8])
+            at += 8
+            continue
+        stop = at + int.from_bytes(answer[at : at + 4], "big")
+        assert at + 8 <= stop <= len(answer), "the gateway sent a frame that is none"
+        received = parse(answer, at, stop)
+        if received is not None:
+            frames.append(received)
+        at = stop
+    return headers, frames
+
+
+STREAMS = sorted(FOLDER.glob("*.bin"))
+
+
+@pytest.fixture(scope="module")
+def played(gateway: GatewayProcess) -> dict[str, Played]:
+    """Every stream of the corpus, played at once while a bystander goes about its business."""
+    peers: dict[str, Peer] = {}
+    answers: dict[str, tuple[bytes, bool]] = {}
+    with ExitStack() as open_peers, Bystander(gateway):
+        for stream in STREAMS:
+            peer = peers[stream.stem] = open_peers.enter_context(Peer.connect(gateway.address))
+            peer.send(stream.read_bytes())
+        names = {name: peer.name for name, peer in peers.items()}
+        for name, peer in peers.items():
+            try:
+                answers[name] = peer.rest(), True
+            except TimeoutError:
+                answers[name] = b"", False
+    return {
+        name: Played(*taken_apart(answer), has_ended, gateway.log_lines(peer=names[name]))
+        for name, (answer, has_ended) in answers.items()
+    }
+
+
+def test_the_corpus_is_what_its_script_makes() -> None:
+    """The stored streams are those of the named cases, byte for byte; others may lie beside them."""
+    stored = {stream.stem: stream.read_bytes() for stream in STREAMS}
+    assert {name: stored.get(name) for name in CASES} == {name: case.data for name, case in CASES.items()}
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.stem)
+def test_a_hostile_stream_is_ended_and_logged(stream: Path, played: dict[str, Played]) -> None:
+    """The gateway ends the connection in the way the case says, and one line of its log says why."""
+    result = played[stream.stem]
+    assert result.has_ended
+    assert result.lines
+    assert not result.says("connection_failed")
+    if stream.stem in CASES:
+        assert result.says(CASES[stream.stem].end.value), result.lines
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.stem)
+def test_a_hostile_stream_is_answered_in_amqp(stream: Path, played: dict[str, Played]) -> None:
+    """What the gateway sends is a protocol header and whole frames; once it has opened, its last word is a close."""
+    result = played[stream.stem]
+    codes = [received.code for received in result.frames]
+    assert set(result.headers) <= {SASL_HEADER, AMQP_HEADER}
+    if OPEN in codes:
+        assert codes[-1] == CLOSE
+        if CASES[stream.stem].end is not End.CLOSE:
+            assert error_of(result.frames[-1])[0].startswith("amqp:")
+
+
+def test_the_corpus_left_no_mistake_in_the_log(gateway: GatewayProcess, played: dict[str, Played]) -> None:
+    """No stream is counted as a failure of the gateway's own, and none leaves a traceback."""
+    assert len(played) == len(STREAMS)
+    assert gateway.mistakes() == []
+
+
+# --- a well-formed start, then what is not allowed ----------------------------------------------------------------
+
+
+def sender(gateway: GatewayProcess) -> Peer:
+    peer = Peer.opened(gateway.address)
+    peer.attach_sender("queue://hostile")
+    return peer
+
+
+def receiver(gateway: GatewayProcess) -> Peer:
+    peer = Peer.opened(gateway.address)
+    peer.attach_receiver("queue://other", credit=10)
+    return peer
+
+
+def continued(body: bytes) -> bytes:
+    """One more piece of the delivery under way, with more to come."""
+    return frame(TRANSFER, [UInt(0), None, None, None, None, True], body)
+
+
+@pytest.mark.parametrize(
+    ("begin", "sent", "condition"),
+    [
+        pytest.param(
+            sender,
+            b"".join(transfer_frame(0, n, message(b"x")) for n in range(CREDIT + 1)),
+            "amqp:link:transfer-limit-exceeded",
+            id="transfers beyond the credit",
+        ),
+        pytest.param(
+            receiver,
+            transfer_frame(0, 0, message(b"x")),
+            "amqp:not-allowed",
+            id="a transfer on a receiver's link",
+        ),
+        pytest.param(
+            receiver,
+            transfer_frame(0, 0, message(b"x"), more=True) + continued(bytes(60_000)) * 50,
+            "amqp:not-allowed",
+            id="an endless transfer on a receiver's link",
+        ),
+        pytest.param(
+            sender,
+            transfer_frame(0, 0, message(b"x")) + transfer_frame(0, 7, message(b"x")),
+            "amqp:session:invalid-field",
+            id="a delivery id left out",
+        ),
+        pytest.param(
+            sender,
+            transfer_frame(0, 0, message(b"x")) + transfer_frame(0, 0, message(b"x")),
+            "amqp:session:invalid-field",
+            id="a delivery id twice",
+        ),
+        pytest.param(
+            sender, frame(TRANSFER, [UInt(0)], message(b"x")), "amqp:invalid-field", id="no delivery id"
+        ),
+        pytest.param(
+            sender, transfer_frame(3, 0, message(b"x")), "amqp:invalid-field", id="a transfer on no link"
+        ),
+        pytest.param(
+            sender,
+            frame(DISPOSITION, [True, UInt(0), UInt(2**31), True, Described(ULong(0x24), [])]),
+            "amqp:not allowed",
+            id="a disposition of two billion",
+        ),
+        pytest.param(sender, NOISE, "amqp:connection:framing-error", id="noise"),
+        pytest.param(
+            sender,
+            (70_000).to_bytes(4, "big") + bytes(70_000),
+            "amqp:connection:framing-error",
+            id="a frame too long",
+        ),
+        pytest.param(sender, OPENED[len(TO_OPEN) :], "amqp:not-allowed", id="a second open"),
+    ],
+)
+def test_a_broken_rule_closes_the_connection(
+    gateway: GatewayProcess, begin: Callable[[GatewayProcess], Peer], sent: bytes, condition: str
+) -> None:
+    """Whoever breaks a rule of the protocol is told which, by a close at once; the bystander notices nothing."""
+    with Bystander(gateway), begin(gateway) as peer:
+        peer.send(sent)
+        assert error_of(peer.skip_to(CLOSE))[0] == condition
+        assert peer.rest() == b""
+    assert gateway.mistakes() == []
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xde\xad\xbe\xef", b"\x00\x53\x73", b"\x00\x53\x70\xc0\xff"])
+def test_what_is_no_message_is_rejected_and_the_link_goes_on(gateway: GatewayProcess, payload: bytes) -> None:
+    """A payload that is no sequence of sections is rejected with a decode error; the next message is accepted."""
+    with sender(gateway) as peer:
+        peer.send(transfer_frame(0, 0, payload), transfer_frame(0, 1, message(b"good")))
+        outcome = peer.skip_to(DISPOSITION).field(4)
+        assert outcome.descriptor == 0x25
+        assert str(outcome.value[0].value[0]) == "amqp:decode-error"
+        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
+
+
+def test_an_endless_message_is_stopped_at_the_limit(gateway: GatewayProcess) -> None:
+    """A message in pieces is refused once it is over `max_message_bytes`, and what follows is not kept."""
+    before = gateway.resident_bytes()
+    with Bystander(gateway), sender(gateway) as peer:
+        peer.send(transfer_frame(0, 0, bytes(60_000), more=True))
+        for _ in range(1_000):
+            peer.send(continued(bytes(60_000)))
+        assert error_of(peer.skip_to(DETACH))[0] == "amqp:link:message-size-exceeded"
+        assert gateway.resident_bytes() - before < 16 * MEGABYTE
+    assert gateway.mistakes() == []
+
+
+def test_transfers_on_a_refused_link_are_not_kept(gateway: GatewayProcess) -> None:
+    """What is sent on a link that was refused is thrown away, however much it is."""
+    before = gateway.resident_bytes()
+    with Bystander(gateway), Peer.opened(gateway.address) as peer:
+        peer.send(attach_frame(0, receiver=False, address="log://>"))
+        assert error_of(peer.skip_to(DETACH))[0] == "amqp:not-allowed"
+        peer.send(transfer_frame(0, 0, bytes(60_000), more=True))
+        for _ in range(1_000):
+            peer.send(continued(bytes(60_000)))
+        peer.close()
+        assert gateway.resident_bytes() - before < 16 * MEGABYTE
+
+
+def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
+    """A message whose last piece never comes is stored by no one, whether the link is detached or lost."""
+    pieces = transfer_frame(0, 0, message(b"cut short"), more=True)
+    for end in (frame(DETACH, [UInt(0), True]), frame(END, []), frame(CLOSE, []), b""):
+        with Peer.opened(gateway.address) as peer:
+            peer.attach_sender("queue://cut")
+            peer.send(pieces, end)
+            peer.sock.shutdown(socket.SHUT_WR)
+            peer.rest()
+    with Peer.opened(gateway.address) as peer:
+        peer.attach_sender("queue://cut")
+        peer.publish(b"whole")
+        peer.attach_receiver("queue://cut", credit=10)
+        assert peer.receive() == b"whole"
+
+
+# --- chance ---------------------------------------------------------------------------------------------------------
+
+VALID = [
+    begin_frame(),
+    attach_frame(2, receiver=True, address="queue://hostile"),
+    attach_frame(3, receiver=False, address="topic://hostile/a"),
+    attach_frame(4, receiver=True, address="log://hostile/>?replay-start=beginning"),
+    attach_frame(
+        5,
+        receiver=True,
+        address="log://>",
+        filters={Symbol("rewind:replay-start"): Described(Symbol("rewind:replay-start"), {Symbol("ago"): 5})},
+    ),
+    flow_frame(1, 0, 5),
+    flow_frame(0, 0, 2**32 - 1),
+    transfer_frame(0, 0, message(b"one")),
+    transfer_frame(0, 1, message(b"two"), settled=True),
+    transfer_frame(0, 2, message(b"three"), more=True),
+    accepted(0, 0),
+    accepted(0, 3, receiver=False),
+    frame(DISPOSITION, [True, UInt(0), None, False, Described(ULong(0x27), [True, True])]),
+    frame(DETACH, [UInt(1), True]),
+    frame(DETACH, [UInt(0), False]),
+    frame(END, []),
+    b"\x00\x00\x00\x08\x02\x00\x00\x00",
+]
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 400),
+        st.sampled_from(["set", "insert", "delete", "cut"]),
+        st.binary(min_size=1, max_size=9),
+    ),
+    max_size=4,
+)
+
+
+def changed(stream: bytes, changes: list[tuple[int, str, bytes]]) -> bytes:
+    """A stream with bytes set, put in, taken out, or cut off."""
+    data = bytearray(stream)
+    for where, how, what in changes:
+        at = where % (len(data) + 1)
+        match how:
+            case "set":
+                data[at : at + len(what)] = what
+            case "insert":
+                data[at:at] = what
+            case "delete":
+                del data[at : at + len(what)]
+            case "cut":
+                del data[at:]
+    return bytes(data)
+
+
+class NewMistakes:
+    """Mistakes in a gateway's log since the start of an example: which one made one must be clear."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._gateway = gateway
+        self._start = gateway.log_size()
+
+    def check(self) -> None:
+        assert self._gateway.mistakes(self._start) == []
+
+
+def ends(peer: Peer) -> None:
+    """Nothing more is sent; the gateway sends what it has to say and closes."""
+    with peer.sock:
+        try:
+            peer.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            return  # the gateway was first
+        peer.rest()
+
+
+@given(start=st.sampled_from([b"", TO_SASL, TO_OPEN, OPENED, BEGUN]), noise=st.binary(max_size=300))
+def test_chance_bytes_end_in_a_close(gateway: GatewayProcess, start: bytes, noise: bytes) -> None:
+    """Whatever bytes come after whatever start, the connection ends, and not by a mistake of the gateway's."""
+    look = NewMistakes(gateway)
+    peer = Peer.connect(gateway.address)
+    peer.send(start, noise)
+    ends(peer)
+    look.check()
+
+
+@given(frames=st.lists(st.sampled_from(VALID), max_size=6), changes=CHANGES)
+def test_valid_frames_gone_wrong_end_in_a_close(
+    gateway: GatewayProcess, frames: list[bytes], changes: list[tuple[int, str, bytes]]
+) -> None:
+    """Frames that a client might send, in any order and with bytes changed, end in a close and in nothing worse."""
+    look = NewMistakes(gateway)
+    peer = Peer.opened(gateway.address)
+    peer.attach_sender("queue://hostile")
+    peer.attach_receiver("queue://hostile", credit=3)
+    with suppress(OSError):  # it may close while we still send
+        peer.send(changed(b"".join(frames), changes))
+    ends(peer)
+    look.check()
+
+
+@given(changes=CHANGES.filter(bool))
+def test_a_start_gone_wrong_ends_in_a_close(
+    gateway: GatewayProcess, changes: list[tuple[int, str, bytes]]
+) -> None:
+    """The bytes of a handshake, an open, a session and two links with some of them changed do no harm."""
+    look = NewMistakes(gateway)
+    stream = BEGUN + b"".join(VALID[1:5])
+    peer = Peer.connect(gateway.address)
+    peer.send(changed(stream, changes))
+    ends(peer)
+    look.check()
+
+
+def test_after_all_that_a_client_is_served(gateway: GatewayProcess) -> None:
+    """The gateway that took all of it serves a client, has closed every socket, and logged no mistake."""
+    with Bystander(gateway):
+        pass
+    wait_until(lambda: gateway.established_sockets() == 0, "all connections gone")
+    assert gateway.mistakes() == []
