@@ -531,13 +531,19 @@ class Broker:
         return [RenumberEndpoint(old, new, endpoint.replay.to_json())]
 
     def put_replayed(
-        self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int
+        self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int, passed: int = 0
     ) -> list[Effect]:
-        """Messages read from the log go on the endpoint; ``position`` is the next id to read."""
+        """
+        Messages read from the log go on the endpoint; ``position`` is the next id to read.
+
+        Args:
+            passed: How many messages that the log did not take lie on the endpoint between them: acknowledged, they
+                count as the others do.
+        """
         replay = endpoint.replay
         assert replay is not None
         replay.position = position
-        replay.put += len(ids)
+        replay.put += len(ids) + passed
         endpoint.depth += len(ids)
         endpoint.size_bytes += size_bytes
         return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json())]

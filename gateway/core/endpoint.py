@@ -253,6 +253,12 @@ class Endpoint:
             if flow.candidates is not None:
                 flow.candidates.extend(ids)
 
+    def take_awaiting(self, below: int) -> list[int]:
+        """Those that await the replay and come before what it puts next: it has passed them."""
+        count = bisect_left(self.awaiting_replay, below)
+        passed, self.awaiting_replay = self.awaiting_replay[:count], self.awaiting_replay[count:]
+        return passed
+
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place in the order."""
         back = list(ids)

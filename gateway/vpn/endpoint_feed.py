@@ -37,6 +37,8 @@ class EndpointFeed:
         """Set while a replay that a restart interrupted is still putting older messages in front."""
         self._is_of_the_dead = vpn.dead.is_their_queue(endpoint.name)
         """What lies here is dead already: it does not expire once more."""
+        self.page_end: int | None = None
+        """While a replay reads, how far it has come: what lies beyond has to wait for it."""
         self.end_id: int | None = None
         """The last replayed message, once it is known."""
         self._vpn = vpn
@@ -138,7 +140,10 @@ class EndpointFeed:
         self.run()
 
     def clear(self) -> None:
+        """Nothing lies on the endpoint any more, and no replay is under way."""
         self._stash.clear()
+        self.is_paused = False
+        self.page_end = None
 
     def _rows(self, ids: Sequence[int]) -> Sequence[Row]:
         """Rows of ``ids``, as many from the first on as are at hand."""
@@ -163,6 +168,8 @@ class EndpointFeed:
         number, after, reader = self.endpoint.number, self.endpoint.horizon, self._vpn.reader
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         end = self._vpn.tail.next_id
+        if self.page_end is not None:
+            end = min(end, self.page_end)
 
         def read() -> Page:
             rows = reader.endpoint_page(number, after, end)

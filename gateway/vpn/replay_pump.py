@@ -46,6 +46,7 @@ class ReplayPump:
         # After a restart in mid-hand-over live messages are on the endpoint already: nothing is delivered before the
         # older ones are in front of them.
         feed.is_paused = self._is_recovered
+        feed.page_end = None if self._is_recovered else self._replay.position
         self._reader = LogReader(
             self._replay.position,
             self._replay.live_from - 1 if self._replay.live_from is not None else None,
@@ -112,8 +113,10 @@ class ReplayPump:
         if ids[0] < self._vpn.broker.trimming_below:
             self._woken(LogTrimmed(ids[0], self._vpn.broker.trimming_below))
             return
+        # Messages that the log did not take are on the endpoint already; in its order they have their place here.
+        passed = self._endpoint.take_awaiting(position)
         effects = self._vpn.broker.put_replayed(
-            self._endpoint, ids, sum(len(row[5]) for row in rows), position
+            self._endpoint, ids, sum(len(row[5]) for row in rows), position, len(passed)
         )
 
         def committed(error: sqlite3.Error | None) -> None:
@@ -127,7 +130,8 @@ class ReplayPump:
                 self._endpoint.beyond = max(self._endpoint.beyond, ids[-1])
             else:
                 self._feed.keep(rows)
-                self._endpoint.add_committed(ids)
+                self._feed.page_end = position
+                self._endpoint.add_committed(sorted(ids + passed))
                 self._feed.run()
             self.run()
 
@@ -142,6 +146,7 @@ class ReplayPump:
     def _finish(self) -> None:
         self._vpn.commit(self._vpn.broker.finish_reading(self._endpoint))
         self._feed.is_paused = False
+        self._feed.page_end = None
         self._vpn.report_replay_read(self._endpoint)
         self._feed.run()
 
