@@ -384,6 +384,35 @@ def test_a_replay_survives_a_restart(
     assert receiver.drain(0) == []
 
 
+@pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
+@pytest.mark.parametrize("taken_before", [0, 500])
+def test_direct_messages_survive_a_restart_during_a_replay(
+    start: Start, connect: Connect, limits: Limits | None, taken_before: int
+) -> None:
+    """Unlogged messages that reached a replaying queue are there after a restart, behind its history, none lost."""
+    gateway = start(limits=limits)
+    client = connect(gateway)
+    sender = client.sender("orders")
+    sender.send_all([data(i) for i in range(3_000)])
+    receiver = client.receiver("orders", credit=3_000)
+    receiver.take_and_accept(3_000)
+    receiver.close()
+    gateway.start_replay("orders", "beginning")
+    for i in range(10):
+        sender.send(data(f"direct {i}"), settled=True)
+    client.open_session()
+    taken: list[Received] = []
+    if taken_before:
+        client.receiver("orders").collect(taken, taken_before, credit=50)
+    client.close()
+    gateway.restart()
+    receiver = connect(gateway).receiver("orders")
+    receiver.collect(taken, 3_010)
+    numbers = [int(text) for text in texts(taken) if not text.startswith("direct")]
+    assert numbers == list(range(3_000))
+    assert texts(taken)[-10:] == [f"direct {i}" for i in range(10)]
+
+
 def test_a_replay_survives_restart_upon_restart(start: Start, connect: Connect) -> None:
     """A replay goes on over many restarts, with live messages added in between, and brings everything once."""
     gateway = start(limits=SMALL_TAIL)
