@@ -332,15 +332,16 @@ class Transaction:
             "where id >= ? and id < ? and held is null",
             span,
         ).fetchone()
-        # By endpoint: each one's references are a short stretch of its own, whatever else the table holds.
-        still_held = execute(
-            "select reference.message, count(*) from endpoint join reference on reference.endpoint = endpoint.number "
-            "and reference.message >= ? and reference.message < ? group by reference.message",
+        # By endpoint: each one's references are a short stretch of its own, whatever else the table holds. What waits
+        # for collection counts, too: it is collected as what it is, a reference that holds its message.
+        held = execute(
+            "with number (number) as (select number from endpoint union select number from garbage), "
+            "holding (id, count) as (select reference.message, count(*) from number join reference "
+            "on reference.endpoint = number.number and reference.message >= ? and reference.message < ? group by 1) "
+            "update message set held = holding.count from holding where message.id = holding.id and held is null",
             span,
-        ).fetchall()
-        for message, count in still_held:
-            execute("update message set held = ? where id = ? and held is null", (count, message))
-            self.has_held = True
+        ).rowcount
+        self.has_held = self.has_held or held > 0
         execute("delete from message where id >= ? and id < ? and held is null", span)
         execute("delete from property_value where segment < ?", (effect.stop >> SEGMENT_BITS,))
         execute(

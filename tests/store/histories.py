@@ -14,16 +14,20 @@ from gateway.core.effects import (
     AddReferences,
     CountAttempts,
     DeleteEndpoint,
+    DeletePoint,
     DeleteSubscription,
     Effect,
     Publication,
     RemoveReferences,
     RenumberEndpoint,
     SaveEndpoint,
+    SavePoint,
     SaveReplay,
     SaveSubscription,
+    TrimLog,
 )
-from tests.store.model import Model
+from gateway.core.point import Point
+from tests.store.model import MADE_MS, Model
 
 TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")
 NAMES = ("q", "r", "s", "t")
@@ -75,21 +79,26 @@ def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
 
 
 def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
-    before = set(model.messages)
+    before, end = set(model.messages), model.last_id + 1
     effects: list[Effect] = []
     for _ in range(draw(st.integers(1, 4))):
-        effect = _effect(draw, model, before)
+        effect = _effect(draw, model, before, end)
         if effect is not None:
             model.apply(effect)
             effects.append(effect)
     return effects
 
 
-def _effect(draw: st.DrawFn, model: Model, before: set[int]) -> Effect | None:
+def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect | None:
     numbers = sorted(model.endpoints)
-    kind = draw(st.sampled_from([*["publish", "settle"] * 3, *["replay", "other"] * 2, "attempts", "define"]))
+    kind = draw(
+        st.sampled_from([*["publish", "settle"] * 3, *["replay", "other"] * 2, "trim", "attempts", "define"])
+    )
     if kind == "publish":
         return _publish(draw, model, numbers)
+    if kind == "trim":
+        stop = draw(st.integers(model.first_id, end))
+        return TrimLog(model.first_id, stop) if stop > model.first_id else None
     if kind == "define" or not numbers:
         free = [name for name in NAMES if name not in {e.name for e in model.endpoints.values()}]
         if not free:
@@ -143,6 +152,8 @@ def _definition(draw: st.DrawFn, model: Model, number: int) -> Effect:
                 DeleteEndpoint(number),
                 SaveSubscription(number, pattern),
                 DeleteSubscription(number, pattern),
+                SavePoint(Point(found.name, model.last_id + 1, MADE_MS, MADE_MS)),
+                DeletePoint(found.name),
             ]
         )
     )

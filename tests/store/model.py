@@ -10,12 +10,13 @@ import copy
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,
     DeleteEndpoint,
+    DeletePoint,
     DeleteSubscription,
     Effect,
     Publication,
@@ -23,9 +24,12 @@ from gateway.core.effects import (
     RenumberEndpoint,
     Row,
     SaveEndpoint,
+    SavePoint,
     SaveReplay,
     SaveSubscription,
+    TrimLog,
 )
+from gateway.core.point import Point
 from store.database import connect_reader, connect_writer, open_file
 
 MADE_MS = 1_700_000_000_000
@@ -52,6 +56,9 @@ class State:
     """(endpoint, message) -> failed deliveries."""
     endpoints: dict[int, Stored] = field(default_factory=dict)
     subscriptions: set[tuple[int, str]] = field(default_factory=set)
+    points: dict[str, Point] = field(default_factory=dict)
+    first_id: int = 1
+    floor_ms: int = MADE_MS
     last_id: int = 0
     last_time_ms: int = MADE_MS
     logged_bytes: int = 0
@@ -65,6 +72,9 @@ class Model:
     references: dict[tuple[int, int], int] = field(default_factory=dict)
     endpoints: dict[int, SaveEndpoint] = field(default_factory=dict)
     subscriptions: set[tuple[int, str]] = field(default_factory=set)
+    points: dict[str, Point] = field(default_factory=dict)
+    first_id: int = 1
+    floor_ms: int = MADE_MS
     last_id: int = 0
     last_time_ms: int = MADE_MS
     largest_bytes: int = 0
@@ -106,8 +116,15 @@ class Model:
                 self.subscriptions.add((endpoint, pattern))
             case DeleteSubscription(endpoint, pattern):
                 self.subscriptions.discard((endpoint, pattern))
+            case TrimLog(first, stop):
+                self._trim(first, stop)
+            case SavePoint(point):
+                self.points[point.name] = point
+                self.last_id = max(self.last_id, point.position - 1)
+            case DeletePoint(name):
+                self.points.pop(name, None)
             case _:
-                raise NotImplementedError(effect)
+                assert_never(effect)
         self._let_go()
 
     def _redefine(self, endpoint: int, **changes: Any) -> None:
@@ -117,6 +134,14 @@ class Model:
 
     def _drop(self, number: int) -> None:
         self.references = {key: count for key, count in self.references.items() if key[0] != number}
+
+    def _trim(self, first: int, stop: int) -> None:
+        for i in range(first, stop):
+            if i in self.messages and self.messages[i][4] is None:
+                self.floor_ms = max(self.floor_ms, self.messages[i][1] + 1)
+                # From now on references alone hold it.
+                self.messages[i] = (*self.messages[i][:4], 0, self.messages[i][5])
+        self.first_id = max(self.first_id, stop)
 
     def _let_go(self) -> None:
         """Messages that the log does not hold go with their last reference."""
@@ -146,6 +171,9 @@ class Model:
             references=dict(self.references),
             endpoints=endpoints,
             subscriptions=set(self.subscriptions),
+            points=dict(self.points),
+            first_id=self.first_id,
+            floor_ms=self.floor_ms,
             last_id=self.last_id,
             last_time_ms=self.last_time_ms,
             logged_bytes=sum(len(row[5]) for row in messages.values() if row[4] is None),
@@ -174,11 +202,11 @@ def _state(connection: sqlite3.Connection) -> State:
         if endpoint not in garbage:
             references[endpoint, message] = attempts
             continue
-        i, time, topic, bare, held, content = messages[message]
-        if held is not None:
-            messages[message] = (i, time, topic, bare, held - 1, content)
-    last_id, last_time, size, largest, number = connection.execute(
-        "select last_id, last_time, size_bytes, largest_bytes, next_number from log"
+        row = messages[message]
+        if row[4] is not None:
+            messages[message] = (*row[:4], row[4] - 1, row[5])
+    first, floor, last, time, size, largest, number = connection.execute(
+        "select first_id, floor_time, last_id, last_time, size_bytes, largest_bytes, next_number from log"
     ).fetchone()
     return State(
         messages={i: row for i, row in messages.items() if row[4] is None or row[4] > 0},
@@ -190,8 +218,13 @@ def _state(connection: sqlite3.Connection) -> State:
             )
         },
         subscriptions=set(connection.execute("select endpoint, pattern from subscription")),
-        last_id=last_id,
-        last_time_ms=last_time,
+        points={
+            row[0]: Point(*row) for row in connection.execute("select name, position, time, made from point")
+        },
+        first_id=first,
+        floor_ms=floor,
+        last_id=last,
+        last_time_ms=time,
         logged_bytes=size,
         largest_bytes=largest,
         next_number=number,

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import Effect, Publication, RemoveReferences, RenumberEndpoint, SaveEndpoint
+from gateway.core.effects import (
+    Effect,
+    Publication,
+    RemoveReferences,
+    RenumberEndpoint,
+    SaveEndpoint,
+    TrimLog,
+)
 from store.transaction import LARGEST_INSERT, SHORTEST_RUN, Transaction, chunks, runs
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, state_of, writing_to
@@ -166,6 +173,19 @@ def test_messages_published_and_dropped_in_one_transaction_do_not_count(path: Pa
             ],
         )
         assert connection.execute("select number, depth, size_bytes from endpoint").fetchall() == [(2, 1, 3)]
+
+
+def test_what_waits_for_collection_still_holds_a_trimmed_message(path: Path) -> None:
+    """Trimmed while on an endpoint and on one just emptied, it counts both: collecting one leaves it to the other."""
+    with closing(writing_to(path)) as connection:
+        commit(connection, [QUEUE, OTHER, publication(1, [b"x"] * 3, endpoints=(1, 2), time_ms=MADE_MS)])
+        commit(connection, [RenumberEndpoint(1, 3, None)])
+        trim = TrimLog(1, 3)
+        commit(connection, [trim])
+        assert connection.execute("select id, held from message").fetchall() == [(1, 2), (2, 2), (3, None)]
+        assert (trim.freed_bytes, trim.newest_ms) == (2, MADE_MS)
+        commit(connection, [RemoveReferences(2, [1, 2, 3], 3)])
+        assert connection.execute("select id, held from message").fetchall() == [(1, 1), (2, 1), (3, None)]
 
 
 def test_the_log_row_says_what_was_written(path: Path) -> None:
