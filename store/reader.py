@@ -10,9 +10,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -112,15 +111,15 @@ class Reader:
         """
         condition, values = topic_condition(patterns)
         stop = min(end, position + SCAN_IDS)
-        where = f"id >= ? and id < ? and held is null{condition}"
-        # One snapshot for both: what was trimmed before it is not in the page, and must not be missed in silence.
-        with self._snapshot() as connection:
-            rows, is_whole = self._bounded(
-                LOGGED, f"from message where {where} order by id", [position, stop, *values]
-            )
-            (first_id,) = connection.execute("select first_id from log").fetchone()
-        if first_id > position:
-            raise LogTrimmed(position, first_id)
+        # In the same statement: what was trimmed before it is not in the page, and must not be missed in silence.
+        where = f"id >= ? and id < ? and held is null and ? >= (select first_id from log){condition}"
+        rows, is_whole = self._bounded(
+            LOGGED, f"from message where {where} order by id", [position, stop, position, *values]
+        )
+        if not rows:
+            (first_id,) = self._connection.execute("select first_id from log").fetchone()
+            if first_id > position:
+                raise LogTrimmed(position, first_id)
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
 
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
@@ -160,16 +159,6 @@ class Reader:
         )
         return rows
 
-    def references(self, endpoint: int, first: int) -> list[int]:
-        """Ids of all messages on an endpoint from ``first`` on, rising."""
-        return [
-            row[0]
-            for row in self._connection.execute(
-                "select message from reference where endpoint = ? and message >= ? order by message",
-                (endpoint, first),
-            )
-        ]
-
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
         wanted = ids[: min(self._page_rows, 512)]
@@ -201,7 +190,9 @@ class Reader:
         if self.largest_bytes * limit <= self._page_bytes:
             rows = self._rows(columns, query, values, limit)
             return rows, len(rows) < limit
-        with self._snapshot() as connection:
+        connection = self._connection
+        connection.execute("begin")  # both statements see the same rows
+        try:
             # Lengths come from the row headers: long contents are not read for it.
             lengths = fetch(
                 connection,
@@ -212,20 +203,9 @@ class Reader:
             fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
             limit = min(max(fitting, 1), len(lengths))
             rows = self._rows(columns, query, values, limit)
-        return rows, limit == len(lengths) < self._page_rows
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Statements that see the same rows; within another one, that one's."""
-        connection = self._connection
-        if connection.in_transaction:
-            yield connection
-            return
-        connection.execute("begin")
-        try:
-            yield connection
         finally:
             connection.execute("commit")
+        return rows, limit == len(lengths) < self._page_rows
 
     def _rows(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.core.effects import CountAttempts, Effect, Row, SaveEndpoint
+from gateway.core.effects import CountAttempts, Effect, Row, SaveEndpoint, TrimLog
 from store import reader as reader_module
+from store.errors import LogTrimmed
 from store.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, Reader, topic_condition
 from store.transaction import Transaction
 from tests.store.histories import histories, publication
@@ -102,7 +103,7 @@ def test_pages_joined_are_the_log_and_the_endpoints(
     model = written(path, history)
     reader = open_reader(path, rows=rows, page_bytes=page_bytes, largest_bytes=largest)
     end = model.last_id + 1
-    pages = all_pages(reader, 1, end) if end > 1 else []
+    pages = all_pages(reader, model.first_id, end)
     assert [row for page in pages for row in page] == logged(model)
     assert all(len(page) <= rows for page in pages)
     # As stored: what waits for collection still counts as holding a message.
@@ -174,6 +175,21 @@ def test_a_page_scans_a_bounded_stretch_of_the_log(
         first = reader.log_page(1, 97, patterns)
         assert (first.rows, first.position) == ([], 11)
         assert [len(page) for page in all_pages(reader, 1, 97, patterns)] == [0] * 9 + [1]
+
+
+@pytest.mark.parametrize("largest_bytes", [1, LARGE])
+def test_what_was_trimmed_is_not_missed_in_silence(
+    path: Path, open_reader: Callable[..., Reader], largest_bytes: int
+) -> None:
+    """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
+    written(path, [[publication(1, [b"x"] * 20, time_ms=MADE_MS)], [TrimLog(1, 11)]])
+    reader = open_reader(path, largest_bytes=largest_bytes)
+    for position, end in ((1, 21), (10, 21), (1, 5)):
+        with pytest.raises(LogTrimmed) as caught:
+            reader.log_page(position, end, ())
+        assert caught.value.first_id == 11
+    assert [row[0] for row in reader.log_page(11, 21, ()).rows] == list(range(11, 21))
+    assert reader.first_since(MADE_MS) == 11
 
 
 def test_a_page_ends_where_it_was_told(path: Path, open_reader: Callable[..., Reader]) -> None:
