@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ class Checkpointer:
         self._path = path
         self._checkpoint_bytes = checkpoint_bytes
         self._written_bytes = 0
+        self._end_before = 0
         self._wanted = threading.Event()
         self._ready = False
         self._closing = False
@@ -66,22 +68,22 @@ class Checkpointer:
 
     def _run(self) -> None:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        end_before = 0
         try:
             while True:
                 self._wanted.wait()
                 self._wanted.clear()
                 if self._closing:
                     return
-                try:
-                    busy, end, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
-                except sqlite3.Error:
-                    continue
-                if busy:
-                    continue
-                # In frames. What was there at the last time is done, or little is left: no reader stands in the way.
-                is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
-                self._ready = is_little or done >= end_before > 0
-                end_before = end
+                with suppress(sqlite3.Error):
+                    self._checkpoint(connection)
         finally:
             connection.close()
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        busy, end, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+        if busy:
+            return
+        # In frames. Little is left, or at least what there was the last time is done: no reader stands in the way.
+        is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
+        self._ready = is_little or done >= self._end_before > 0
+        self._end_before = end

@@ -1,0 +1,152 @@
+"""The WAL is worked off beside the writer, and stays small."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gateway.core.effects import RenumberEndpoint, SaveEndpoint
+from store.checkpointer import Checkpointer
+from store.database import connect_reader
+from store.writer import GARBAGE_ROWS
+from tests.store.histories import publication
+from tests.store.model import MADE_MS, writing_to
+from tests.store.writing import Writing, writing
+
+KILOBYTE = 1024
+MEGABYTE = 1024 * KILOBYTE
+CHECKPOINT_BYTES = 256 * KILOBYTE
+MESSAGE_BYTES = 64 * KILOBYTE
+
+
+def wal_bytes(path: Path) -> int:
+    return Path(f"{path}-wal").stat().st_size
+
+
+def steadily(w: Writing, path: Path, numbers: Iterator[int], total_bytes: int) -> int:
+    """Commit so much, a message at a time; the largest the WAL ever was."""
+    largest = 0
+    for _ in range(total_bytes // MESSAGE_BYTES):
+        told = w.commit(publication(next(numbers), [bytes(MESSAGE_BYTES)], time_ms=MADE_MS))
+        assert told.error is None
+        largest = max(largest, wal_bytes(path))
+    return largest
+
+
+@contextmanager
+def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+    """A reader that holds on to what it saw first."""
+    with closing(connect_reader(path)) as connection:
+        connection.execute("begin")
+        connection.execute("select count(*) from message").fetchone()
+        yield connection
+        connection.execute("commit")
+
+
+@pytest.mark.slow
+def test_the_wal_stays_small_under_steady_writing(path: Path) -> None:
+    """However much is written, the WAL begins anew again and again: it never holds half of it."""
+    with writing(path, checkpoint_bytes=CHECKPOINT_BYTES, synchronous="FULL") as w:
+        assert steadily(w, path, count(1), 32 * MEGABYTE) < 16 * MEGABYTE
+
+
+@pytest.mark.slow
+def test_a_long_read_lets_the_wal_grow_and_no_longer(path: Path) -> None:
+    """While a reader holds a snapshot the WAL must keep all; after it, the file shrinks and stays small."""
+    numbers = count(1)
+    with writing(path, checkpoint_bytes=CHECKPOINT_BYTES, wal_limit_bytes=MEGABYTE, synchronous="FULL") as w:
+        with snapshot(path) as reader:
+            assert steadily(w, path, numbers, 8 * MEGABYTE) >= 8 * MEGABYTE
+            assert reader.execute("select count(*) from message").fetchone() == (0,)
+        written = 0
+        while wal_bytes(path) > MEGABYTE:
+            steadily(w, path, numbers, MEGABYTE)
+            written += 1
+            assert written < 64
+        assert steadily(w, path, numbers, 24 * MEGABYTE) < 12 * MEGABYTE
+
+
+@pytest.mark.slow
+def test_collecting_garbage_does_not_let_the_wal_grow(path: Path) -> None:
+    """A deep queue that was emptied is collected with nobody publishing: the WAL begins anew meanwhile."""
+    pieces = 100
+    with writing(path, checkpoint_bytes=CHECKPOINT_BYTES) as w:
+        w.commit(SaveEndpoint(1, "q", "queue", "{}", None))
+        w.commit(
+            publication(1, [b"x"] * GARBAGE_ROWS * pieces, endpoints=(1,), logged=False, time_ms=MADE_MS)
+        )
+        with closing(writing_to(path)) as other:
+            while other.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:
+                pass
+        w.commit(RenumberEndpoint(1, 2, None))
+        largest = 0
+        while w.writer._garbage:
+            largest = max(largest, wal_bytes(path))
+    assert largest < 4 * MEGABYTE
+
+
+@pytest.fixture
+def checkpointer(path: Path) -> Iterator[Checkpointer]:
+    """One whose passes the test makes itself."""
+    checkpointer = Checkpointer(path, CHECKPOINT_BYTES)
+    yield checkpointer
+    checkpointer.close()
+
+
+def fill(connection: sqlite3.Connection, total_bytes: int) -> None:
+    connection.execute(
+        "insert into message (time, topic, bare, content) values (0, 't', 0, zeroblob(?))", (total_bytes,)
+    )
+
+
+def test_the_writer_is_left_alone_while_a_reader_holds_frames(path: Path, checkpointer: Checkpointer) -> None:
+    """RESTART is not even tried then: when the reader ended, the writer would have to do all that PASSIVE could not."""
+    with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
+        fill(writer, MEGABYTE)
+        with snapshot(path):
+            for _ in range(3):
+                fill(writer, MEGABYTE)
+                checkpointer._checkpoint(beside)
+                assert not checkpointer.is_ready
+        checkpointer._checkpoint(beside)
+        assert checkpointer.is_ready
+        checkpointer.take_effect(writer)
+        assert not checkpointer.is_ready
+        before = wal_bytes(path)
+        fill(writer, KILOBYTE)
+        assert wal_bytes(path) == before
+
+
+def test_a_fast_writer_gets_its_restart(path: Path, checkpointer: Checkpointer) -> None:
+    """More than a checkpoint's worth written during a pass is no reason to wait: what was there before it is done."""
+    with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
+        # What a pass finds at its beginning is played by what this reader sees: the writer goes on, the pass does not.
+        fill(writer, 2 * MEGABYTE)
+        with snapshot(path):
+            fill(writer, MEGABYTE)
+            checkpointer._checkpoint(beside)
+            assert not checkpointer.is_ready
+        fill(writer, MEGABYTE)
+        with snapshot(path):
+            fill(writer, MEGABYTE)
+            checkpointer._checkpoint(beside)
+            assert checkpointer.is_ready
+
+
+def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointer: Checkpointer) -> None:
+    """It gives up at once, stays due, and works after the reader has gone."""
+    with closing(writing_to(path)) as writer, closing(writing_to(path)) as beside:
+        fill(writer, KILOBYTE)
+        checkpointer._checkpoint(beside)
+        assert checkpointer.is_ready
+        with snapshot(path):
+            fill(writer, KILOBYTE)
+            checkpointer.take_effect(writer)
+            assert checkpointer.is_ready
+        checkpointer.take_effect(writer)
+        assert not checkpointer.is_ready

@@ -1,0 +1,366 @@
+"""Group commit: what is told, in which order, and what an error costs."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.core.effects import DeleteEndpoint, Publication, RemoveReferences, RenumberEndpoint, SaveEndpoint
+from store import writer as writer_module
+from store.database import connect_writer
+from store.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES, Batch
+from tests.store.histories import publication
+from tests.store.model import MADE_MS, Model, state_of
+from tests.store.writing import PATIENCE_SECONDS, Writing, writing
+
+QUEUE = SaveEndpoint(1, "q", "queue", "{}", None)
+
+
+def message(number: int, *, topic: str = "a", size: int = 10) -> Publication:
+    return publication(number, [bytes(size)], topic=topic, time_ms=MADE_MS)
+
+
+def ids(path: Path) -> list[int]:
+    """Of all messages that another connection sees now."""
+    return sorted(state_of(path).messages)
+
+
+@contextmanager
+def held_after_one(w: Writing, number: int) -> Iterator[None]:
+    """The writer is stopped after it has committed a message; what is submitted meanwhile waits together."""
+    w.hold.clear()
+    w.commit(message(number))
+    yield
+    w.hold.set()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+# --- commit, then tell ----------------------------------------------------------------------------------------------
+
+
+def test_what_was_told_is_in_the_file(path: Path) -> None:
+    """At the moment a batch is told of, every other connection sees its messages and those of all before."""
+    seen: list[list[int]] = []
+    with writing(path, on_told=lambda: seen.append(ids(path))) as w:
+        for number in range(1, 20):
+            w.submit(message(number))
+    told_so_far: list[int] = []
+    for told, there in zip(w.told, seen, strict=True):
+        told_so_far += [effect.rows[0][0] for batch in told.batches for effect in batch.effects]  # type: ignore[union-attr]
+        assert there == told_so_far
+    assert told_so_far == list(range(1, 20))
+
+
+def test_batches_are_told_of_in_the_order_they_were_submitted(path: Path) -> None:
+    """From four threads, urgent and lazy mixed: each thread's come in its order, all of them once."""
+    lock = threading.Lock()
+    submitted: list[Batch] = []
+    with writing(path) as w:
+
+        def submit() -> None:
+            for k in range(50):
+                with lock:
+                    number = len(submitted) + 1
+                    submitted.append(w.submit(message(number), lazy=k % 3 == 0))
+
+        threads = [threading.Thread(target=submit) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(w.batches) == 200
+    assert all(told is given for told, given in zip(w.batches, submitted, strict=True))
+
+
+def test_what_waits_together_is_committed_together(path: Path) -> None:
+    """Batches that come while a commit is under way become one transaction, told of at once."""
+    with writing(path) as w:
+        with held_after_one(w, 1):
+            waiting = [w.submit(message(number)) for number in range(2, 30)]
+        told = w.wait(waiting[-1])
+        assert all(a is b for a, b in zip(told.batches, waiting, strict=True))
+        assert told.error is None
+    assert ids(path) == list(range(1, 30))
+
+
+def test_a_transaction_is_bounded_in_bytes(path: Path) -> None:
+    """Once it holds GROUP_BYTES, what else waits is left to the next: no commit takes for ever."""
+    quarter = GROUP_BYTES // 4
+    with writing(path) as w:
+        with held_after_one(w, 1):
+            waiting = [w.submit(message(number, size=quarter)) for number in range(2, 12)]
+        w.wait(waiting[-1])
+    assert [len(told.batches) for told in w.told] == [1, 4, 4, 2]
+
+
+# --- lazy -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lazy_batch_waits_for_company(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nobody waits for it, it lingers; an urgent one behind it takes it along at once, in order."""
+    monkeypatch.setattr(writer_module, "LINGER_SECONDS", PATIENCE_SECONDS * 10)
+    with writing(path) as w:
+        lazy = w.submit(message(1), lazy=True)
+        wait_until(w.writer._queue.empty)
+        assert w.told == []
+        also_lazy = w.submit(message(2), lazy=True)
+        wait_until(w.writer._queue.empty)
+        assert w.told == []
+        urgent = w.submit(message(3))
+        batches, error = w.wait(urgent)
+        assert error is None
+        assert [id(batch) for batch in batches] == [id(lazy), id(also_lazy), id(urgent)]
+
+
+def test_a_lazy_batch_is_committed_in_the_end(path: Path) -> None:
+    """When nothing else comes, it lingers for LINGER_SECONDS and no more."""
+    with writing(path) as w:
+        assert w.wait(w.submit(message(1), lazy=True)).error is None
+        assert ids(path) == [1]
+
+
+def test_closing_waits_for_no_company(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lazy batch that lingers is committed when the writer is closed, however long it might have lingered."""
+    monkeypatch.setattr(writer_module, "LINGER_SECONDS", PATIENCE_SECONDS * 10)
+    with writing(path) as w:
+        w.submit(message(1), lazy=True)
+        wait_until(w.writer._queue.empty)
+    assert ids(path) == [1]
+
+
+def test_closing_commits_what_was_submitted(path: Path) -> None:
+    """close() comes back when everything submitted before is in the file and told of."""
+    with writing(path) as w, held_after_one(w, 1):
+        for number in range(2, 100):
+            w.submit(message(number))
+    assert len(w.batches) == 99
+    assert ids(path) == list(range(1, 100))
+
+
+# --- on the caller's thread -----------------------------------------------------------------------------------------
+
+
+def test_a_lone_small_batch_is_committed_on_the_spot(path: Path) -> None:
+    """commit_now comes back with the message in the file, and tells nobody else."""
+    with writing(path) as w:
+        batch = Batch([message(1)], 10, is_lazy=False)
+        assert batch.is_small
+        assert w.writer.commit_now(batch) == (True, None)
+        assert ids(path) == [1]
+        assert w.told == []
+
+
+def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work(path: Path) -> None:
+    """The caller is told to submit instead, and nothing was written: order is kept."""
+    with writing(path) as w:
+        with held_after_one(w, 1):
+            assert w.writer.commit_now(Batch([message(2)], 10, is_lazy=False)) == (False, None)
+        w.commit(message(3))
+    assert ids(path) == [1, 3]
+
+
+def test_nothing_is_committed_on_the_spot_where_commits_take_long(path: Path) -> None:
+    """On a slow disk the loop has others to serve."""
+    with writing(path) as w:
+        w.writer._commit_seconds = COMMIT_NOW_SECONDS * 2
+        assert w.writer.commit_now(Batch([message(1)], 10, is_lazy=False)) == (False, None)
+    assert ids(path) == []
+
+
+def test_an_error_on_the_spot_is_returned(path: Path) -> None:
+    """It is the caller's to tell; nothing is in the file, and the next commit works."""
+    with writing(path) as w, poisoned(path):
+        tried, error = w.writer.commit_now(Batch([message(1, topic="poison")], 10, is_lazy=False))
+        assert tried
+        assert isinstance(error, sqlite3.IntegrityError)
+        assert w.writer.commit_now(Batch([message(2)], 10, is_lazy=False)) == (True, None)
+    assert ids(path) == [2]
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def poisoned(path: Path, how: str = "abort") -> Iterator[None]:
+    """A message with the topic `poison` makes its statement fail."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(
+            "create trigger poison before insert on message when new.topic = 'poison' "
+            f"begin select raise({how}, 'poison'); end"
+        )
+        yield
+
+
+@pytest.mark.parametrize("how", ["abort", "rollback", "fail"])
+def test_an_error_fails_its_transaction_and_no_other(path: Path, how: str) -> None:
+    """All batches of that transaction are told of the error and leave nothing; those before and after are there."""
+    with writing(path) as w, poisoned(path, how):
+        w.commit(QUEUE)
+        with held_after_one(w, 1):
+            failing = [w.submit(message(2)), w.submit(message(3, topic="poison")), w.submit(message(4))]
+        told = w.wait(failing[0])
+        assert [id(batch) for batch in told.batches] == [id(batch) for batch in failing]
+        assert isinstance(told.error, sqlite3.IntegrityError)
+        assert ids(path) == [1]
+        assert state_of(path).last_id == 1
+        assert w.commit(message(5)).error is None
+    assert ids(path) == [1, 5]
+
+
+def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
+    """SQLITE_FULL is told; once there is room, writing goes on, and the counters show nothing of what failed."""
+    model = Model()
+    with writing(path) as w:
+        for effect in (QUEUE, message(1)):
+            assert w.commit(effect).error is None
+            model.apply(effect)
+        (pages,) = w.writer._connection.execute("pragma page_count").fetchone()
+        w.writer._connection.execute(f"pragma max_page_count = {pages + 5}")
+        told = w.commit(publication(2, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
+        assert isinstance(told.error, sqlite3.OperationalError)
+        assert "full" in str(told.error)
+        small = publication(3, [b"fits"], endpoints=(1,), time_ms=MADE_MS)
+        assert w.commit(small).error is None
+        model.apply(small)
+        w.writer._connection.execute("pragma max_page_count = 1000000")
+        large = publication(4, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS)
+        assert w.commit(large).error is None
+        model.apply(large)
+    assert state_of(path) == model.state()
+
+
+def test_a_commit_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error may come as late as at the commit itself; no statement of the transaction stays."""
+    failing = threading.Event()
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+            if failing.is_set() and sql == "commit":
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().execute(sql, *values)  # type: ignore[arg-type]
+
+    def connect(path: Path, *, synchronous: str) -> sqlite3.Connection:
+        connection = Connection(path, isolation_level=None, check_same_thread=False)
+        with closing(connect_writer(path, synchronous=synchronous)):
+            return connection
+
+    monkeypatch.setattr(writer_module, "connect_writer", connect)
+    with writing(path) as w:
+        assert w.commit(QUEUE, message(1)).error is None
+        failing.set()
+        told = w.commit(RenumberEndpoint(1, 2, None), message(2))
+        assert str(told.error) == "disk I/O error"
+        failing.clear()
+        assert w.commit(message(3)).error is None
+        assert list(w.writer._garbage) == []
+    state = state_of(path)
+    assert sorted(state.messages) == [1, 3]
+    assert list(state.endpoints) == [1]
+
+
+def test_what_is_no_unicode_fails_alone(path: Path) -> None:
+    """An error of Python's rather than SQLite's is told as any other; the next batch is written."""
+    with writing(path) as w:
+        told = w.commit(message(1, topic="\ud800"))
+        assert isinstance(told.error, sqlite3.DataError)
+        assert w.commit(message(2)).error is None
+    assert ids(path) == [2]
+
+
+# --- garbage --------------------------------------------------------------------------------------------------------
+
+
+def spool(w: Writing, count: int, *, endpoint: int = 1, first: int = 1, logged: bool = True) -> None:
+    contents = [b"x"] * count
+    w.commit(publication(first, contents, endpoints=(endpoint,), logged=logged, time_ms=MADE_MS))
+
+
+def references(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("select count(*) from reference").fetchone()
+        return int(count)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_garbage_is_collected(path: Path, logged: bool) -> None:
+    """References of an emptied endpoint go, in pieces, with the messages they alone held; others stay."""
+    count = 2 * GARBAGE_ROWS + 5
+    with writing(path) as w:
+        w.commit(QUEUE, SaveEndpoint(2, "r", "queue", "{}", None))
+        spool(w, count, logged=logged)
+        spool(w, 10, endpoint=2, first=count + 1, logged=logged)
+        w.commit(RenumberEndpoint(1, 3, None))
+        wait_until(lambda: references(path) == 10)
+        wait_until(lambda: not w.writer._garbage)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("select count(*) from garbage").fetchone() == (0,)
+        assert connection.execute("select count(*) from message").fetchone() == (
+            count + 10 if logged else 10,
+        )
+
+
+def test_garbage_of_the_last_run_is_collected(path: Path) -> None:
+    """What a stop left over is gone on with: the numbers are handed over at start."""
+    with writing(path) as w:
+        w.commit(QUEUE)
+        spool(w, 3 * GARBAGE_ROWS, logged=False)
+        w.hold.clear()
+        w.commit(DeleteEndpoint(1))
+        w.writer.submit(None)  # type: ignore[arg-type]  # the end, before any piece is collected
+    assert references(path) == 3 * GARBAGE_ROWS
+    with writing(path, garbage=[1]) as w:
+        wait_until(lambda: references(path) == 0)
+        wait_until(lambda: not w.writer._garbage)
+    assert ids(path) == []
+
+
+def test_garbage_that_cannot_be_collected_is_tried_again(path: Path) -> None:
+    """An error while collecting harms nobody: messages are committed, and once it is over the rest is collected."""
+    with writing(path) as w, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        w.commit(QUEUE)
+        spool(w, 10)
+        other.execute("create trigger stuck before delete on garbage begin select raise(abort, 'stuck'); end")
+        w.commit(RenumberEndpoint(1, 2, None))
+        assert w.commit(message(11)).error is None
+        assert references(path) == 10
+        other.execute("drop trigger stuck")
+        wait_until(lambda: references(path) == 0)
+        wait_until(lambda: not w.writer._garbage)
+        assert other.execute("select count(*) from garbage").fetchone() == (0,)
+
+
+def test_garbage_is_collected_under_load(path: Path) -> None:
+    """While publishers keep the writer busy all the time, emptied endpoints are collected all the same."""
+    with writing(path) as w:
+        w.commit(QUEUE)
+        spool(w, 3 * GARBAGE_ROWS)
+        w.commit(RenumberEndpoint(1, 2, None))
+        number = 3 * GARBAGE_ROWS
+        while references(path):
+            for _ in range(50):
+                number += 1
+                last = w.submit(message(number))
+            w.wait(last)
+    assert ids(path) == list(range(1, number + 1))
+
+
+def test_settling_what_is_not_logged_frees_it_after_a_restart(path: Path) -> None:
+    """The writer looks at start whether there is anything that references alone hold."""
+    with writing(path) as w:
+        w.commit(QUEUE)
+        spool(w, 20, logged=False)
+    with writing(path) as w:
+        assert w.commit(RemoveReferences(1, range(1, 21), 20)).error is None
+    assert ids(path) == []

@@ -1,0 +1,95 @@
+"""A writer under test: what it told, in order, and waiting for it."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.core.effects import Effect, Publication
+from store.writer import Batch, Writer
+
+PATIENCE_SECONDS = 60.0
+"""What never takes long is waited for so long, before the test is given up."""
+
+
+class Told(NamedTuple):
+    batches: list[Batch]
+    error: sqlite3.Error | None
+
+
+class Writing:
+    """Submits effects and remembers, transaction by transaction, what the writer told."""
+
+    def __init__(self, on_told: Callable[[], None] = lambda: None) -> None:
+        self.told: list[Told] = []
+        self.hold = threading.Event()
+        """While it is cleared, the writer waits after the transaction it has just told of."""
+        self.hold.set()
+        self.writer: Writer
+        self._on_told = on_told
+        self._changed = threading.Condition()
+
+    def on_commit(self, batches: list[Batch], error: sqlite3.Error | None) -> None:
+        self._on_told()
+        with self._changed:
+            self.told.append(Told(batches, error))
+            self._changed.notify_all()
+        assert self.hold.wait(PATIENCE_SECONDS)
+
+    def submit(self, *effects: Effect, lazy: bool = False) -> Batch:
+        size = sum(effect.size_bytes for effect in effects if isinstance(effect, Publication))
+        batch = Batch(effects, size, lazy)
+        self.writer.submit(batch)
+        return batch
+
+    def wait(self, batch: Batch) -> Told:
+        """The transaction that held this batch."""
+
+        def found() -> Told | None:
+            return next((t for t in self.told if any(b is batch for b in t.batches)), None)
+
+        with self._changed:
+            assert self._changed.wait_for(lambda: found() is not None, PATIENCE_SECONDS)
+        result = found()
+        assert result is not None
+        return result
+
+    def commit(self, *effects: Effect) -> Told:
+        """One batch, and what became of it."""
+        return self.wait(self.submit(*effects))
+
+    @property
+    def batches(self) -> list[Batch]:
+        """All that was told of, in the order it was told."""
+        return [batch for told in self.told for batch in told.batches]
+
+
+@contextmanager
+def writing(
+    path: Path,
+    *,
+    garbage: Sequence[int] = (),
+    checkpoint_bytes: int = 1 << 24,
+    wal_limit_bytes: int = -1,
+    synchronous: str = "OFF",
+    on_told: Callable[[], None] = lambda: None,
+) -> Iterator[Writing]:
+    """A writer on a file, closed at the end; not synced unless the test asks for it."""
+    found = Writing(on_told)
+    found.writer = Writer(
+        path,
+        found.on_commit,
+        synchronous=synchronous,
+        garbage=garbage,
+        checkpoint_bytes=checkpoint_bytes,
+        wal_limit_bytes=wal_limit_bytes,
+    )
+    try:
+        yield found
+    finally:
+        found.hold.set()
+        found.writer.close()
