@@ -178,7 +178,7 @@ class PublishingLink:
 
     def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
-        addresses = list(map(to_address, contents))
+        addresses = list(map(_address_in, contents))
         start = 0
         for address, group in groupby(addresses):
             stop = start + len(list(group))
@@ -193,7 +193,9 @@ class PublishingLink:
                 self._publish(topic, contents[start:stop], bares[start:stop], own)
             start = stop
 
-    def _topic_of(self, to: str | None) -> str:
+    def _topic_of(self, to: str | CodecError | None) -> str:
+        if isinstance(to, CodecError):
+            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {to}")
         topic = self._relay_topics.get(to) if to is not None else None
         if topic is None or self._is_without_queue(topic):
             if not to:
@@ -262,6 +264,14 @@ class PublishingLink:
 
     def refuse(self, refused: Refused) -> None:
         detach(self._connection, self._link, refused)
+
+
+def _address_in(content: bytes) -> str | CodecError | None:
+    """Where a message of the relay wants to go, or why that cannot be read."""
+    try:
+        return to_address(content)
+    except CodecError as error:
+        return error
 
 
 def topic_of_target(connection: Connection, address: str, capabilities: Sequence[str]) -> str:
