@@ -159,6 +159,16 @@ class Reader:
         )
         return rows
 
+    def references(self, endpoint: int, first: int) -> list[int]:
+        """Ids of all messages on an endpoint from ``first`` on, rising."""
+        return [
+            row[0]
+            for row in self._connection.execute(
+                "select message from reference where endpoint = ? and message >= ? order by message",
+                (endpoint, first),
+            )
+        ]
+
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
         wanted = ids[: min(self._page_rows, 512)]

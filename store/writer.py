@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from gateway.core.effects import Effect, Publication
+from gateway.core.effects import AddReferences, DeletePoint, Effect, Publication, SavePoint, TrimLog
 from store.checkpointer import Checkpointer
 from store.database import connect_writer
 from store.property_index import Stretch
@@ -44,6 +44,10 @@ GROUP_BYTES: Final = 8 * 1024 * 1024
 
 SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
+
+
+_TAKEN_BACK: Final = (Publication, AddReferences, TrimLog, SavePoint, DeletePoint)
+"""Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already."""
 
 
 class Batch(NamedTuple):
@@ -113,6 +117,8 @@ class Writer:
                 "select exists (select 1 from message where held is not null)"
             ).fetchone()[0]
         )
+        self._owed: list[Effect] = []
+        """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
         self._lock = threading.Lock()
         """Held while something is written, by whichever thread."""
         self._commit_seconds = 0.0
@@ -163,6 +169,8 @@ class Writer:
                 if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
                     self._collect_garbage()
                 self._checkpointer.take_effect(self._connection)
+        if self._owed:
+            self._write([])
         self._checkpointer.close()
         self._connection.close()
 
@@ -205,6 +213,7 @@ class Writer:
         transaction.has_held = self._has_held
         try:
             connection.execute("begin immediate")
+            transaction.apply(self._owed)
             for batch in batches:
                 transaction.apply(batch.effects)
             transaction.finish()
@@ -212,8 +221,12 @@ class Writer:
             connection.execute("commit")
         except Exception as error:
             self._roll_back()
+            if isinstance(error, sqlite3.OperationalError):
+                # A full disk, say, which may not last.
+                self._owed += [e for b in batches for e in b.effects if not isinstance(e, _TAKEN_BACK)]
             # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
             return error if isinstance(error, sqlite3.Error) else sqlite3.DataError(str(error))
+        self._owed = []
         self._commit_seconds += (time.monotonic() - started - self._commit_seconds) / 16
         self._has_held = transaction.has_held
         self._garbage.extend(forgotten)
