@@ -13,7 +13,6 @@ import pytest
 
 from gateway.core.effects import DeleteEndpoint, Publication, RemoveReferences, RenumberEndpoint, SaveEndpoint
 from store import writer as writer_module
-from store.database import connect_writer
 from store.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES, Batch
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, Model, state_of
@@ -241,33 +240,60 @@ def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
     assert state_of(path) == model.state()
 
 
-def test_a_commit_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error may come as late as at the commit itself; no statement of the transaction stays."""
-    failing = threading.Event()
+@pytest.fixture
+def broken_disk(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is set, every commit of a writer made after this fails at the very end."""
+    broken = threading.Event()
 
     class Connection(sqlite3.Connection):
         def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
-            if failing.is_set() and sql == "commit":
+            if broken.is_set() and sql == "commit":
                 raise sqlite3.OperationalError("disk I/O error")
             return super().execute(sql, *values)  # type: ignore[arg-type]
 
     def connect(path: Path, *, synchronous: str) -> sqlite3.Connection:
-        connection = Connection(path, isolation_level=None, check_same_thread=False)
-        with closing(connect_writer(path, synchronous=synchronous)):
-            return connection
+        return Connection(path, isolation_level=None, check_same_thread=False)
 
     monkeypatch.setattr(writer_module, "connect_writer", connect)
+    return broken
+
+
+def test_a_commit_that_fails_leaves_nothing(path: Path, broken_disk: threading.Event) -> None:
+    """The error may come as late as at the commit itself; no statement of the transaction stays."""
     with writing(path) as w:
-        assert w.commit(QUEUE, message(1)).error is None
-        failing.set()
-        told = w.commit(RenumberEndpoint(1, 2, None), message(2))
-        assert str(told.error) == "disk I/O error"
-        failing.clear()
-        assert w.commit(message(3)).error is None
+        w.commit(QUEUE, message(1))
+        before = state_of(path)
+        broken_disk.set()
+        assert str(w.commit(RenumberEndpoint(1, 2, None), message(2)).error) == "disk I/O error"
+        assert state_of(path) == before
         assert list(w.writer._garbage) == []
-    state = state_of(path)
-    assert sorted(state.messages) == [1, 3]
-    assert list(state.endpoints) == [1]
+        broken_disk.clear()
+        assert w.commit(message(3)).error is None
+    assert ids(path) == [1, 3]
+
+
+@pytest.mark.parametrize("by_closing", [False, True])
+def test_what_the_broker_goes_by_is_made_up_for(
+    path: Path, broken_disk: threading.Event, by_closing: bool
+) -> None:
+    """Settlements and definitions that failed are in the next transaction, before it, or in a last one at the end."""
+    made = publication(1, [b"x"] * 9, endpoints=(1,), logged=False, time_ms=MADE_MS)
+    settled, renumbered = RemoveReferences(1, [1, 2, 3], 3), RenumberEndpoint(1, 2, None)
+    model = Model()
+    for effect in (QUEUE, made, settled, renumbered):
+        model.apply(effect)
+    with writing(path) as w:
+        w.commit(QUEUE, made)
+        broken_disk.set()
+        w.commit(settled, publication(10, [b"not stored"], endpoints=(1,), time_ms=MADE_MS))
+        w.commit(renumbered)
+        broken_disk.clear()
+        if not by_closing:
+            logged = publication(11, [b"y"], endpoints=(2,), time_ms=MADE_MS)
+            assert w.commit(logged).error is None
+            model.apply(logged)
+            assert state_of(path) == model.state()
+    assert state_of(path) == model.state()
 
 
 def test_what_is_no_unicode_fails_alone(path: Path) -> None:
