@@ -129,14 +129,15 @@ def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication |
     count = draw(_counts)
     contents = draw(st.lists(_contents, min_size=1, max_size=3))
     mixed = draw(st.booleans())
+    published = [contents[k % len(contents)] for k in range(count)]
     return publication(
         model.last_id + 1 + draw(st.sampled_from([0, 0, 0, 5])),  # a failed commit leaves a hole
-        [contents[k % len(contents)] for k in range(count)],
+        published,
         topic=draw(st.sampled_from(TOPICS)),
         endpoints=endpoints,
         logged=logged,
         time_ms=model.last_time_ms + draw(st.sampled_from([0, 0, 1, 1_000])),
-        bares=[k % 3 if mixed else 4 for k in range(count)],
+        bares=[min(k % 3, len(content)) if mixed else 0 for k, content in enumerate(published)],
     )
 
 

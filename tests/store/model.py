@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, assert_never
@@ -31,6 +32,7 @@ from gateway.core.effects import (
 )
 from gateway.core.point import Point
 from store.database import connect_reader, connect_writer, open_file
+from store.transaction import Transaction
 
 MADE_MS = 1_700_000_000_000
 """When the files of these tests were made."""
@@ -239,3 +241,15 @@ def new_file(path: Path) -> Path:
 
 def writing_to(path: Path) -> sqlite3.Connection:
     return connect_writer(path, synchronous="OFF")
+
+
+def commit(connection: sqlite3.Connection, effects: Iterable[Effect], *, has_held: bool = True) -> list[int]:
+    """One transaction; the numbers whose references are to be collected."""
+    garbage: list[int] = []
+    transaction = Transaction(connection, garbage.append)
+    transaction.has_held = has_held
+    connection.execute("begin immediate")
+    transaction.apply(effects)
+    transaction.finish()
+    connection.execute("commit")
+    return garbage

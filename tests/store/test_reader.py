@@ -17,9 +17,8 @@ from gateway.core.effects import CountAttempts, Effect, Row, SaveEndpoint, TrimL
 from store import reader as reader_module
 from store.errors import LogTrimmed
 from store.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, Reader, topic_condition
-from store.transaction import Transaction
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, Model, writing_to
+from tests.store.model import MADE_MS, Model, commit, writing_to
 
 LARGE = 1 << 20
 """More than any content here: with it, a reader looks at lengths before it reads contents."""
@@ -30,12 +29,7 @@ def written(path: Path, batches: Iterable[Sequence[Effect]]) -> Model:
     model = Model()
     with closing(writing_to(path)) as connection:
         for effects in batches:
-            transaction = Transaction(connection, lambda _: None)
-            transaction.has_held = True
-            connection.execute("begin immediate")
-            transaction.apply(effects)
-            transaction.finish()
-            connection.execute("commit")
+            commit(connection, effects)
             for effect in effects:
                 model.apply(effect)
     return model

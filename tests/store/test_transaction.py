@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -20,24 +19,12 @@ from gateway.core.effects import (
     SaveEndpoint,
     TrimLog,
 )
-from store.transaction import LARGEST_INSERT, SHORTEST_RUN, Transaction, chunks, runs
+from store.transaction import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, Model, state_of, writing_to
+from tests.store.model import MADE_MS, Model, commit, state_of, writing_to
 
 QUEUE = SaveEndpoint(1, "q", "queue", "{}", None)
 OTHER = SaveEndpoint(2, "r", "queue", "{}", None)
-
-
-def commit(connection: sqlite3.Connection, effects: Iterable[Effect], *, has_held: bool = True) -> list[int]:
-    """One transaction; the numbers whose references are to be collected."""
-    garbage: list[int] = []
-    transaction = Transaction(connection, garbage.append)
-    transaction.has_held = has_held
-    connection.execute("begin immediate")
-    transaction.apply(effects)
-    transaction.finish()
-    connection.execute("commit")
-    return garbage
 
 
 # What the fixture copies does not change between examples.
