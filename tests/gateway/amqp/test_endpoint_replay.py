@@ -354,6 +354,33 @@ def test_direct_messages_during_a_replay(gateway: RunningGateway, connect: Conne
     assert texts(taken) == [str(i) for i in range(3_000)] + [f"direct {i}" for i in range(10)]
 
 
+@pytest.mark.parametrize("limits", [None, SMALL_TAIL], ids=["from memory", "from disk"])
+def test_topics_that_are_not_logged_during_a_replay(
+    start: Start, connect: Connect, limits: Limits | None
+) -> None:
+    """Where only some topics are logged, a replay brings those, and what comes live of the others, all in one order."""
+    log = ReplayLog(topics=("a/logged",))
+    gateway = start(Vpn(replay_log=log, queues={"orders": Queue(subscriptions=("a/>",))}), limits)
+    with Publishing(gateway.url, "topic://a/logged", "topic://a/other", limit=10_000) as publishing:
+        publishing.wait_for(3_000)
+        receiver = connect(gateway).receiver(FROM_BEGINNING)
+        taken: list[Received] = []
+        receiver.collect(taken, 3_000)
+        publishing.stop()
+        # Order is kept by link, and these are two: the last of each says that all have come.
+        last = {str(publishing.next - 1), str(publishing.next - 2)}
+        while not last <= {message.text for message in taken[-1_000:]}:
+            receiver.collect(taken, len(taken) + 1)
+    ids = [message.id for message in taken]
+    assert ids == sorted(set(ids))
+    numbers = [int(message.text) for message in taken]
+    assert [number for number in numbers if number % 2 == 0] == list(range(0, publishing.next, 2))
+    others = [number for number in numbers if number % 2]
+    assert others == list(range(others[0], publishing.next, 2))
+    assert receiver.drain(0) == []
+    receiver.client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
+
+
 # --- restarts -----------------------------------------------------------------------------------------------------
 
 
