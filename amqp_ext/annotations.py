@@ -20,7 +20,7 @@ Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from amqp_ext import codec
@@ -198,21 +198,23 @@ class Splicer:
         return _MAP32 + _SIZES(4 + len(pairs), 2 * count) + pairs
 
 
-def _with_front_of(content: bytes, bare: int, annotations: bytes, attempts: int) -> bytes:
-    """Our annotations joined with the header and the annotations that the message came with."""
+def _with_front_of(
+    content: bytes, bare: int, annotations: bytes, attempts: int, keys: Collection[str] = _OURS
+) -> bytes:
+    """Our annotations joined with the header and the annotations that the message came with, but for those ``keys``."""
     header = b""
     for section in split_front(content, bare):
         if section.code == HEADER:
             header = content[section.start : section.end]
         elif section.code == MESSAGE_ANNOTATIONS:
-            annotations = _merged(content[section.start : section.end], annotations)
+            annotations = _merged(content[section.start : section.end], annotations, keys)
     if attempts:
         header = _counted(content, attempts)
     return header + annotations
 
 
-def _merged(theirs: bytes, ours: bytes) -> bytes:
-    """One annotations section: their pairs as they were encoded, without those that are ours to set, then ours."""
+def _merged(theirs: bytes, ours: bytes, keys: Collection[str]) -> bytes:
+    """One annotations section: their pairs as they were encoded, without those of ``keys``, then ours."""
     start = codec.skip(theirs, 1)
     kind = theirs[start]
     wide = kind == 0xD1
@@ -223,7 +225,7 @@ def _merged(theirs: bytes, ours: bytes) -> bytes:
         for _ in range(count // 2):
             key, value = codec.decode(theirs, position)
             end = codec.skip(theirs, value)
-            if key not in _OURS:
+            if key not in keys:
                 kept.append(theirs[position:end])
             position = end
     except (codec.CodecError, TypeError):
@@ -252,7 +254,7 @@ def _counted(content: bytes, attempts: int) -> bytes:
 
 def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes, int]:
     """
-    A message with more annotations; its header and bare message as they were.
+    A message with more annotations, in the place of any by the same names; its header and bare message as they were.
 
     Returns:
         The content, and where its bare message begins.
@@ -260,5 +262,5 @@ def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes,
     pairs = b"".join(codec.encode(Symbol(key)) + codec.encode(value) for key, value in annotations.items())
     section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
     bare = bare_offset(content)
-    front = _with_front_of(content, bare, section, 0)
+    front = _with_front_of(content, bare, section, 0, annotations.keys())
     return front + content[bare:], len(front)
