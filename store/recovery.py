@@ -11,6 +11,7 @@ from pathlib import Path
 from gateway.core.broker import LogState, StoredEndpoint
 from gateway.core.effects import SaveEndpoint
 from gateway.core.point import Point
+from gateway.core.replay import Replay
 from store.database import connect_reader
 from store.property_index import Stretch, stretches
 
@@ -56,6 +57,8 @@ def _read(connection: sqlite3.Connection) -> Recovered:
             """
         )
     }
+    for found in endpoints.values():
+        _find_replayed(connection, found)
     for endpoint, pattern in connection.execute("select endpoint, pattern from subscription"):
         endpoints[endpoint].subscriptions.append(pattern)
     garbage = [row[0] for row in connection.execute("select number from garbage")]
@@ -69,3 +72,22 @@ def _read(connection: sqlite3.Connection) -> Recovered:
     )
     points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
     return Recovered(log, list(endpoints.values()), number, garbage, largest, points, stretches(connection))
+
+
+def _find_replayed(connection: sqlite3.Connection, found: StoredEndpoint) -> None:
+    """Tell the references that a replay put on the endpoint from those that it has yet to reach."""
+    replay = Replay.from_json(found.definition.replay) if found.definition.replay else None
+    if replay is None or replay.boundary is None:
+        return
+    below = (found.definition.number, replay.boundary)
+    found.replayed, newest = connection.execute(
+        "select count(*), coalesce(max(message), 0) from reference where endpoint = ? and message < ?", below
+    ).fetchone()
+    if replay.is_reading:
+        found.newest_id = newest
+        found.awaiting = [
+            row[0]
+            for row in connection.execute(
+                "select message from reference where endpoint = ? and message >= ? order by message", below
+            )
+        ]

@@ -8,6 +8,7 @@ along them, so that a date is found by binary search.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -78,7 +79,12 @@ class StoredEndpoint:
     depth: int
     size_bytes: int
     newest_id: int
+    """The newest reference, but for those in ``awaiting``."""
     subscriptions: list[str] = field(default_factory=list)
+    replayed: int = 0
+    """Of an endpoint whose replay is not complete: how many of its references lie before live."""
+    awaiting: list[int] = field(default_factory=list)
+    """Of an endpoint in mid-replay: references that the replay has yet to reach, rising."""
 
 
 class Route(NamedTuple):
@@ -130,7 +136,10 @@ class Broker:
                 size_bytes=found.size_bytes,
                 beyond=found.newest_id,
                 replay=Replay.from_json(definition.replay) if definition.replay else None,
+                awaiting_replay=found.awaiting,
             )
+            if endpoint.replay is not None:
+                endpoint.replay.take_up(self.next_id, found.replayed)
             self._register(endpoint)
             for pattern in found.subscriptions:
                 endpoint.subscriptions[pattern] = None
@@ -573,6 +582,8 @@ class Broker:
         """Every message below ``live_from`` is on the endpoint: live ones follow, in order."""
         replay = endpoint.replay
         assert replay is not None
+        assert replay.live_from is not None
+        replay.put += bisect_left(endpoint.awaiting_replay, replay.live_from)
         replay.move(ReplayState.PENDING_COMPLETE)
         replay.settle_state()
         if endpoint.awaiting_replay:

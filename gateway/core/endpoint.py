@@ -335,6 +335,11 @@ class Endpoint:
             for _ in rows:
                 popleft()
 
+    def end_among(self, rows: Sequence[Row]) -> int | None:
+        """The last message before live, if it is one of these (rising ids)."""
+        end_id = self.replay.end_id if self.replay is not None else None
+        return end_id if end_id is not None and rows[0][0] <= end_id <= rows[-1][0] else None
+
     def _take_members(self, ids: Sequence[int]) -> None:
         members = self.members
         assert members is not None

@@ -60,8 +60,10 @@ class Replay:
     live_from: int | None = None
     """From this id on the endpoint is routed to again; None while the replay is behind."""
     put: int = 0
-    """Messages put on the endpoint so far."""
+    """Messages put on the endpoint so far; with them those that came meanwhile and are not in the log."""
     acknowledged: int = 0
+    end_id: int | None = None
+    """The last message before live, once it is known."""
 
     def move(self, state: ReplayState) -> None:
         """The one place where a replay changes state."""
@@ -78,6 +80,13 @@ class Replay:
     def is_behind(self) -> bool:
         """The endpoint is left out of routing."""
         return self.is_reading and self.live_from is None
+
+    @property
+    def boundary(self) -> int | None:
+        """References below this id are the replay's own; None when it has none on the endpoint any more."""
+        if self.is_reading:
+            return self.position
+        return self.live_from if self.state is ReplayState.PENDING_COMPLETE else None
 
     @property
     def outstanding(self) -> int:
@@ -97,6 +106,17 @@ class Replay:
         if self.state is ReplayState.PENDING_COMPLETE and self.outstanding <= 0:
             self.move(ReplayState.COMPLETE)
 
+    def take_up(self, next_id: int, outstanding: int) -> None:
+        """
+        Go on after a restart. Ids from ``next_id`` on that a crash took back will be given to other messages, and
+        acknowledgements since the replay was last saved left nothing but fewer (``outstanding``) references.
+        """
+        self.position = min(self.position, next_id)
+        if self.live_from is not None:
+            self.live_from = min(self.live_from, next_id)
+        self.acknowledged = self.put - outstanding
+        self.settle_state()
+
     def to_json(self) -> str:
         return json.dumps(
             {
@@ -106,6 +126,7 @@ class Replay:
                 "live_from": self.live_from,
                 "put": self.put,
                 "acknowledged": self.acknowledged,
+                "end_id": self.end_id,
             }
         )
 

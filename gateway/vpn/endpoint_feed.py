@@ -33,14 +33,8 @@ class EndpointFeed:
 
     def __init__(self, vpn: MessageVpn, endpoint: Endpoint, page_rows: int) -> None:
         self.endpoint = endpoint
-        self.is_paused = False
-        """Set while a replay that a restart interrupted is still putting older messages in front."""
         self._is_of_the_dead = vpn.dead.is_their_queue(endpoint.name)
         """What lies here is dead already: it does not expire once more."""
-        self.page_end: int | None = None
-        """While a replay reads, how far it has come: what lies beyond has to wait for it."""
-        self.end_id: int | None = None
-        """The last replayed message, once it is known."""
         self._vpn = vpn
         self._page_rows = page_rows
         self._stash: dict[int, Row] = {}
@@ -53,7 +47,7 @@ class EndpointFeed:
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
-        if self.is_paused or self._is_scheduled:
+        if self._is_scheduled:
             return
         endpoint = self.endpoint
         for waiting in endpoint.waiting_flows:
@@ -132,7 +126,7 @@ class EndpointFeed:
                 self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
             rows = [row for row in rows if row[0] not in dead]
         if rows:
-            flow.link.send(rows, endpoint.attempts, self.end_id)
+            flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
 
     def _run_again(self) -> None:
@@ -142,8 +136,6 @@ class EndpointFeed:
     def clear(self) -> None:
         """Nothing lies on the endpoint any more, and no replay is under way."""
         self._stash.clear()
-        self.is_paused = False
-        self.page_end = None
 
     def _rows(self, ids: Sequence[int]) -> Sequence[Row]:
         """Rows of ``ids``, as many from the first on as are at hand."""
@@ -168,8 +160,6 @@ class EndpointFeed:
         number, after, reader = self.endpoint.number, self.endpoint.horizon, self._vpn.reader
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         end = self._vpn.tail.next_id
-        if self.page_end is not None:
-            end = min(end, self.page_end)
 
         def read() -> Page:
             rows = reader.endpoint_page(number, after, end)

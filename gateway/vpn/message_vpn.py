@@ -150,12 +150,7 @@ class MessageVpn:
             if broker.find(name) is None:
                 self.commit(broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1])
         for endpoint in broker.endpoints.values():
-            replay = endpoint.replay
-            if replay is not None and replay.is_reading:
-                if replay.is_behind:
-                    # What lies beyond is what the log did not take; it waits until the replay has passed it.
-                    endpoint.awaiting_replay = self.reader.references(endpoint.number, replay.position)
-                    endpoint.beyond = min(endpoint.beyond, replay.position - 1)
+            if endpoint.replay is not None and endpoint.replay.is_reading:
                 self._start_pump(endpoint)
 
     async def close(self) -> None:

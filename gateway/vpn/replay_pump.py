@@ -42,11 +42,6 @@ class ReplayPump:
         self._replay: Replay = endpoint.replay
         self._ahead = ahead
         self._busy = False
-        self._is_recovered = self._replay.live_from is not None
-        # After a restart in mid-hand-over live messages are on the endpoint already: nothing is delivered before the
-        # older ones are in front of them.
-        feed.is_paused = self._is_recovered
-        feed.page_end = None if self._is_recovered else self._replay.position
         self._reader = LogReader(
             self._replay.position,
             self._replay.live_from - 1 if self._replay.live_from is not None else None,
@@ -94,7 +89,7 @@ class ReplayPump:
                 end = self._reader.last + 1
             chosen, is_end = self._reader.offer(rows, position, end, room)
             if is_end:
-                self._feed.end_id = chosen[-1][0]
+                self._replay.end_id = chosen[-1][0]
             if chosen:
                 self._put(chosen)
 
@@ -126,13 +121,9 @@ class ReplayPump:
             if error is not None:
                 self._vpn.fail_replay(self._endpoint, f"its messages could not be written: {error}")
                 return
-            if self._is_recovered:
-                self._endpoint.beyond = max(self._endpoint.beyond, ids[-1])
-            else:
-                self._feed.keep(rows)
-                self._feed.page_end = position
-                self._endpoint.add_committed(sorted(ids + passed))
-                self._feed.run()
+            self._feed.keep(rows)
+            self._endpoint.add_committed(sorted(ids + passed))
+            self._feed.run()
             self.run()
 
         self._vpn.commit(effects, committed)
@@ -145,8 +136,6 @@ class ReplayPump:
 
     def _finish(self) -> None:
         self._vpn.commit(self._vpn.broker.finish_reading(self._endpoint))
-        self._feed.is_paused = False
-        self._feed.page_end = None
         self._vpn.report_replay_read(self._endpoint)
         self._feed.run()
 
