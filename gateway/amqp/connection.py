@@ -428,7 +428,10 @@ class Connection(asyncio.Protocol):
         self.links.pump(collector, self._dispatch)
         self.schedule_flush()
         if deadline and not self._is_ending:
-            self._timer = self._loop.call_later(max(deadline - now, 0.05), self._tick)
+            # The engine counts silence from when it is asked, so it is asked four times as often as the peer wants to
+            # hear of us: a heartbeat is due at half its time-out, and goes at three quarters of it at the latest.
+            idle = transport.remote_idle_timeout or self.limits.idle_timeout_ms / 1000
+            self._timer = self._loop.call_later(max(min(deadline - now, idle / 4), 0.05), self._tick)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._guarded(work))
