@@ -9,12 +9,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import Described, Symbol, UInt, ULong
+from amqp_ext.codec import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 from tests.bench.frames import (
     AMQP_HEADER,
     CLOSE,
@@ -29,7 +30,18 @@ from tests.bench.frames import (
     parse,
 )
 from tests.bench.frames import disposition as accepted
-from tests.system.corpus import BEGUN, CASES, FOLDER, NOISE, OPENED, TO_OPEN, TO_SASL, End
+from tests.system.corpus import (
+    BEGUN,
+    CASES,
+    FOLDER,
+    NOISE,
+    OPENED,
+    TO_OPEN,
+    TO_SASL,
+    End,
+    attach_with,
+    source_of,
+)
 from tests.system.gateway_process import GatewayProcess, wait_until
 from tests.system.peer import (
     Peer,
@@ -286,6 +298,19 @@ def test_what_is_no_message_is_rejected_and_the_link_goes_on(gateway: GatewayPro
         assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
 
 
+def test_a_relayed_message_with_an_address_that_is_none_is_rejected(gateway: GatewayProcess) -> None:
+    """On the anonymous relay a `to` that cannot be read rejects its message; the next one goes its way."""
+    bad = b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x09" + message(b"x")
+    good = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + message(b"good")
+    with Peer.opened(gateway.address) as peer:
+        peer.attach_sender(None)
+        peer.send(transfer_frame(0, 0, bad), transfer_frame(0, 1, good))
+        outcome = peer.skip_to(DISPOSITION).field(4)
+        assert outcome.descriptor == 0x25
+        assert str(outcome.value[0].value[0]) == "amqp:decode-error"
+        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
+
+
 def test_an_endless_message_is_stopped_at_the_limit(gateway: GatewayProcess) -> None:
     """A message in pieces is refused once it is over `max_message_bytes`, and what follows is not kept."""
     before = gateway.resident_bytes()
@@ -329,30 +354,85 @@ def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
 
 # --- chance ---------------------------------------------------------------------------------------------------------
 
+RICH = b"".join(
+    encode(Described(ULong(code), value))
+    for code, value in [
+        (0x70, [True, UByte(7), UInt(60_000), False, UInt(2)]),
+        (0x72, {Symbol("x-mine"): [1, "two"], Symbol("x-opt-topic"): "theirs"}),
+        (0x73, ["id", b"user", "queue://hostile", "subject", None, UUID(int=7), Symbol("text/plain")]),
+        (0x74, {"size": 5, "name": "five", "flag": True}),
+        (0x77, {"a": [1.5, None, Timestamp(1)]}),
+    ]
+)
+"""A message that has a bit of everything."""
+
+
+def selecting(descriptor: str, value: object) -> dict[Symbol, Described]:
+    return {Symbol(descriptor): Described(Symbol(descriptor), value)}
+
+
+SELECTOR = "apache.org:selector-filter:string"
+
 VALID = [
     begin_frame(),
-    attach_frame(2, receiver=True, address="queue://hostile"),
-    attach_frame(3, receiver=False, address="topic://hostile/a"),
-    attach_frame(4, receiver=True, address="log://hostile/>?replay-start=beginning"),
     attach_frame(
-        5,
+        3,
         receiver=True,
-        address="log://>",
-        filters={Symbol("rewind:replay-start"): Described(Symbol("rewind:replay-start"), {Symbol("ago"): 5})},
+        address="queue://hostile",
+        filters=selecting(SELECTOR, "size > 3 AND name LIKE 'f%'"),
+    ),
+    attach_frame(4, receiver=False, address="topic://hostile/a"),
+    attach_frame(5, receiver=True, address="log://hostile/>?replay-start=beginning"),
+    attach_frame(
+        6, receiver=True, address="log://>", filters=selecting("rewind:replay-start", {Symbol("ago"): 5})
+    ),
+    attach_frame(
+        7, receiver=True, address="log://>", filters=selecting("rabbitmq:stream-offset-spec", "first")
+    ),
+    attach_with(
+        handle=UInt(8),
+        name="dynamic",
+        source=Described(
+            ULong(0x28),
+            [None, None, None, None, True, {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}],
+        ),
+    ),
+    attach_with(
+        handle=UInt(9),
+        name="durable",
+        source=source_of("topic://hostile/*", expiry=Symbol("never")),
+    ),
+    attach_with(
+        handle=UInt(10),
+        name="stolen",
+        source=Described(
+            ULong(0x28), ["queue://stolen?exclusive=steal", *[None] * 9, Array([Symbol("queue")])]
+        ),
+        offered=None,
+        desired=None,
+        unused=None,
+        properties={Symbol("com.microsoft:epoch"): 3},
     ),
     flow_frame(1, 0, 5),
+    flow_frame(3, 0, 5),
+    flow_frame(6, 0, 5),
     flow_frame(0, 0, 2**32 - 1),
-    transfer_frame(0, 0, message(b"one")),
+    transfer_frame(0, 0, RICH),
     transfer_frame(0, 1, message(b"two"), settled=True),
+    transfer_frame(2, 0, RICH),
     transfer_frame(0, 2, message(b"three"), more=True),
     accepted(0, 0),
     accepted(0, 3, receiver=False),
-    frame(DISPOSITION, [True, UInt(0), None, False, Described(ULong(0x27), [True, True])]),
+    frame(
+        DISPOSITION, [True, UInt(0), None, False, Described(ULong(0x27), [True, True, {Symbol("x-mine"): 1}])]
+    ),
+    frame(DISPOSITION, [True, UInt(0), UInt(1), True, Described(ULong(0x25), [])]),
     frame(DETACH, [UInt(1), True]),
     frame(DETACH, [UInt(0), False]),
     frame(END, []),
     b"\x00\x00\x00\x08\x02\x00\x00\x00",
 ]
+"""Frames of a client with a sending link 0, a receiving link 1 and a relay 2."""
 
 CHANGES = st.lists(
     st.tuples(
@@ -421,6 +501,7 @@ def test_valid_frames_gone_wrong_end_in_a_close(
     peer = Peer.opened(gateway.address)
     peer.attach_sender("queue://hostile")
     peer.attach_receiver("queue://hostile", credit=3)
+    peer.attach_sender(None)
     with suppress(OSError):  # it may close while we still send
         peer.send(changed(b"".join(frames), changes))
     ends(peer)
@@ -433,7 +514,7 @@ def test_a_start_gone_wrong_ends_in_a_close(
 ) -> None:
     """The bytes of a handshake, an open, a session and two links with some of them changed do no harm."""
     look = NewMistakes(gateway)
-    stream = BEGUN + b"".join(VALID[1:5])
+    stream = BEGUN + b"".join(VALID[1:10])
     peer = Peer.connect(gateway.address)
     peer.send(changed(stream, changes))
     ends(peer)
