@@ -36,6 +36,8 @@ class BrowseFeed:
         self._matches = matches
         self._number = endpoint.number
         self._cursor = 0
+        self._end = 0
+        """One past the last id that the page under way, or the last one, could hold."""
         self._rows: Sequence[Row] = ()
         self._is_reading = False
         self._is_closed = False
@@ -65,7 +67,8 @@ class BrowseFeed:
 
     def _read(self) -> None:
         self._is_reading = True
-        number, after, end, reader = self._number, self._cursor, self._vpn.tail.next_id, self._vpn.reader
+        self._end = self._vpn.tail.next_id
+        number, after, end, reader = self._number, self._cursor, self._end, self._vpn.reader
         loop = asyncio.get_running_loop()
         self._vpn.reader.submit(lambda: reader.endpoint_page(number, after, end)).add_done_callback(
             lambda future: loop.call_soon_threadsafe(self._arrived, future)
@@ -85,7 +88,11 @@ class BrowseFeed:
             return
         rows = future.result()
         if not rows:
-            self._link.idle()
+            if self._end < self._vpn.tail.next_id:
+                # Told of while the page was being read: nobody comes to wake us for it.
+                self.run()
+            else:
+                self._link.idle()
             return
         self._cursor = rows[-1][0]
         matches = self._matches

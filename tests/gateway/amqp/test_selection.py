@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from proton import Delivery, Described, Link, Terminus, symbol
 
-from tests.gateway.amqp.conftest import Connect
+from gateway.config import Limits
+from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
 from tests.support.running import RunningGateway
@@ -164,3 +165,17 @@ def test_undeliverable_here_keeps_a_message_from_that_consumer_alone(
     first.settle(taken[:2] + taken[3:])
     assert first.drain() == []
     assert texts(connect(gateway).receiver("orders").drain()) == ["2"]
+
+
+def test_a_browser_misses_nothing_that_comes_while_it_looks(start: Start, connect: Connect) -> None:
+    """A browser sees every message that a publisher adds meanwhile, however its looks and the commits fall together."""
+    gateway = start(limits=Limits(idle_timeout_ms=600_000))  # No heartbeat wakes it for what it missed.
+    client, publisher = connect(gateway), connect(gateway)
+    looking = browser(client, "orders", credit=1_000)
+    sender = publisher.sender("orders")
+    for i in range(300):
+        sender.send_all([data(i)])
+        if i % 3 == 0:
+            assert looking.take(1)[0].text == str(i), "it did not see the last one"
+        elif i % 3 == 2:
+            assert texts(looking.take(2)) == [str(i - 1), str(i)]
