@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -25,18 +26,24 @@ from gateway.vpn.message_vpn import MessageVpn
 
 T = TypeVar("T")
 
+SILENCE_MS = 600_000
+"""An idle timeout far beyond any test: no heartbeat may come and wake what should have been awake without it."""
+
 START_SECONDS = 30
 STOP_SECONDS = 30
 
 
 def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = None, **more: Any) -> Settings:
     """Settings for one listener and the administration on free ports; the VPN `default` as given."""
+    limits = limits or Limits()
+    if limits.idle_timeout_ms == Limits().idle_timeout_ms:
+        limits = replace(limits, idle_timeout_ms=SILENCE_MS)
     return Settings(
         data=data,
         listeners=more.pop("listeners", (Listener(port=0),)),
         admin=AdminListener(port=0),
         vpns={"default": vpn or Vpn(), **more.pop("vpns", {})},
-        limits=limits or Limits(),
+        limits=limits,
         **more,
     )
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Delivery, Described, Link, Terminus, symbol
 
-from gateway.config import Limits
-from tests.gateway.amqp.conftest import Connect, Start
+from tests.gateway.amqp.conftest import Connect
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
 from tests.support.running import RunningGateway
@@ -167,9 +166,10 @@ def test_undeliverable_here_keeps_a_message_from_that_consumer_alone(
     assert texts(connect(gateway).receiver("orders").drain()) == ["2"]
 
 
-def test_a_browser_misses_nothing_that_comes_while_it_looks(start: Start, connect: Connect) -> None:
+def test_a_browser_misses_nothing_that_comes_while_it_looks(
+    gateway: RunningGateway, connect: Connect
+) -> None:
     """A browser sees every message that a publisher adds meanwhile, however its looks and the commits fall together."""
-    gateway = start(limits=Limits(idle_timeout_ms=600_000))  # No heartbeat wakes it for what it missed.
     client, publisher = connect(gateway), connect(gateway)
     looking = browser(client, "orders", credit=1_000)
     sender = publisher.sender("orders")
