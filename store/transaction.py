@@ -335,10 +335,10 @@ class Transaction:
         # By endpoint: each one's references are a short stretch of its own, whatever else the table holds. What waits
         # for collection counts, too: it is collected as what it is, a reference that holds its message.
         held = execute(
-            "with number (number) as (select number from endpoint union select number from garbage), "
-            "holding (id, count) as (select reference.message, count(*) from number join reference "
-            "on reference.endpoint = number.number and reference.message >= ? and reference.message < ? group by 1) "
-            "update message set held = holding.count from holding where message.id = holding.id and held is null",
+            "update message set held = holding.count from (select reference.message as id, count(*) as count "
+            "from (select number from endpoint union select number from garbage) as owner join reference "
+            "on reference.endpoint = owner.number and reference.message >= ? and reference.message < ? group by 1) "
+            "as holding where message.id = holding.id and held is null",
             span,
         ).rowcount
         self.has_held = self.has_held or held > 0

@@ -175,6 +175,15 @@ def test_what_waits_for_collection_still_holds_a_trimmed_message(path: Path) -> 
         assert connection.execute("select id, held from message").fetchall() == [(1, 1), (2, 1), (3, None)]
 
 
+def test_trimming_tells_that_there_are_held_messages_now(path: Path) -> None:
+    """In a file where the log held all, a settlement behind a trimming, in one transaction, frees what was trimmed."""
+    trim, settled = TrimLog(1, 3), RemoveReferences(1, [1], 1)
+    with closing(writing_to(path)) as connection:
+        commit(connection, [QUEUE, publication(1, [b"x"] * 3, endpoints=(1,), time_ms=MADE_MS)])
+        commit(connection, [trim, settled], has_held=False)
+        assert connection.execute("select id, held from message").fetchall() == [(2, 1), (3, None)]
+
+
 def test_the_log_row_says_what_was_written(path: Path) -> None:
     """Last id, last time, bytes logged and the largest content, of logged and other messages, in one row."""
     with closing(writing_to(path)) as connection:
