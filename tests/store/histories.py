@@ -27,6 +27,7 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.point import Point
+from gateway.core.replay import Replay, ReplayState
 from tests.store.model import MADE_MS, Model
 
 TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")
@@ -37,7 +38,20 @@ PATTERNS = ("a/>", "*", "ä/€")
 _counts = st.sampled_from([1, 1, 2, 3, 7, 8, 9, 10, 33, 255, 256, 257, 300])
 _contents = st.sampled_from([b"", b"\0", b"content", b"\xff" * 40, b"0123456789" * 60])
 _settings = st.sampled_from(['{"quota": 1}', "{}"])
-_replays = st.sampled_from([None, '{"position": 1}', '{"position": 7}'])
+_replays = st.one_of(
+    st.none(),
+    st.builds(
+        Replay,
+        position=st.sampled_from([1, 7, 300]),
+        state=st.sampled_from([ReplayState.ACTIVE, ReplayState.COMPLETE]),
+    ).map(Replay.to_json),
+    st.builds(
+        Replay,
+        position=st.just(300),
+        state=st.sampled_from([ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE]),
+        live_from=st.sampled_from([7, 300]),
+    ).map(Replay.to_json),
+)
 
 
 def publication(
@@ -143,13 +157,13 @@ def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication |
 
 def _definition(draw: st.DrawFn, model: Model, number: int) -> Effect:
     found = model.endpoints[number]
-    pattern = draw(st.sampled_from(PATTERNS))
+    pattern, replay = draw(st.sampled_from(PATTERNS)), draw(_replays)
     return draw(
         st.sampled_from(
             [
                 SaveEndpoint(number, found.name, "queue", '{"changed": true}', found.replay),
-                SaveReplay(number, '{"position": 3}'),
-                RenumberEndpoint(number, model.next_number, '{"position": 2}'),
+                SaveReplay(number, replay),
+                RenumberEndpoint(number, model.next_number, replay),
                 DeleteEndpoint(number),
                 SaveSubscription(number, pattern),
                 DeleteSubscription(number, pattern),

@@ -1,0 +1,79 @@
+"""What a start finds in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+
+from gateway.core.broker import LogState, StoredEndpoint
+from gateway.core.effects import Effect, RemoveReferences, SaveEndpoint, SavePoint, TrimLog
+from gateway.core.point import Point
+from gateway.core.replay import Replay
+from store.recovery import Recovered, recover
+from tests.store.histories import histories, publication
+from tests.store.model import MADE_MS, Model, commit, writing_to
+
+
+def expected(model: Model, generation: int, garbage: list[int]) -> Recovered:
+    state = model.state()
+    endpoints = []
+    for number, definition in sorted(model.endpoints.items()):
+        stored, ids = state.endpoints[number], model.on(number)
+        found = StoredEndpoint(definition, stored.depth, stored.size_bytes, max(ids, default=0))
+        found.subscriptions += sorted(p for n, p in state.subscriptions if n == number)
+        replay = Replay.from_json(definition.replay) if definition.replay else None
+        if replay is not None and replay.boundary is not None:
+            before = [i for i in ids if i < replay.boundary]
+            found.replayed = len(before)
+            if replay.is_reading:
+                found.newest_id = max(before, default=0)
+                found.awaiting = ids[len(before) :]
+        endpoints.append(found)
+    log = LogState(
+        generation, state.first_id, state.last_id + 1, state.last_time_ms, state.floor_ms, state.logged_bytes
+    )
+    points = [point for _, point in sorted(state.points.items())]
+    return Recovered(log, endpoints, state.next_number, garbage, state.largest_bytes, points, [])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(history=histories())
+def test_after_any_prefix_recovery_finds_what_was_committed(
+    fresh: Callable[[], Path], history: list[list[Effect]]
+) -> None:
+    """The log, endpoints and how far their replays are, subscriptions, points, and what is to be collected."""
+    path, model, garbage = fresh(), Model(), list[int]()
+    generation = recover(path).log.generation
+    with closing(writing_to(path)) as connection:
+        for effects in history:
+            garbage += commit(connection, effects)
+            for effect in effects:
+                model.apply(effect)
+            assert recover(path) == expected(model, generation, sorted(garbage))
+
+
+def test_an_id_is_never_given_out_twice(path: Path) -> None:
+    """The next id stays above all there ever were, when their messages were settled, trimmed, or never came to be."""
+    with closing(writing_to(path)) as connection:
+        commit(connection, [SaveEndpoint(1, "q", "queue", "{}", None)])
+        commit(connection, [publication(1, [b"x"] * 9, endpoints=(1,), logged=False, time_ms=MADE_MS)])
+        commit(connection, [RemoveReferences(1, range(1, 10), 9)])
+        assert connection.execute("select count(*) from message").fetchone() == (0,)
+        assert recover(path).log.next_id == 10
+        commit(connection, [publication(10, [b"x"] * 9, time_ms=MADE_MS)])
+        commit(connection, [TrimLog(1, 19)])
+        assert connection.execute("select count(*) from message").fetchone() == (0,)
+        assert recover(path).log.next_id == 19
+        # A point behind ids that were given out to a commit that failed.
+        commit(connection, [SavePoint(Point("p", 30, MADE_MS, MADE_MS))])
+        assert recover(path).log.next_id == 30
+
+
+def test_a_new_file_is_an_empty_log(path: Path) -> None:
+    """Ids and numbers begin with 1, and nothing is missing from the time it was made."""
+    found = recover(path)
+    assert (found.log.first_id, found.log.next_id, found.log.floor_ms) == (1, 1, MADE_MS)
+    assert (found.endpoints, found.next_number, found.garbage, found.largest_bytes) == ([], 1, [], 0)

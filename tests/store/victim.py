@@ -1,0 +1,54 @@
+"""A process that writes until it is killed: what it prints was told to be durable.
+
+Takes the path of a file. A line: first and last id of messages that were told of, and whether they are logged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import sys
+import threading
+from pathlib import Path
+
+from gateway.core.effects import DeleteEndpoint, Publication, SaveEndpoint
+from store.database import open_file
+from store.recovery import recover
+from store.writer import Batch, Writer
+from tests.store.histories import publication
+
+PER_ENDPOINT = 50
+MOST_WAITING = 100
+
+
+def main(path: Path) -> None:
+    open_file(path, 1, synchronous="FULL")
+    found = recover(path)
+    room = threading.Semaphore(MOST_WAITING)
+
+    def on_commit(batches: list[Batch], error: sqlite3.Error | None) -> None:
+        assert error is None
+        for batch in batches:
+            room.release()
+            for effect in batch.effects:
+                if isinstance(effect, Publication):
+                    print(effect.rows[0][0], effect.rows[-1][0], effect.logged, flush=True)
+
+    def submit(*effects: SaveEndpoint | DeleteEndpoint | Publication) -> None:
+        room.acquire()
+        writer.submit(Batch(effects, 0, False))
+
+    writer = Writer(path, on_commit, garbage=found.garbage, checkpoint_bytes=1 << 18)
+    position = found.log.next_id
+    for endpoint in itertools.count(found.next_number):
+        submit(SaveEndpoint(endpoint, f"q{endpoint}", "queue", "{}", None))
+        for k in range(PER_ENDPOINT):
+            contents = [b"%d" % (position + i) * 50 for i in range(1 + k % 20)]
+            time_ms = found.log.last_time_ms + endpoint
+            submit(publication(position, contents, endpoints=(endpoint,), logged=k % 5 > 0, time_ms=time_ms))
+            position += len(contents)
+        submit(DeleteEndpoint(endpoint))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
