@@ -336,7 +336,8 @@ async def _consume(
     is_attached = False
     try:
         selects = selection_of(filters)
-        if start is None and endpoint.settings.default_start:
+        # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
+        if start is None and endpoint.settings.default_start and not endpoint.flows:
             start = parse_text(endpoint.settings.default_start)
         resolved = await vpn.resolve_start(start or NOTHING_YET, vpn.broker.topic_patterns(endpoint))
         if start is not None and (start.speed or start.rate):

@@ -359,3 +359,14 @@ def test_without_an_option_a_new_queue_is_shared(gateway: RunningGateway, connec
         receiver.client.open_session()
     connect(gateway).sender("orders").send_all([data("a"), data("b")])
     assert Counter(text for receiver in receivers for text in texts(receiver.take(1))) == {"a": 1, "b": 1}
+
+
+def test_a_default_start_refuses_nobody_who_asked_for_nothing(start: Start) -> None:
+    """On a shared queue with default_start the first consumer rewinds it, and a second one just joins."""
+    gateway = start(vpn=Vpn(queues={"orders": Queue(default_start="beginning")}))
+    with Client(gateway.url) as client:
+        client.sender("orders").send_all([data(1)])
+        first = client.receiver("orders", credit=1)
+        assert texts(first.take_and_accept(1)) == ["1"]
+        second = client.receiver("orders", credit=1)
+        assert second.start["offset"] == 2
