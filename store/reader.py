@@ -161,13 +161,13 @@ class Reader:
 
     def references(self, endpoint: int, first: int) -> list[int]:
         """Ids of all messages on an endpoint from ``first`` on, rising."""
-        return [
-            row[0]
-            for row in self._connection.execute(
-                "select message from reference where endpoint = ? and message >= ? order by message",
-                (endpoint, first),
-            )
-        ]
+        rows: list[tuple[int]] = fetch(
+            self._connection,
+            {"message": RISING},
+            "from reference where endpoint = ? and message >= ? order by message",
+            [endpoint, first],
+        )
+        return [message for (message,) in rows]
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""

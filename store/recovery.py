@@ -13,6 +13,7 @@ from gateway.core.effects import SaveEndpoint
 from gateway.core.point import Point
 from gateway.core.replay import Replay
 from store.database import connect_reader
+from store.packed import RISING, fetch
 from store.property_index import Stretch, stretches
 
 
@@ -87,7 +88,10 @@ def _find_replayed(connection: sqlite3.Connection, found: StoredEndpoint) -> Non
         found.newest_id = newest
         found.awaiting = [
             row[0]
-            for row in connection.execute(
-                "select message from reference where endpoint = ? and message >= ? order by message", below
+            for row in fetch(
+                connection,
+                {"message": RISING},
+                "from reference where endpoint = ? and message >= ? order by message",
+                below,
             )
         ]

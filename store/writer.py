@@ -172,6 +172,9 @@ class Writer:
         if self._owed:
             self._write([])
         self._checkpointer.close()
+        with suppress(sqlite3.Error):
+            # SQLite does so by itself only where no reader is connected. A stopped gateway's file is whole without it.
+            self._connection.execute("pragma wal_checkpoint(truncate)").fetchone()
         self._connection.close()
 
     def _gather(self) -> tuple[list[Batch], bool]:

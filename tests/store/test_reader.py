@@ -106,7 +106,10 @@ def test_pages_joined_are_the_log_and_the_endpoints(
         found: list[Row] = []
         while page := reader.endpoint_page(endpoint, found[-1][0] if found else 0):
             found += page
-        assert found == [messages[i] for i in model.on(endpoint)]
+        ids = model.on(endpoint)
+        assert found == [messages[i] for i in ids]
+        for first in (0, model.last_id // 2, model.last_id + 1):
+            assert reader.references(endpoint, first) == [i for i in ids if i >= first]
 
 
 def test_a_page_is_bounded_in_rows(path: Path, open_reader: Callable[..., Reader]) -> None:
@@ -374,6 +377,7 @@ def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..
         lambda reader: reader.endpoint_page(1, 0),
         lambda reader: reader.messages([1, 2]),
         lambda reader: reader.attempts(1),
+        lambda reader: reader.references(1, 0),
         lambda reader: reader.first_since(MADE_MS),
         lambda reader: reader.time_of(1),
         lambda reader: reader.last_matching(None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from gateway.core.effects import DeleteEndpoint, Publication, RemoveReferences, RenumberEndpoint, SaveEndpoint
 from store import writer as writer_module
+from store.database import connect_reader
 from store.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES, Batch
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, Model, state_of
@@ -146,6 +148,18 @@ def test_closing_commits_what_was_submitted(path: Path) -> None:
             w.submit(message(number))
     assert len(w.batches) == 99
     assert ids(path) == list(range(1, 100))
+
+
+def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
+    """Whoever copies the file of a stopped gateway has everything, readers that are still connected or not."""
+    with closing(connect_reader(path)) as reader:
+        with writing(path) as w:
+            w.commit(message(1))
+            assert reader.execute("select count(*) from message").fetchone() == (1,)
+        assert Path(f"{path}-wal").stat().st_size == 0
+        copy = tmp_path / "copy.db"
+        shutil.copy(path, copy)
+        assert ids(copy) == [1]
 
 
 # --- on the caller's thread -----------------------------------------------------------------------------------------
