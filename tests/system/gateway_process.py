@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -98,6 +99,17 @@ class GatewayProcess:
         """Memory the process holds now (VmRSS)."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def peak_bytes(self) -> int:
+        """The most memory the process has held so far (VmHWM)."""
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+        assert found is not None
+        return int(found.group(1)) * 1024
+
+    def cpu_seconds(self) -> float:
+        """Processor time used so far, over all threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def established_sockets(self) -> int:
         """TCP connections to its first listener that the process holds open."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -239,6 +240,24 @@ class Peer:
         state = self.skip_to(DISPOSITION).field(4)
         assert state.descriptor == 0x24, f"not accepted: {state}"
 
+    def publish_all(self, bodies: Iterable[bytes], *, handle: int = 0, outstanding: int = 500) -> None:
+        """Send messages unsettled, so many at a time, and wait until all are accepted."""
+        waiting = 0
+        for body in bodies:
+            self.send(transfer_frame(handle, self._deliveries, message(body)))
+            self._deliveries += 1
+            waiting += 1
+            while waiting >= outstanding:
+                waiting -= self._accepted()
+        while waiting:
+            waiting -= self._accepted()
+
+    def _accepted(self) -> int:
+        """How many deliveries the next disposition accepts."""
+        told = self.skip_to(DISPOSITION)
+        assert told.field(4).descriptor == 0x24, f"not accepted: {told}"
+        return int(told.field(2, told.field(1))) - int(told.field(1)) + 1
+
     def receive(self, *, accept: bool = True) -> bytes:
         """The body of the next message; accepted and settled unless that is not wanted."""
         transfer = self.skip_to(TRANSFER)
@@ -278,9 +297,10 @@ def attach_frame(
     address: str | None,
     name: str | None = None,
     filters: dict[Any, Any] | None = None,
+    expiry: Symbol | None = None,
     settled: bool = False,
 ) -> bytes:
-    source = [address, *[None] * 6, filters] if receiver else ["peer"]
+    source = [address, None, expiry, *[None] * 4, filters] if receiver else ["peer"]
     target = ["peer"] if receiver else [address]
     return frame(
         ATTACH,

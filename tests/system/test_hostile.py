@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from tests.bench.frames import (
     parse,
 )
 from tests.bench.frames import disposition as accepted
+from tests.system.bystander import Bystander
 from tests.system.corpus import (
     BEGUN,
     CASES,
@@ -70,44 +70,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     process = GatewayProcess(tmp_path_factory.mktemp("hostile") / "data", CONFIG)
     yield process
     assert process.stop() == 0
-
-
-class Bystander:
-    """A well-behaved client, busy with its own queue while a block runs; what harms it fails the block."""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self._peer = Peer.opened(gateway.address)
-        self._peer.attach_sender("queue://bystander")
-        self._peer.attach_receiver("queue://bystander", credit=2**31 - 1)
-        self._stop = threading.Event()
-        self._errors: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run)
-        self.count = 0
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                body = b"%d" % self.count
-                self._peer.publish(body)
-                assert self._peer.receive() == body
-                self.count += 1
-            self._peer.close()
-        except BaseException as error:
-            self._errors.append(error)
-
-    def __enter__(self) -> Bystander:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        before = self.count
-        try:
-            wait_until(lambda: self.count > before or self._errors, "a message of the bystander's")
-        finally:
-            self._stop.set()
-            self._thread.join()
-            self._peer.sock.close()
-        assert not self._errors, self._errors
 
 
 # --- the corpus -----------------------------------------------------------------------------------------------------

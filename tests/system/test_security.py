@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import trustme
 
+from amqp_ext.codec import Symbol
 from amqp_ext.passwords import hash_password
-from tests.bench.frames import AMQP_HEADER, CLOSE
+from tests.bench.frames import AMQP_HEADER, CLOSE, OPEN, SASL_FRAME, SASL_INIT, SASL_OUTCOME, frame
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
-from tests.system.peer import OK, Closed, Peer, open_frame
+from tests.system.peer import OK, SASL_CHALLENGE, Closed, Peer, open_frame
 
 AUTH = 1
 """SASL outcome: the credentials are wrong (AMQP 1.0 section 5.3.3.6)."""
 
 ANN = hash_password("pencil", salt=b"0123456789abcdef")
 
-
-@pytest.fixture
-def users() -> str:
-    return f"""
+USERS = f"""
 [vpn.default]
 [vpn.other]
 [user.ann]
@@ -34,10 +33,13 @@ vpns = ["default", "other"]
 """
 
 
-@pytest.fixture
-def secured(start: Start, users: str) -> GatewayProcess:
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway with users and no TLS, on loopback."""
-    return start(users)
+    process = GatewayProcess(tmp_path_factory.mktemp("secured") / "data", USERS)
+    yield process
+    assert process.stop() == 0
+    assert process.mistakes() == []
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -66,6 +68,52 @@ def test_without_a_name_nobody_gets_in_where_there_are_users(secured: GatewayPro
     with Peer.connect(secured.address) as peer:
         peer.send(AMQP_HEADER, open_frame())
         assert peer.rest() == b"AMQP\x03\x01\x00\x00"
+
+
+def challenge(gateway: GatewayProcess, user: str) -> tuple[str, str]:
+    """Salt and iterations that SCRAM is told for a user."""
+    with Peer.connect(gateway.address) as peer:
+        peer.mechanisms()
+        first = f"n,,n={user},r=nonce".encode()
+        peer.send(frame(SASL_INIT, [Symbol("SCRAM-SHA-256"), first], kind=SASL_FRAME))
+        _, salt, iterations = peer.expect(SASL_CHALLENGE).fields[0].decode().split(",")
+        return salt, iterations
+
+
+def test_an_unknown_user_looks_like_a_known_one(secured: GatewayProcess) -> None:
+    """SCRAM tells the salt of a user there is not, the same on every connection, and the iterations of one there is."""
+    unknown, again, other, known = (challenge(secured, name) for name in ("bob", "bob", "eve", "ann"))
+    assert unknown == again
+    assert len({unknown[0], other[0], known[0]}) == 3
+    assert unknown[1] == other[1] == known[1]
+    assert len(unknown[0]) == len(known[0])
+
+
+def test_a_password_is_verified_once_however_much_is_sent_ahead(secured: GatewayProcess) -> None:
+    """A client that sends its open ahead, byte by byte, costs one hash, not one a byte."""
+    began = secured.cpu_seconds()
+    with Peer.connect(secured.address) as peer:
+        peer.mechanisms()
+        peer.send(frame(SASL_INIT, [Symbol("PLAIN"), b"\0ann\0pencil"], kind=SASL_FRAME))
+        for byte in AMQP_HEADER + open_frame(container="c" * 200):
+            peer.send(bytes([byte]))
+        assert int(peer.expect(SASL_OUTCOME).fields[0]) == OK
+        assert peer.take(8) == AMQP_HEADER
+        peer.expect(OPEN)
+    assert secured.cpu_seconds() - began < 1
+
+
+def test_hostname_and_vhost_select_the_vpn(start: Start) -> None:
+    """A queue of one VPN is not that of another: `other` and `vhost:other` are one, any other host is `default`."""
+    gateway = start("[vpn.default]\n[vpn.other]\n")
+    for hostname, body in [("other", b"other"), ("gateway.example", b"default")]:
+        with Peer.opened(gateway.address, hostname=hostname) as peer:
+            peer.attach_sender("queue://q")
+            peer.publish(body)
+    for hostname, body in [("vhost:other", b"other"), (None, b"default")]:
+        with Peer.opened(gateway.address, hostname=hostname) as peer:
+            peer.attach_receiver("queue://q", credit=2)
+            assert peer.receive() == body
 
 
 def test_a_client_without_sasl_is_served_where_anonymous_is_allowed(start: Start) -> None:
@@ -120,21 +168,35 @@ def listener(more: str) -> str:
     return f'[[listener]]\nhost = "127.0.0.1"\nport = 0\n{more}'
 
 
-def test_tls_carries_amqp_and_says_so(start: Start, users: str, authority: Authority) -> None:
+def test_tls_carries_amqp_and_says_so(start: Start, authority: Authority) -> None:
     """The ready line names amqps://; a client that trusts the authority gets through, one in plain text does not."""
-    gateway = start(listener(authority.config) + users, listen=())
+    gateway = start(listener(authority.config) + USERS, listen=())
     assert gateway.ready["amqp"][0].startswith("amqps://")
     with Peer.connect(gateway.address, tls=authority.client()) as peer:
         assert peer.scram("SCRAM-SHA-256", "ann", "pencil") == OK
         peer.open()
-    with Peer.connect(gateway.address) as peer:
-        peer.send(AMQP_HEADER)
-        assert not peer.rest().startswith(b"AMQP")
+    for rubbish in (
+        AMQP_HEADER,
+        b"GET / HTTP/1.1\r\n\r\n",
+        bytes.fromhex("16030100a5010000a10303") + bytes(160),
+    ):
+        with Peer.connect(gateway.address) as peer:
+            peer.send(rubbish)
+            assert not peer.rest().startswith(b"AMQP")
 
 
-def test_a_certificate_is_its_user(start: Start, users: str, authority: Authority) -> None:
+def test_a_tls_handshake_that_does_not_end_is_cut(start: Start, authority: Authority) -> None:
+    """Who connects to a TLS port and says nothing, or half of a hello, is cut after handshake_timeout_ms."""
+    limits = "[limits]\nhandshake_timeout_ms = 500\n"
+    gateway = start(listener(authority.config) + USERS + limits, listen=())
+    with Peer.connect(gateway.address) as silent, Peer.connect(gateway.address) as half:
+        half.send(bytes.fromhex("16030100a5"))
+        assert silent.rest() == half.rest() == b""
+
+
+def test_a_certificate_is_its_user(start: Start, authority: Authority) -> None:
     """EXTERNAL takes the certificate's common name for the user it belongs to; another name gets outcome 1."""
-    gateway = start(listener(authority.config + authority.ca_line) + users, listen=())
+    gateway = start(listener(authority.config + authority.ca_line) + USERS, listen=())
     with Peer.connect(gateway.address, tls=authority.client("client.example")) as peer:
         assert peer.sasl("EXTERNAL", b"") == OK
         peer.open(hostname="other")
@@ -143,10 +205,10 @@ def test_a_certificate_is_its_user(start: Start, users: str, authority: Authorit
             assert peer.sasl("EXTERNAL", b"") == AUTH
 
 
-def test_a_required_certificate_is_required(start: Start, users: str, authority: Authority) -> None:
+def test_a_required_certificate_is_required(start: Start, authority: Authority) -> None:
     """With require_client_certificate the handshake fails without one."""
     gateway = start(
-        listener(authority.config + authority.ca_line + "require_client_certificate = true\n") + users,
+        listener(authority.config + authority.ca_line + "require_client_certificate = true\n") + USERS,
         listen=(),
     )
     with (

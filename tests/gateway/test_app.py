@@ -1,0 +1,165 @@
+"""A gateway in the test's own process: how it starts, why it does not, and what is left when it has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import socket
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+
+from gateway.amqp.connection import Connection
+from gateway.app import Gateway
+from gateway.config import Listener, Settings
+from gateway.config.settings import AdminListener, Tls
+from gateway.tls import TlsError
+from store.database import DataFolder
+from store.errors import StoreError, StoreLocked
+from tests.support.running import RunningGateway, settings_for
+from tests.system.gateway_process import wait_until
+from tests.system.peer import Peer
+
+ENGINE_KINDS = (
+    Connection,
+    proton.Connection,
+    proton.Session,
+    proton.Link,
+    proton.Transport,
+    proton.Collector,
+)
+
+
+def run(settings: Settings) -> Gateway:
+    """Start a gateway and stop it again."""
+    gateway = Gateway(settings)
+
+    async def live() -> None:
+        await gateway.start()
+        await gateway.stop()
+
+    asyncio.run(live())
+    return gateway
+
+
+def test_the_ready_line_is_json_with_the_real_ports(tmp_path: Path) -> None:
+    """Ports asked for as 0 are named as they were bound; the data folder is absolute, the process is ours."""
+    gateway = run(settings_for(tmp_path / "data"))
+    ready = json.loads(gateway.ready_line())
+    assert set(ready) == {"event", "amqp", "admin", "data", "pid"}
+    assert ready["event"] == "ready"
+    assert ready["pid"] == os.getpid()
+    assert ready["data"] == str(tmp_path / "data")
+    assert not ready["amqp"][0].endswith(":0")
+    assert not ready["admin"].endswith(":0")
+
+
+def test_a_stopped_gateway_gives_its_folder_and_ports_back(tmp_path: Path) -> None:
+    """The same settings, ports included, can be started again at once in the same process."""
+    first = run(settings_for(tmp_path / "data"))
+    port = int(first.amqp[0].rpartition(":")[2])
+    again = settings_for(tmp_path / "data", listeners=(Listener(port=port),))
+    assert run(again).amqp == first.amqp
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    """While another holder has the folder, a start raises StoreLocked and binds nothing."""
+    held = DataFolder(tmp_path / "data")
+    gateway = Gateway(settings_for(tmp_path / "data"))
+    with pytest.raises(StoreLocked, match="another gateway uses it"):
+        asyncio.run(gateway.start())
+    held.release()
+    assert gateway.amqp == []
+
+
+@pytest.mark.parametrize("which", ["amqp", "admin"])
+def test_a_port_that_is_taken_leaves_nothing_held(tmp_path: Path, which: str) -> None:
+    """A start that cannot bind an address raises OSError, and the folder is free for the next attempt."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = settings_for(tmp_path / "data")
+        if which == "amqp":
+            settings = replace(settings, listeners=(Listener(port=0), Listener(port=port)))
+        else:
+            settings = replace(settings, admin=AdminListener(port=port))
+        with pytest.raises(OSError, match=str(port)):
+            run(settings)
+    run(settings_for(tmp_path / "data"))
+
+
+def test_a_certificate_that_is_not_there_leaves_nothing_held(tmp_path: Path) -> None:
+    """A start that cannot read a certificate raises TlsError, and the folder is free for the next attempt."""
+    absent = Tls(certificate=tmp_path / "absent.pem", key=tmp_path / "absent.pem")
+    with pytest.raises(TlsError, match=r"absent\.pem"):
+        run(settings_for(tmp_path / "data", listeners=(Listener(port=0, tls=absent),)))
+    run(settings_for(tmp_path / "data"))
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    """A VPN whose file is something else raises StoreError with its name; the folder is free afterwards."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "default.db").write_bytes(
+        b"this is no database, and long enough to be taken for one" * 20
+    )
+    with pytest.raises(StoreError, match=r"default\.db"):
+        run(settings_for(tmp_path / "data"))
+    (tmp_path / "data" / "default.db").unlink()
+    run(settings_for(tmp_path / "data"))
+
+
+def test_a_stop_without_a_start_does_nothing(tmp_path: Path) -> None:
+    """What was never started can be stopped: no file is made and nothing raises."""
+    asyncio.run(Gateway(settings_for(tmp_path / "data")).stop())
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_store_that_cannot_write_is_a_problem(tmp_path: Path) -> None:
+    """`problem` names the Message VPN and the reason while its last write failed, and nothing otherwise."""
+    with RunningGateway(settings_for(tmp_path / "data")) as running:
+        assert running.call(lambda gateway: gateway.problem()) is None
+
+        def fail(gateway: Gateway) -> str | None:
+            gateway.vpns["default"].store_problem = "the last write failed: disk is full"
+            return gateway.problem()
+
+        assert running.call(fail) == "Message VPN 'default': the last write failed: disk is full"
+
+
+def engine_objects() -> Counter[str]:
+    """Connections of ours and objects of the engine's that are alive in this process, by kind."""
+    gc.collect()
+    return Counter(type(found).__name__ for found in gc.get_objects() if isinstance(found, ENGINE_KINDS))
+
+
+@pytest.mark.parametrize("is_polite", [True, False], ids=["closed", "cut"])
+def test_connections_that_are_gone_leave_no_engine_objects(tmp_path: Path, is_polite: bool) -> None:
+    """However clients go, neither our connections nor the engine's objects outlive them."""
+    with RunningGateway(settings_for(tmp_path / "data")) as running:
+        host, _, port = running.address.rpartition(":")
+        before = engine_objects()
+        for _ in range(20):
+            with Peer.opened((host, int(port))) as peer:
+                peer.attach_sender("queue://q")
+                peer.attach_receiver("queue://q", credit=2)
+                peer.attach_receiver("log://>", credit=2)
+                peer.publish(b"kept unsettled")
+                peer.receive(accept=False)
+                assert running.call(lambda _: engine_objects()) - before
+                if is_polite:
+                    peer.close()
+        wait_until(lambda: running.connections() == 0, "all connections are gone")
+        found: Any = None
+
+        def is_clean() -> bool:
+            nonlocal found
+            # One Refused or one exception's frame may hold the last connection for another turn of the loop.
+            found = running.call(lambda _: engine_objects()) - before
+            return not found
+
+        wait_until(is_clean, f"no engine objects are left, but {found}", 10)

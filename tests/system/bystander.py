@@ -1,0 +1,46 @@
+"""A well-behaved client, to tell whether anything that happens elsewhere harms it."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.system.peer import Peer
+
+
+class Bystander:
+    """A well-behaved client, busy with its own queue while a block runs; what harms it fails the block."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._peer = Peer.opened(gateway.address)
+        self._peer.attach_sender("queue://bystander")
+        self._peer.attach_receiver("queue://bystander", credit=2**31 - 1)
+        self._stop = threading.Event()
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+        self.count = 0
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                body = b"%d" % self.count
+                self._peer.publish(body)
+                assert self._peer.receive() == body
+                self.count += 1
+            self._peer.close()
+        except BaseException as error:
+            self._errors.append(error)
+
+    def __enter__(self) -> Bystander:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        before = self.count
+        try:
+            wait_until(lambda: self.count > before or self._errors, "a message of the bystander's")
+        finally:
+            self._stop.set()
+            self._thread.join()
+            self._peer.sock.close()
+        assert not self._errors, self._errors

@@ -1,0 +1,93 @@
+"""Many clients: connected at once, idle, coming and going; what they cost while they are there, and afterwards."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.bench.frames import BEGIN
+from tests.bench.idle import allow_files
+from tests.system.bystander import Bystander
+from tests.system.conftest import Start
+from tests.system.gateway_process import GatewayProcess, wait_until
+from tests.system.peer import Peer, anonymous_start, begin_frame, open_frame
+
+IDLE = 5_000
+ROUNDS = 3
+COMING_AND_GOING = 1_000
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def _many_files() -> Iterator[None]:
+    """Sockets for `IDLE` clients here, and in the gateways started meanwhile."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        allow_files(IDLE)
+    except OSError as error:
+        pytest.skip(str(error))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def connected(gateway: GatewayProcess, count: int, held: ExitStack) -> list[Peer]:
+    """So many clients, connected in a burst, each open and with a session begun."""
+    peers = []
+    for _ in range(count):
+        peer = held.enter_context(Peer.connect(gateway.address))
+        # Nothing is waited for in between: a burst is what a network's return is like.
+        peer.send(anonymous_start(), open_frame(), begin_frame())
+        peers.append(peer)
+    for peer in peers:
+        peer.take(8)
+        peer.frame()
+        peer.frame()
+        peer.take(8)
+        peer.skip_to(BEGIN)
+    return peers
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_many_files")
+def test_five_thousand_idle_clients_are_carried_and_forgotten(start: Start) -> None:
+    """5,000 clients connect within seconds and cost less than 48 KiB each; a client beside them is served all the
+    while; when they close, no connection is left."""
+    gateway = start()
+    before = gateway.resident_bytes()
+    with Bystander(gateway) as bystander, ExitStack() as held:
+        began = time.monotonic()
+        connected(gateway, IDLE, held)
+        assert time.monotonic() - began < 30
+        assert bystander.count > 0
+        assert gateway.established_sockets() == IDLE + 1
+        assert gateway.resident_bytes() - before < IDLE * 48 * 1024
+    wait_until(lambda: gateway.established_sockets() == 0, "no connection is left")
+    wait_until(lambda: len(gateway.log_lines("connection_closed")) == IDLE + 1, "each is forgotten")
+
+
+@pytest.mark.slow
+def test_clients_that_come_and_go_leave_nothing_behind(start: Start) -> None:
+    """Three rounds of 1,000 connections that attach a sender and a receiver and go: memory stays after the first."""
+    gateway = start()
+    sizes = []
+    for _ in range(ROUNDS):
+        for number in range(COMING_AND_GOING):
+            with Peer.opened(gateway.address) as peer:
+                peer.attach_sender("queue://busy")
+                peer.attach_receiver("queue://busy", credit=10)
+                if number % 100 == 0:
+                    peer.publish(b"something")
+                    peer.receive()
+                if number % 2:
+                    peer.close()
+                else:
+                    # Half of them go without a word.
+                    peer.sock.shutdown(socket.SHUT_RDWR)
+        wait_until(lambda: gateway.established_sockets() == 0, "no connection is left")
+        sizes.append(gateway.resident_bytes())
+    assert sizes[-1] - sizes[0] < 4 * MEGABYTE, sizes
