@@ -169,6 +169,8 @@ class Writer:
                 if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
                     self._collect_garbage()
                 self._checkpointer.take_effect(self._connection)
+            # Their receipts hold on to links, which may be long gone before the next batch comes.
+            del batches
         if self._owed:
             self._write([])
         self._checkpointer.close()
