@@ -85,8 +85,10 @@ class ReplayPump:
             if position >= end:
                 self._hand_over()
             if self._reader.last is not None:
-                # What is still on its way may match, too: until it is here, the last message is not known.
+                # What is still on its way may match, too: until it is here, the last message is not known. What lies
+                # beyond it is live, however much of it the page has already.
                 end = self._reader.last + 1
+                position = min(position, end)
             chosen, is_end = self._reader.offer(rows, position, end, room)
             if is_end:
                 self._replay.end_id = chosen[-1][0]
