@@ -20,6 +20,7 @@ from gateway.core.effects import (
     DeleteEndpoint,
     DeletePoint,
     DeleteSubscription,
+    DropReplayed,
     Effect,
     Publication,
     RemoveReferences,
@@ -275,6 +276,8 @@ class Transaction:
                 self._refer(endpoint, runs(ids), INSERT_RUN)
                 self._count(endpoint, len(ids), size_bytes)
                 execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
+            case DropReplayed():
+                self._drop_replayed(effect)
             case TrimLog():
                 self._trim(effect)
             case SaveReplay(endpoint, replay):
@@ -322,6 +325,23 @@ class Transaction:
                 raise AssertionError(effect)
             case _:
                 assert_never(effect)
+
+    def _drop_replayed(self, effect: DropReplayed) -> None:
+        """As many as a replay puts ahead of its consumers, some thousands."""
+        execute, span = self._execute, (effect.endpoint, effect.below)
+        effect.count, effect.size_bytes = execute(
+            "select count(*), coalesce(sum(length(content)), 0) from reference join message on id = message "
+            "where endpoint = ? and message < ? and held is null",
+            span,
+        ).fetchone()
+        execute(
+            "delete from reference where endpoint = ?1 and message < ?2 and message in "
+            "(select message from reference join message on id = message "
+            "where endpoint = ?1 and message < ?2 and held is null)",
+            span,
+        )
+        self._count(effect.endpoint, -effect.count, -effect.size_bytes)
+        execute("update endpoint set replay = ? where number = ?", (effect.replay, effect.endpoint))
 
     def _trim(self, effect: TrimLog) -> None:
         """Small enough pieces are the caller's care: this visits every message from first to stop."""

@@ -48,7 +48,7 @@ from gateway.core.effects import Effect
 from gateway.core.endpoint import Endpoint, EndpointKind, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.pacing import Pacer
-from gateway.core.replay import Resolved
+from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
@@ -360,10 +360,11 @@ async def _consume(
         )
         wants_replay = start is not None and start.kind is not StartKind.LIVE
         if wants_replay:
-            vpn.broker.check_replay(endpoint, by_client=True)
+            vpn.broker.replays.check(endpoint, by_client=True)
         flow = vpn.bind(endpoint, consumer, _epoch(link), selects)
         if wants_replay:
-            await vpn.committed(vpn.start_replay(endpoint, resolved.first, flow))
+            vpn.replays.start(endpoint, resolved.first, flow)
+            await vpn.committed(())
         is_attached = flow in endpoint.flows and not _is_gone(connection, link)
     finally:
         # Refused, or the link or its connection did not wait for the answer.

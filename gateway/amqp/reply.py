@@ -12,7 +12,7 @@ from amqp_ext.filters import NO_LOCAL, REPLAY_START, STREAM_FILTER, STREAM_MATCH
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
-from gateway.core.replay import Resolved
+from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection

@@ -8,7 +8,6 @@ along them, so that a date is found by binary search.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -17,24 +16,22 @@ from typing import Any, NamedTuple
 from amqp_ext.addresses import queue_of_topic, queue_topic
 from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
 from gateway.core.effects import (
-    AddReferences,
     DeleteEndpoint,
-    DeletePoint,
     DeleteSubscription,
     Effect,
     Publication,
-    RenumberEndpoint,
     SaveEndpoint,
-    SavePoint,
-    SaveReplay,
     SaveSubscription,
     TrimLog,
 )
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint_replays import EndpointReplays
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
-from gateway.core.point import Point, check_point_name
-from gateway.core.replay import LogFacts, Replay, ReplayState
+from gateway.core.point import Point
+from gateway.core.points import Points
+from gateway.core.replay import Replay
+from gateway.core.replay_position import LogFacts
 
 TRIM_IDS = 1_000
 """Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
@@ -105,7 +102,8 @@ class Broker:
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
         self.log_readers: dict[LogReader, None] = {}
-        self.points: dict[str, Point] = {}
+        self.points = Points(self)
+        self.replays = EndpointReplays(self)
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
         self.trimming_below = 0
@@ -413,70 +411,31 @@ class Broker:
             # Others of that millisecond may have stayed: from the next on nothing is missing.
             log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
 
-    # --- replay -----------------------------------------------------------------------------------------------
+    # --- what replays ask of it -------------------------------------------------------------------------------
+
+    def renumber(self, endpoint: Endpoint) -> tuple[int, int]:
+        """
+        The endpoint goes on, empty, under a new number.
+
+        Returns:
+            The old number and the new one.
+        """
+        old, new = endpoint.number, self._take_number()
+        del self._by_number[old]
+        endpoint.forget_all(new)
+        self._by_number[new] = endpoint
+        self.forget_routes()
+        return old, new
+
+    def forget_routes(self) -> None:
+        """Where messages go has changed."""
+        self._routes.clear()
 
     def log_facts(self) -> LogFacts:
         log = self.log
         return LogFacts(
             self.policy.enabled, log.generation, log.first_id, log.next_id, log.floor_ms, self.points
         )
-
-    def check_point(self, name: str) -> None:
-        """
-        Whether a point of this name may be made.
-
-        Raises:
-            Refused: INVALID_FIELD for a bad name, PRECONDITION_FAILED for one that is taken, REPLAY_DISABLED.
-        """
-        check_point_name(name)
-        if not self.policy.enabled:
-            raise Refused(
-                ErrorCode.REPLAY_DISABLED,
-                "the replay log of this Message VPN is off: there are no points in it",
-            )
-        if name in self.points:
-            raise Refused(
-                ErrorCode.PRECONDITION_FAILED, f"a point named {name!r} exists already; delete it first"
-            )
-
-    def create_point(
-        self, name: str, position: int | None, time_ms: int | None, now_ms: int
-    ) -> tuple[Point, list[Effect]]:
-        """
-        Give a place in the log a name.
-
-        Args:
-            position: The first id behind it; None for now: before everything that is published from here on.
-            time_ms: When that message arrived; None for now.
-
-        Raises:
-            Refused: As ``check_point`` has it.
-        """
-        self.check_point(name)
-        point = Point(
-            name,
-            self.next_id if position is None else position,
-            now_ms if time_ms is None else time_ms,
-            now_ms,
-        )
-        self.points[name] = point
-        return point, [SavePoint(point)]
-
-    def delete_point(self, name: str) -> tuple[Point, list[Effect]]:
-        """
-        The point is gone; replays that began at it go on.
-
-        Raises:
-            Refused: NOT_FOUND, there is none of this name.
-        """
-        point = self.points.pop(name, None)
-        if point is None:
-            raise Refused(ErrorCode.NOT_FOUND, f"there is no point named {name!r}")
-        return point, [DeletePoint(name)]
-
-    def is_trimmed(self, point: Point) -> bool:
-        """Whether the log no longer reaches back to the point."""
-        return point.position < self.log.first_id
 
     def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
         """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue, by its name."""
@@ -493,103 +452,6 @@ class Broker:
         """The same as patterns, to look for in the store."""
         own = (queue_topic(endpoint.name),) if endpoint.kind is EndpointKind.QUEUE else ()
         return (*endpoint.subscriptions, *own)
-
-    def check_replay(self, endpoint: Endpoint, *, by_client: bool) -> None:
-        """
-        Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
-
-        Raises:
-            Refused: As contract section 8 has it.
-        """
-        settings = endpoint.settings
-        if not self.policy.enabled:
-            raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
-        if settings.temporary and not self.policy.replay_temporary:
-            raise Refused(
-                ErrorCode.REPLAY_TEMPORARY, "replay_temporary is off: temporary endpoints cannot be replayed"
-            )
-        if by_client and endpoint.flows:
-            if settings.exclusive is Exclusivity.NONE:
-                raise Refused(
-                    ErrorCode.NON_EXCLUSIVE,
-                    f"{endpoint.name!r} is not exclusive and has other consumers; a client may replay it only alone",
-                )
-            if settings.exclusive is Exclusivity.WAIT:
-                raise Refused(
-                    ErrorCode.INACTIVE_FLOW,
-                    f"{endpoint.name!r} has an active consumer; only that one may ask for a replay",
-                )
-        if (
-            sum(1 for e in self.endpoints.values() if e.replay and e.replay.is_reading)
-            >= self.policy.max_replays
-        ):
-            raise Refused(
-                ErrorCode.OUT_OF_REPLAY_RESOURCES,
-                f"{self.policy.max_replays} replays are under way; try again later",
-            )
-
-    def start_replay(self, endpoint: Endpoint, position: int, now_ms: int) -> list[Effect]:
-        """Everything on the endpoint is dropped, and the log from ``position`` on is put on it again."""
-        old, new = endpoint.number, self._take_number()
-        del self._by_number[old]
-        endpoint.forget_all(new)
-        self._by_number[new] = endpoint
-        endpoint.replay = Replay(position, started_ms=now_ms)
-        endpoint.replay.move(ReplayState.ACTIVE)
-        self._routes.clear()
-        return [RenumberEndpoint(old, new, endpoint.replay.to_json())]
-
-    def put_replayed(
-        self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int, passed: int = 0
-    ) -> list[Effect]:
-        """
-        Messages read from the log go on the endpoint; ``position`` is the next id to read.
-
-        Args:
-            passed: How many messages that the log did not take lie on the endpoint between them: acknowledged, they
-                count as the others do.
-        """
-        replay = endpoint.replay
-        assert replay is not None
-        replay.position = position
-        replay.put += len(ids) + passed
-        endpoint.depth += len(ids)
-        endpoint.size_bytes += size_bytes
-        return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json())]
-
-    def hand_over(self, endpoint: Endpoint) -> list[Effect]:
-        """Everything committed was read: from the next id on, live messages go to the endpoint again."""
-        replay = endpoint.replay
-        assert replay is not None
-        replay.live_from = self.next_id
-        self._routes.clear()
-        return [SaveReplay(endpoint.number, replay.to_json())]
-
-    def fail_replay(self, endpoint: Endpoint) -> list[Effect]:
-        """The replay cannot go on: what it had put is dropped, and the endpoint is live again, from now on."""
-        replay = endpoint.replay
-        assert replay is not None
-        replay.move(ReplayState.FAILED)
-        replay.live_from = None
-        old, new = endpoint.number, self._take_number()
-        del self._by_number[old]
-        endpoint.forget_all(new)
-        self._by_number[new] = endpoint
-        self._routes.clear()
-        return [RenumberEndpoint(old, new, replay.to_json())]
-
-    def finish_reading(self, endpoint: Endpoint) -> list[Effect]:
-        """Every message below ``live_from`` is on the endpoint: live ones follow, in order."""
-        replay = endpoint.replay
-        assert replay is not None
-        assert replay.live_from is not None
-        replay.put += bisect_left(endpoint.awaiting_replay, replay.live_from)
-        replay.move(ReplayState.PENDING_COMPLETE)
-        replay.settle_state()
-        if endpoint.awaiting_replay:
-            endpoint.add_committed(endpoint.awaiting_replay)
-            endpoint.awaiting_replay = []
-        return [SaveReplay(endpoint.number, replay.to_json())]
 
 
 def _fitting(contents: Sequence[bytes], room_bytes: int) -> int:

@@ -64,6 +64,20 @@ class AddReferences:
 
 
 @dataclass(slots=True)
+class DropReplayed:
+    """
+    What a replay had put on an endpoint, below an id, leaves it: logged messages only, for others came live and have
+    no other place; so have those that were trimmed meanwhile. The store fills in what it did.
+    """
+
+    endpoint: int
+    below: int
+    replay: str | None
+    count: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
 class TrimLog:
     """
     Logged messages with ids from ``first`` below ``stop`` leave the log; one that still lies on an endpoint is held by
@@ -152,6 +166,7 @@ Effect: TypeAlias = (
     Publication
     | RemoveReferences
     | AddReferences
+    | DropReplayed
     | TrimLog
     | CountAttempts
     | SaveEndpoint

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from gateway.core.effects import Row, SaveEndpoint
+from gateway.core.effects import Row, SaveEndpoint, SaveReplay
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import Replay
 
@@ -155,6 +155,10 @@ class Endpoint:
     returned: list[int] = field(default_factory=list)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
+    is_dropping: bool = False
+    """Some of what the store has of it is about to be dropped: no page is read before that is done."""
+    era: int = 0
+    """Rises whenever what is known here of the store is forgotten: a page that was asked for before is void."""
     members: set[int] | None = None
     """The ready ids in memory, while a flow with a selector is bound: others in ``front`` are gone."""
     _turn: deque[Flow] = field(default_factory=deque)
@@ -169,6 +173,9 @@ class Endpoint:
             self.settings.to_json(),
             self.replay.to_json() if self.replay else None,
         )
+
+    def replay_definition(self) -> SaveReplay:
+        return SaveReplay(self.number, self.replay.to_json() if self.replay else None)
 
     # --- room ---------------------------------------------------------------------------------------------------
 
@@ -210,7 +217,7 @@ class Endpoint:
 
     def wants_page(self, page_rows: int) -> bool:
         """The front runs low and older references wait in the store."""
-        if self.horizon >= self.beyond:
+        if self.horizon >= self.beyond or self.is_dropping:
             return False
         if self.members is None:
             return len(self.front) < page_rows
@@ -272,7 +279,17 @@ class Endpoint:
         self.number = number
         self.depth = 0
         self.size_bytes = 0
-        self.beyond = self.horizon = 0
+        self.forget_memory(0)
+        self.is_dropping = False
+
+    def forget_memory(self, newest: int) -> None:
+        """
+        What is known of the endpoint's references is void: until ``is_dropping`` is unset, nothing is handed out, and
+        then it is read from the store, where ``newest`` is the last that can be.
+        """
+        self.era += 1
+        self.is_dropping = True
+        self.horizon, self.beyond = 0, newest
         self.front.clear()
         self.recent.clear()
         self.returned.clear()
@@ -400,7 +417,9 @@ class Endpoint:
         """
         found: dict[int, str] = {}
         replay = self.replay
-        fresh = 0 if replay is None else replay.live_from if replay.live_from is not None else sys.maxsize
+        fresh = 0 if replay is None else replay.fresh_from
+        if fresh is None:
+            fresh = sys.maxsize
         for row in rows:
             if row[3] and row[0] >= fresh:
                 ttl_ms = ttl_of(row[5])
@@ -427,6 +446,14 @@ class Endpoint:
     def active_flow(self) -> Flow | None:
         """Of an exclusive endpoint: the one flow that is given messages."""
         return next(iter(self.flows), None)
+
+    @property
+    def active_flows(self) -> Sequence[Flow]:
+        """The flows that are given messages: of an exclusive endpoint one, else all."""
+        if self.settings.exclusive is Exclusivity.NONE:
+            return list(self.flows)
+        active = self.active_flow
+        return () if active is None else (active,)
 
     @property
     def waiting_flows(self) -> Sequence[Flow]:

@@ -1,9 +1,8 @@
 """
-Where a replay starts, and how a replay onto an endpoint proceeds.
+How a replay onto an endpoint proceeds: its states, what it has done so far, and what is left.
 
-``resolve`` turns what a client asked for into ids of the log, or refuses it: a start that cannot be honoured is never
-dropped. ``Replay`` is the state of one endpoint's replay; its states and transitions stand in ``TRANSITIONS`` and
-nowhere else (Solace, "Message Replay", section "Replay States").
+States and transitions stand in ``TRANSITIONS`` and nowhere else; the diagram in the README is made from it (Solace,
+"Message Replay", section "Replay States").
 
 Theory of operation. A replay reads the log from ``position`` on and puts what matches the endpoint's subscriptions on
 it again. Meanwhile the endpoint is left out of routing: live messages go to the log alone. Once everything committed
@@ -16,16 +15,17 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, assert_never
-
-from amqp_ext.replay_start import Missing, ReplayStart, StartKind
-from gateway.core.errors import ErrorCode, Refused
-from gateway.core.point import Point
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Final, NamedTuple
 
 
 class ReplayState(enum.Enum):
+    """
+    Where an endpoint's replay stands. While a failed one waits for its consumers to hear of it, Solace shows
+    ``failed``; here it is shown until the next replay, with the reason.
+    """
+
     NONE = "n/a"
     INITIALIZING = "initializing"
     ACTIVE = "active"
@@ -34,19 +34,79 @@ class ReplayState(enum.Enum):
     FAILED = "failed"
 
 
-TRANSITIONS: dict[ReplayState, frozenset[ReplayState]] = {
-    # A new replay may be asked for in every state: it cancels the one under way.
-    ReplayState.NONE: frozenset({ReplayState.INITIALIZING}),
-    ReplayState.INITIALIZING: frozenset({ReplayState.ACTIVE, ReplayState.FAILED, ReplayState.INITIALIZING}),
-    ReplayState.ACTIVE: frozenset(
-        {ReplayState.PENDING_COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}
-    ),
-    ReplayState.PENDING_COMPLETE: frozenset(
-        {ReplayState.COMPLETE, ReplayState.FAILED, ReplayState.INITIALIZING}
-    ),
-    ReplayState.COMPLETE: frozenset({ReplayState.INITIALIZING}),
-    ReplayState.FAILED: frozenset({ReplayState.INITIALIZING}),
+class ReplayEvent(enum.Enum):
+    """What makes a replay go from one state to another."""
+
+    REQUESTED = "a replay is requested"
+    CLEARED = "what lay on the endpoint is removed"
+    CAUGHT_UP = "the end of the log is reached"
+    ACKNOWLEDGED = "every replayed message is acknowledged"
+    FORCED = "force-completed"
+    FAILED = "it fails or is cancelled"
+
+
+_ANEW: Final = {ReplayEvent.REQUESTED: ReplayState.INITIALIZING}
+"""A replay may be asked for in every state: it cancels the one under way."""
+
+TRANSITIONS: Final[dict[ReplayState, dict[ReplayEvent, ReplayState]]] = {
+    ReplayState.NONE: _ANEW,
+    ReplayState.INITIALIZING: _ANEW
+    | {ReplayEvent.CLEARED: ReplayState.ACTIVE, ReplayEvent.FAILED: ReplayState.FAILED},
+    ReplayState.ACTIVE: _ANEW
+    | {ReplayEvent.CAUGHT_UP: ReplayState.PENDING_COMPLETE, ReplayEvent.FAILED: ReplayState.FAILED},
+    ReplayState.PENDING_COMPLETE: _ANEW
+    | {
+        ReplayEvent.ACKNOWLEDGED: ReplayState.COMPLETE,
+        ReplayEvent.FORCED: ReplayState.COMPLETE,
+        ReplayEvent.FAILED: ReplayState.FAILED,
+    },
+    ReplayState.COMPLETE: _ANEW,
+    ReplayState.FAILED: _ANEW,
 }
+
+
+def state_diagram() -> str:
+    """The table as a Mermaid state diagram, as the README shows it."""
+    lines = ["stateDiagram-v2"]
+    names = {state: state.name.lower() for state in ReplayState}
+    lines += [f"    state {json.dumps(state.value)} as {names[state]}" for state in ReplayState]
+    lines.append(f"    [*] --> {names[ReplayState.NONE]}")
+    lines += [
+        f"    {names[state]} --> {names[after]}: {event.value}"
+        for state, transitions in TRANSITIONS.items()
+        for event, after in transitions.items()
+    ]
+    return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class ReplayRecord:
+    """What became of all replays of an endpoint; times in ms since the epoch, 0 for never."""
+
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    transmitted: int = 0
+    """Replayed messages handed to consumers, each time one was."""
+    acknowledged: int = 0
+    last_started_ms: int = 0
+    last_completed_ms: int = 0
+    last_failed_ms: int = 0
+    last_failure: str = ""
+    last_transmitted_ms: int = 0
+
+
+class Progress(NamedTuple):
+    """How far a replay is, as an administrator is shown it."""
+
+    position: int
+    """The next id of the log to be read."""
+    remaining: int
+    """Ids of the log that are still to be looked at; how many of them match is not known before."""
+    outstanding: int
+    """Replayed messages that lie on the endpoint unacknowledged."""
+    eta_ms: int | None
+    """Until the end of the log is reached, at the pace so far; None when nothing was read yet, or all was."""
 
 
 @dataclass(slots=True)
@@ -55,7 +115,9 @@ class Replay:
 
     position: int
     """The next id of the log to read."""
-    state: ReplayState = ReplayState.INITIALIZING
+    first: int = 0
+    """Where it began."""
+    state: ReplayState = ReplayState.NONE
     started_ms: int = 0
     live_from: int | None = None
     """From this id on the endpoint is routed to again; None while the replay is behind."""
@@ -64,17 +126,28 @@ class Replay:
     acknowledged: int = 0
     end_id: int | None = None
     """The last message before live, once it is known."""
+    is_forced: bool = False
+    """It is to end where it is, and everything on the endpoint stays."""
+    is_blocked: bool = False
+    """What it has put is not what the selectors of the endpoint's consumers want: it would not complete."""
+    record: ReplayRecord = field(default_factory=ReplayRecord)
 
-    def move(self, state: ReplayState) -> None:
+    def move(self, event: ReplayEvent) -> None:
         """The one place where a replay changes state."""
-        if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"a replay cannot go from {self.state.value} to {state.value}")
-        self.state = state
+        after = TRANSITIONS[self.state].get(event)
+        if after is None:
+            raise AssertionError(f"a replay that is {self.state.value} has no place for: {event.value}")
+        self.state = after
 
     @property
     def is_reading(self) -> bool:
         """There is more to be read from the log."""
         return self.state in (ReplayState.INITIALIZING, ReplayState.ACTIVE)
+
+    @property
+    def is_under_way(self) -> bool:
+        """It can still fail, or be cancelled."""
+        return self.is_reading or self.state is ReplayState.PENDING_COMPLETE
 
     @property
     def is_behind(self) -> bool:
@@ -89,22 +162,60 @@ class Replay:
         return self.live_from if self.state is ReplayState.PENDING_COMPLETE else None
 
     @property
+    def fresh_from(self) -> int | None:
+        """Messages from this id on are live ones, which can expire; None while all are history."""
+        return 0 if self.state is ReplayState.FAILED else self.live_from
+
+    @property
     def outstanding(self) -> int:
         """Replayed messages on the endpoint that were not acknowledged yet."""
         return self.put - self.acknowledged
+
+    def progress(self, next_id: int, now_ms: int) -> Progress:
+        """
+        How far it is.
+
+        Args:
+            next_id: One past the last committed id of the log.
+        """
+        end = self.live_from if self.live_from is not None else next_id
+        remaining = max(end - self.position, 0) if self.is_reading else 0
+        done = self.position - self.first
+        eta = (now_ms - self.started_ms) * remaining // done if remaining and done > 0 else None
+        return Progress(self.position, remaining, self.outstanding if self.is_under_way else 0, eta)
+
+    def transmit(self, ids: Sequence[int], now_ms: int) -> None:
+        """These, rising, are handed to a consumer."""
+        bound = self.boundary
+        if bound is None or not ids or ids[0] >= bound:
+            return
+        self.record.transmitted += len(ids) if ids[-1] < bound else sum(1 for i in ids if i < bound)
+        self.record.last_transmitted_ms = now_ms
+        self.is_blocked = False
 
     def acknowledge(self, ids: Sequence[int]) -> None:
         """These messages left the endpoint for good."""
         if self.state not in (ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE):
             return
         bound = self.live_from
-        self.acknowledged += len(ids) if bound is None else sum(1 for i in ids if i < bound)
+        count = len(ids) if bound is None else sum(1 for i in ids if i < bound)
+        self.acknowledged += count
+        self.record.acknowledged += count
         self.settle_state()
 
     def settle_state(self) -> None:
         """Pending-complete becomes complete with the last acknowledgement."""
         if self.state is ReplayState.PENDING_COMPLETE and self.outstanding <= 0:
-            self.move(ReplayState.COMPLETE)
+            self.move(ReplayEvent.ACKNOWLEDGED)
+            self.record.succeeded += 1
+
+    def fail(self, reason: str, now_ms: int) -> None:
+        """It cannot go on, or is not to."""
+        self.move(ReplayEvent.FAILED)
+        self.record.failed += 1
+        self.record.last_failed_ms = now_ms
+        self.record.last_failure = reason
+        self.live_from = None
 
     def take_up(self, next_id: int, outstanding: int) -> None:
         """
@@ -114,235 +225,21 @@ class Replay:
         self.position = min(self.position, next_id)
         if self.live_from is not None:
             self.live_from = min(self.live_from, next_id)
-        self.acknowledged = self.put - outstanding
+        if self.state is ReplayState.INITIALIZING:
+            # The removal was committed with this state, or it would not be known here.
+            self.move(ReplayEvent.CLEARED)
+        acknowledged = self.put - outstanding
+        if self.is_under_way:
+            self.record.acknowledged += max(acknowledged - self.acknowledged, 0)
+        self.acknowledged = acknowledged
         self.settle_state()
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "position": self.position,
-                "state": self.state.value,
-                "started_ms": self.started_ms,
-                "live_from": self.live_from,
-                "put": self.put,
-                "acknowledged": self.acknowledged,
-                "end_id": self.end_id,
-            }
-        )
+        return json.dumps({**asdict(self), "state": self.state.value})
 
     @classmethod
     def from_json(cls, text: str) -> Replay:
         fields = json.loads(text)
         fields["state"] = ReplayState(fields["state"])
+        fields["record"] = ReplayRecord(**fields.get("record", {}))
         return cls(**fields)
-
-
-@dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What is known of a log without reading it. Times in ms since the epoch."""
-
-    enabled: bool
-    generation: int
-    first_id: int
-    """The oldest id that may be in the log."""
-    next_id: int
-    """One past the last committed id."""
-    floor_ms: int
-    """From this time on nothing is missing: when the log was made, or the newest trimmed message arrived."""
-    points: Mapping[str, Point] = field(default_factory=dict)
-    """Named points, by name."""
-
-
-class LogProbe(Protocol):
-    """Questions to the log that need a look at it; answered off the loop."""
-
-    def first_since(self, time_ms: int) -> int | None:
-        """The first logged id that arrived at or after a time."""
-
-    def time_of(self, message_id: int) -> int | None:
-        """When a message arrived, if the log holds it."""
-
-    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
-        """The last logged id whose topic matches."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A start as it was understood: ``first`` is the first id that may be delivered, ``last`` the last, if bounded."""
-
-    first: int
-    last: int | None
-    time_ms: int | None
-    """When the first message arrived, where there is one."""
-    is_live: bool = False
-
-
-def check_start(start: ReplayStart, facts: LogFacts) -> None:
-    """
-    What can be said of a start before the log is looked at.
-
-    Raises:
-        Refused: REPLAY_DISABLED, LOG_MODIFIED.
-    """
-    if not facts.enabled and start.kind is not StartKind.LIVE:
-        raise Refused(
-            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to replay"
-        )
-    if start.generation is not None and start.generation != facts.generation:
-        raise Refused(
-            ErrorCode.LOG_MODIFIED,
-            f"the position is from log generation {start.generation}, this log is generation {facts.generation}",
-        )
-
-
-def resolve(
-    start: ReplayStart,
-    facts: LogFacts,
-    probe: LogProbe,
-    now_ms: int,
-    matches: Callable[[str], bool] | None = None,
-    found: int | None = None,
-) -> Resolved:
-    """
-    Turn what was asked for into ids of the log.
-
-    With ``missing=clamp`` a start before the log is its beginning, and one after it is live. A message-id, a selector
-    or a trimmed point that the log does not have (any more) is its beginning, too: the message may have been trimmed,
-    and who reads on from it must not miss what came after. Only a point that nobody ever made is refused all the same:
-    its name is a mistake, and no place in the log is near it.
-
-    Args:
-        found: What was found for a start that has to be searched for (``gateway.core.search``); None when there is
-            no such message.
-
-    Raises:
-        Refused: As contract section 8 has it.
-    """
-    check_start(start, facts)
-    first = _first(start, facts, probe, now_ms, matches, found)
-    last = _last(start, facts, probe, now_ms)
-    is_live = start.kind is StartKind.LIVE or first >= facts.next_id
-    return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
-
-
-def _first(
-    start: ReplayStart,
-    facts: LogFacts,
-    probe: LogProbe,
-    now_ms: int,
-    matches: Callable[[str], bool] | None,
-    found: int | None,
-) -> int:
-    clamp = start.missing is Missing.CLAMP
-    match start.kind:
-        case StartKind.BEGINNING:
-            return facts.first_id
-        case StartKind.LIVE:
-            return facts.next_id
-        case StartKind.LAST:
-            last = probe.last_matching(matches)
-            return facts.next_id if last is None else last
-        case StartKind.DATE:
-            return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
-        case StartKind.AGO:
-            return _since(now_ms - int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
-        case StartKind.OFFSET:
-            return _at_offset(int(start.value), facts, clamp)  # type: ignore[arg-type]
-        case StartKind.AFTER | StartKind.AT:
-            position = start.value
-            assert position is not None and not isinstance(position, int | str)
-            if position.generation != facts.generation:
-                raise Refused(
-                    ErrorCode.LOG_MODIFIED,
-                    f"the replay id is from log generation {position.generation}, "
-                    f"this log is generation {facts.generation}",
-                )
-            number = position.number
-            if probe.time_of(number) is None and not clamp:
-                raise Refused(
-                    ErrorCode.START_MESSAGE_UNAVAILABLE,
-                    f"message {number} is not in the replay log, which holds ids "
-                    f"{facts.first_id} to {facts.next_id - 1}",
-                )
-            return _clamped(number + (start.kind is StartKind.AFTER), facts)
-        case StartKind.POINT:
-            return _at_point(str(start.value), facts, clamp)
-        case StartKind.MESSAGE_ID | StartKind.MATCH:
-            if found is not None and found >= facts.first_id:
-                return found
-            if clamp:
-                return facts.first_id
-            raise Refused(
-                ErrorCode.START_MESSAGE_UNAVAILABLE,
-                f"no message for {start} is in the replay log on the topics asked for; the log holds ids "
-                f"{facts.first_id} to {facts.next_id - 1}",
-            )
-        case _:
-            assert_never(start.kind)
-
-
-def _clamped(number: int, facts: LogFacts) -> int:
-    return min(max(number, facts.first_id), facts.next_id)
-
-
-def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: bool) -> int:
-    if time_ms > now_ms:
-        if clamp:
-            return facts.next_id
-        raise Refused(ErrorCode.UNKNOWN_START, "the start date is in the future; a replay starts in the past")
-    if time_ms < facts.floor_ms:
-        if clamp:
-            return facts.first_id
-        raise Refused(
-            ErrorCode.START_TIME_NOT_AVAILABLE,
-            f"the start date is before the log, which is whole from {facts.floor_ms} ms since the epoch on; "
-            "ask for the beginning, or say missing=clamp",
-        )
-    found = probe.first_since(time_ms)
-    return facts.next_id if found is None else found
-
-
-def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
-    # The next offset to be given out is a fair start: it is what a consumer that has read everything asks for.
-    if facts.first_id <= offset <= facts.next_id or clamp:
-        return _clamped(offset, facts)
-    raise Refused(
-        ErrorCode.START_MESSAGE_UNAVAILABLE,
-        f"offset {offset} is not in the replay log, which holds {facts.first_id} to {facts.next_id - 1}",
-    )
-
-
-def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
-    point = facts.points.get(name)
-    if point is None:
-        raise Refused(
-            ErrorCode.START_MESSAGE_UNAVAILABLE, f"there is no point named {name!r} in the replay log"
-        )
-    if point.position < facts.first_id and not clamp:
-        raise Refused(
-            ErrorCode.START_MESSAGE_UNAVAILABLE,
-            f"point {name!r} was trimmed: it stands at id {point.position} "
-            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id {facts.first_id}",
-        )
-    return _clamped(point.position, facts)
-
-
-def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:
-    until = start.until
-    if until is None:
-        return None
-    match until.kind:
-        case "now":
-            return facts.next_id - 1
-        case "offset":
-            return int(until.value)  # type: ignore[arg-type]
-        case "id":
-            return int(until.value.number)  # type: ignore[union-attr]
-        case _:
-            time_ms = int(until.value)  # type: ignore[arg-type]
-            if time_ms > now_ms:
-                raise Refused(
-                    ErrorCode.UNKNOWN_START, "the end date is in the future; leave it out to go on live"
-                )
-            after = probe.first_since(time_ms + 1)
-            return (facts.next_id if after is None else after) - 1

@@ -85,6 +85,7 @@ class EndpointFeed:
             for searching in list(endpoint.flows):
                 if searching.candidates is not None and not searching.candidates:
                     searching.link.idle()
+            self._vpn.replays.check_blocked(endpoint)
 
     def _select(self, flow: Flow) -> int:
         """
@@ -126,6 +127,9 @@ class EndpointFeed:
                 self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
             rows = [row for row in rows if row[0] not in dead]
         if rows:
+            replay = endpoint.replay
+            if replay is not None and replay.is_under_way:
+                replay.transmit([row[0] for row in rows], self._vpn.now_ms())
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
 
@@ -181,7 +185,7 @@ class EndpointFeed:
         if self._reading:
             return
         self._reading = True
-        number = self.endpoint.number
+        era = self.endpoint.era
         loop = asyncio.get_running_loop()
 
         def done(future: Future[T]) -> None:
@@ -193,7 +197,7 @@ class EndpointFeed:
                 self._vpn.report("endpoint_read_failed", error)
                 loop.call_later(1.0, self.run)
                 return
-            if self.endpoint.number == number:
+            if self.endpoint.era == era:
                 use(future.result())
             self.run()
 

@@ -25,7 +25,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.core.pacing import Pacer
 from gateway.core.point import ListedPoint, Point
-from gateway.core.replay import Resolved
+from gateway.core.replay_position import Resolved
 from gateway.core.tail import Tail
 from gateway.vpn import starts
 from gateway.vpn.browse_feed import BrowseFeed
@@ -34,7 +34,7 @@ from gateway.vpn.dead_messages import DeadMessages
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
-from gateway.vpn.replay_pump import ReplayPump
+from gateway.vpn.replays import Replays
 from gateway.vpn.trimmer import Trimmer
 from store.database import DataFolder, open_file
 from store.reader import Reader
@@ -115,7 +115,7 @@ class MessageVpn:
         self._feeds: dict[str, EndpointFeed] = {}
         self._log_feeds: dict[LogFeed, None] = {}
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
-        self._pumps: dict[str, ReplayPump] = {}
+        self.replays = Replays(self)
         self.trimmer = Trimmer(self)
         self.dead = DeadMessages(self)
         self.search_turn = asyncio.Semaphore(1)
@@ -151,7 +151,7 @@ class MessageVpn:
                 self.commit(broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1])
         for endpoint in broker.endpoints.values():
             if endpoint.replay is not None and endpoint.replay.is_reading:
-                self._start_pump(endpoint)
+                self.replays.take_up(endpoint)
 
     async def close(self) -> None:
         """Commit what is under way and close the file."""
@@ -243,7 +243,7 @@ class MessageVpn:
         if has_news:
             for reading in list(self._log_feeds):
                 reading.run()
-            self._run_pumps()
+            self.replays.run()
             self.trimmer.run()
         self._offer_room()
 
@@ -264,7 +264,7 @@ class MessageVpn:
         # Whoever waited for these ids waits no longer.
         for reading in list(self._log_feeds):
             reading.run()
-        self._run_pumps()
+        self.replays.run()
         self._offer_room()
 
     def _offer_room(self) -> None:
@@ -346,16 +346,19 @@ class MessageVpn:
         flow = Flow(endpoint, link, epoch, selects)
         displaced = endpoint.bind(flow)
         self.feed_of(endpoint)
-        pump = self._pumps.get(endpoint.name)
-        if pump is not None:
-            # More may lie ahead of a consumer than of nobody.
-            self._loop.call_soon(pump.run)
+        self.replays.bound(endpoint)
         if displaced is not None:
             self._displace(
                 displaced,
                 Refused(ErrorCode.STOLEN, f"a consumer of epoch {epoch} took {endpoint.name!r} over"),
             )
         return flow
+
+    def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:
+        """Detach the endpoint's consumers, each told why."""
+        for flow in list(endpoint.flows):
+            if flow is not but:
+                self._displace(flow, refused)
 
     def _displace(self, flow: Flow, refused: Refused) -> None:
         self._take_back(flow)
@@ -364,7 +367,7 @@ class MessageVpn:
     def unbind(self, flow: Flow) -> None:
         """The consumer is gone; what it had not settled is ready for others."""
         self._take_back(flow)
-        self._look_at(flow.endpoint)
+        self.look_at(flow.endpoint)
 
     @staticmethod
     def _take_back(flow: Flow) -> None:
@@ -374,32 +377,28 @@ class MessageVpn:
 
     def delete(self, endpoint: Endpoint) -> None:
         """The endpoint is gone with what lies on it; those that consume from it are told."""
-        deleted = Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted")
-        for flow in list(endpoint.flows):
-            self._displace(flow, deleted)
+        self.displace_all(endpoint, Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted"))
         self._feeds.pop(endpoint.name, None)
-        self._pumps.pop(endpoint.name, None)
+        self.replays.forget(endpoint)
         self.commit(self.broker.delete(endpoint))
 
     def ask(self, flow: Flow, room: int) -> None:
         """The flow's link can take ``room`` messages now."""
         flow.demand = room
         if room > 0:
-            self._look_at(flow.endpoint)
+            self.look_at(flow.endpoint)
 
     def settle(self, flow: Flow, ids: list[int]) -> None:
         """Messages consumed for good."""
         endpoint = flow.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         gone, size = endpoint.settle(flow, ids)
         self.activity += 1
         if gone:
             self._effects.append(RemoveReferences(endpoint.number, gone, size))
             self._schedule()
-        pump = self._pumps.get(endpoint.name)
-        if pump is not None:
-            pump.run()
-            if pump.is_over:
-                self._pumps.pop(endpoint.name, None)
+        if is_replaying:
+            self.replays.acknowledged(endpoint)
 
     def check_topic(self, topic: str) -> str:
         """
@@ -440,9 +439,10 @@ class MessageVpn:
         if failed:
             self._effects.append(CountAttempts(endpoint.number, [(i, endpoint.attempts[i]) for i in back]))
             self._schedule()
-        self._look_at(endpoint)
+        self.look_at(endpoint)
 
-    def _look_at(self, endpoint: Endpoint) -> None:
+    def look_at(self, endpoint: Endpoint) -> None:
+        """Something of the endpoint's changed: perhaps a consumer can be given more."""
         feed = self._feeds.get(endpoint.name)
         if feed is not None:
             feed.run()
@@ -509,65 +509,6 @@ class MessageVpn:
 
     def forget_log_feed(self, feed: LogFeed) -> None:
         self._log_feeds.pop(feed, None)
-
-    # --- endpoint replay --------------------------------------------------------------------------------------
-
-    def start_replay(self, endpoint: Endpoint, first: int, requester: Flow | None) -> list[Effect]:
-        """
-        Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped.
-
-        Returns:
-            Effects to commit before the requester is told.
-        """
-        started = Refused(
-            ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
-        )
-        for flow in list(endpoint.flows):
-            if flow is not requester:
-                self._displace(flow, started)
-        effects = self.broker.start_replay(endpoint, first, now_ms())
-        self.feed_of(endpoint).clear()
-        self._log.info(
-            "replay_started",
-            **{log_keys.ENDPOINT: endpoint.name, log_keys.FIRST: first, log_keys.REPLAY_STATE: "active"},
-        )
-        self._start_pump(endpoint)
-        return effects
-
-    def _start_pump(self, endpoint: Endpoint) -> None:
-        pump = self._pumps[endpoint.name] = ReplayPump(
-            self, self.feed_of(endpoint), ahead=self.limits.max_unsettled_per_flow
-        )
-        self._loop.call_soon(pump.run)
-
-    def _run_pumps(self) -> None:
-        for name, pump in list(self._pumps.items()):
-            pump.run()
-            if pump.is_over:
-                self._pumps.pop(name, None)
-
-    def fail_replay(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
-        """A replay cannot go on: its consumers are told, and the endpoint is live again."""
-        self._log.error("replay_failed", **{log_keys.ENDPOINT: endpoint.name, log_keys.REASON: reason})
-        refused = Refused(code, f"the replay of {endpoint.name!r} failed: {reason}")
-        for flow in list(endpoint.flows):
-            self._displace(flow, refused)
-        self.commit(self.broker.fail_replay(endpoint))
-        self.feed_of(endpoint).clear()
-        self._pumps.pop(endpoint.name, None)
-
-    def report_replay_read(self, endpoint: Endpoint) -> None:
-        replay = endpoint.replay
-        assert replay is not None
-        self._log.info(
-            "replay_read",
-            **{
-                log_keys.ENDPOINT: endpoint.name,
-                log_keys.REPLAY_STATE: replay.state.value,
-                log_keys.MESSAGES: replay.put,
-                log_keys.ELAPSED_MS: now_ms() - replay.started_ms,
-            },
-        )
 
     # --- reporting --------------------------------------------------------------------------------------------
 

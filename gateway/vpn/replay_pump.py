@@ -2,8 +2,8 @@
 Puts the log on one replaying endpoint again: windowed, in order, until it meets live traffic.
 
 Each step reads what there is room for, makes the references durable, and only then lets them be delivered. When the
-end of the log is reached, the endpoint is routed to again (``Broker.hand_over``); what was still on its way into the
-store at that moment is read as it is committed, and live messages line up behind it.
+end of the log is reached, the endpoint is routed to again (``EndpointReplays.hand_over``); what was still on its way
+into the store at that moment is read as it is committed, and live messages line up behind it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,15 @@ class ReplayPump:
         """A newer replay has taken its place, the endpoint is gone, or it has put everything."""
         return self._endpoint.replay is not self._replay or not self._replay.is_reading
 
+    @property
+    def is_full(self) -> bool:
+        """It waits for messages to be acknowledged."""
+        return not self._busy and self._room() <= 0
+
     def run(self) -> None:
         """Go on as far as there is room. Called when messages were committed or acknowledged."""
         while not self._busy and not self.is_over:
-            if self._reader.is_finished:
+            if self._reader.is_finished or self._replay.is_forced:
                 self._finish()
                 return
             room = self._room()
@@ -112,16 +117,16 @@ class ReplayPump:
             return
         # Messages that the log did not take are on the endpoint already; in its order they have their place here.
         passed = self._endpoint.take_awaiting(position)
-        effects = self._vpn.broker.put_replayed(
+        effects = self._vpn.broker.replays.put(
             self._endpoint, ids, sum(len(row[5]) for row in rows), position, len(passed)
         )
 
         def committed(error: sqlite3.Error | None) -> None:
             self._busy = False
-            if self._endpoint.replay is not self._replay:
+            if self.is_over:
                 return
             if error is not None:
-                self._vpn.fail_replay(self._endpoint, f"its messages could not be written: {error}")
+                self._vpn.replays.fail(self._endpoint, f"its messages could not be written: {error}")
                 return
             self._feed.keep(rows)
             self._endpoint.add_committed(sorted(ids + passed))
@@ -133,19 +138,19 @@ class ReplayPump:
     def _hand_over(self) -> None:
         if self._replay.live_from is not None:
             return
-        self._vpn.commit(self._vpn.broker.hand_over(self._endpoint))
+        self._vpn.commit(self._vpn.broker.replays.hand_over(self._endpoint))
         self._reader.last = self._vpn.broker.next_id - 1
 
     def _finish(self) -> None:
-        self._vpn.commit(self._vpn.broker.finish_reading(self._endpoint))
-        self._vpn.report_replay_read(self._endpoint)
+        self._vpn.commit(self._vpn.broker.replays.finish_reading(self._endpoint))
+        self._vpn.replays.read(self._endpoint)
         self._feed.run()
 
     def _woken(self, error: BaseException | None) -> None:
         if self.is_over:
             return
         if isinstance(error, LogTrimmed):
-            self._vpn.fail_replay(
+            self._vpn.replays.fail(
                 self._endpoint, f"the log was trimmed under it: {error}", ErrorCode.REPLAY_MESSAGE_UNAVAILABLE
             )
             return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.point import ListedPoint, Point
-from gateway.core.replay import LogProbe, Resolved, check_start, resolve
+from gateway.core.replay_position import LogProbe, Resolved, check_start, resolve
 from gateway.core.search import search_for
 from gateway.vpn.log_search import LogSearch
 
@@ -60,12 +60,12 @@ async def create_point(vpn: MessageVpn, name: str, start: ReplayStart | None, no
         Refused: The name is taken or bad, the log has no such place, or the store could not write.
     """
     broker = vpn.broker
-    broker.check_point(name)
+    broker.points.check(name)
     position = time_ms = None
     if start is not None and start.kind is not StartKind.LIVE:
         resolved = await vpn.resolve_start(start, (">",))
         position, time_ms = resolved.first, resolved.time_ms
-    point, effects = broker.create_point(name, position, time_ms, now_ms)
+    point, effects = broker.points.create(name, position, time_ms, now_ms)
 
     def unmake(error: sqlite3.Error | None) -> None:
         if error is not None:
@@ -84,7 +84,7 @@ async def delete_point(vpn: MessageVpn, name: str) -> None:
         Refused: There is none of this name, or the store could not write.
     """
     broker = vpn.broker
-    point, effects = broker.delete_point(name)
+    point, effects = broker.points.delete(name)
 
     def bring_back(error: sqlite3.Error | None) -> None:
         if error is not None:
@@ -98,4 +98,4 @@ def list_points(vpn: MessageVpn) -> list[ListedPoint]:
     """All points, in the order of the log."""
     broker = vpn.broker
     points = sorted(broker.points.values(), key=lambda point: (point.position, point.name))
-    return [ListedPoint(point, broker.is_trimmed(point)) for point in points]
+    return [ListedPoint(point, broker.points.is_trimmed(point)) for point in points]

@@ -13,7 +13,7 @@ from gateway.core.broker import Broker, LogPolicy, LogState
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.point import NAME_CHARACTERS, Point
-from gateway.core.replay import LogFacts, Resolved, resolve
+from gateway.core.replay_position import LogFacts, Resolved, resolve
 from gateway.core.search import search_for
 
 NOW_MS = 1_800_000_000_000
@@ -151,7 +151,7 @@ def test_a_point_made_now_is_behind_everything_published() -> None:
     """A point made now stands behind messages that are on their way into the store, too."""
     broker = a_broker()
     broker.publish(NOW_MS, "t", [b"\x00\x53\x75\xa0\x00"] * 3, [0] * 3, None)
-    point, effects = broker.create_point("now", None, None, NOW_MS)
+    point, effects = broker.points.create("now", None, None, NOW_MS)
     assert point == Point("now", 8, NOW_MS, NOW_MS)
     assert effects == [SavePoint(point)]
 
@@ -159,18 +159,18 @@ def test_a_point_made_now_is_behind_everything_published() -> None:
 def test_a_points_name_is_taken_once() -> None:
     """A second point of the same name is refused, until the first one is deleted."""
     broker = a_broker()
-    broker.create_point("eod", 2, 1, NOW_MS)
+    broker.points.create("eod", 2, 1, NOW_MS)
     with pytest.raises(Refused) as caught:
-        broker.create_point("eod", 3, 1, NOW_MS)
+        broker.points.create("eod", 3, 1, NOW_MS)
     assert caught.value.code is ErrorCode.PRECONDITION_FAILED
-    assert broker.delete_point("eod")[1] == [DeletePoint("eod")]
-    assert broker.create_point("eod", 3, 1, NOW_MS)[0].position == 3
+    assert broker.points.delete("eod")[1] == [DeletePoint("eod")]
+    assert broker.points.create("eod", 3, 1, NOW_MS)[0].position == 3
 
 
 def test_there_is_nothing_to_delete_under_an_unknown_name() -> None:
     """Deleting a point that is not there is refused as not found."""
     with pytest.raises(Refused) as caught:
-        a_broker().delete_point("eod")
+        a_broker().points.delete("eod")
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
@@ -178,12 +178,12 @@ def test_there_is_nothing_to_delete_under_an_unknown_name() -> None:
 def test_a_points_name_can_be_read(name: str) -> None:
     """A name that is blank, too long, or has characters that cannot be seen is refused."""
     with pytest.raises(Refused) as caught:
-        a_broker().create_point(name, 1, 1, NOW_MS)
+        a_broker().points.create(name, 1, 1, NOW_MS)
     assert caught.value.code is ErrorCode.INVALID_FIELD
 
 
 def test_without_a_log_there_are_no_points() -> None:
     """With the replay log off a point is refused as a replay is."""
     with pytest.raises(Refused) as caught:
-        a_broker(enabled=False).create_point("eod", None, None, NOW_MS)
+        a_broker(enabled=False).points.create("eod", None, None, NOW_MS)
     assert caught.value.code is ErrorCode.REPLAY_DISABLED

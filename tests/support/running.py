@@ -172,8 +172,9 @@ class RunningGateway:
             vpn = self._gateway.vpns["default"]
             found = vpn.broker.endpoints[endpoint]
             resolved = await vpn.resolve_start(parse_text(start), vpn.broker.topic_patterns(found))
-            vpn.broker.check_replay(found, by_client=False)
-            await vpn.committed(vpn.start_replay(found, resolved.first, None))
+            vpn.broker.replays.check(found, by_client=False)
+            vpn.replays.start(found, resolved.first, None)
+            await vpn.committed(())
 
         asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
 

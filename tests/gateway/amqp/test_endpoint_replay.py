@@ -327,7 +327,7 @@ def test_the_end_is_marked_though_other_topics_are_on_their_way(
 
     def start_replay(running: Gateway) -> None:
         vpn = running.vpns["default"]
-        vpn.commit(vpn.start_replay(vpn.broker.endpoints["orders"], 1, None))
+        vpn.replays.start(vpn.broker.endpoints["orders"], 1, None)
 
     gateway.call(start_replay)
     gateway.call(lambda _: None)  # The replay has had its turn of the loop.
