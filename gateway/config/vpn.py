@@ -52,6 +52,10 @@ class ReplayLog:
 class Queue:
     """A queue that exists from the start."""
 
+    kind: Literal["queue", "stream"] = "queue"
+    """`queue`: messages lie on it until they are consumed. `stream`: a named view of the replay log, for any
+    number of readers, each from its own start; nothing is ever removed by reading it."""
+
     exclusive: Literal["none", "wait", "refuse", "steal"] = "none"
     """`none`: consumers compete. Else one is active, and another attach waits (Solace, RabbitMQ), is refused
     (Qpid), or steals if its epoch is higher (Event Hubs)."""
@@ -64,6 +68,25 @@ class Queue:
 
     quota_messages: Quota = 0
     """Messages the queue may hold; 0 is no bound."""
+
+    max_message_bytes: Annotated[int, Field(ge=0)] = 0
+    """Largest message the queue takes, in bytes; a larger one is rejected. 0 leaves it to the gateway's own
+    `max_message_bytes`."""
+
+    max_ttl_ms: Annotated[int, Field(ge=0)] = 0
+    """Milliseconds after which a message on the queue expires, or earlier if its header's ttl says so; 0
+    leaves it to the header."""
+
+    max_flows: Annotated[int, Field(ge=0)] = 0
+    """Consumers bound at once; the next attach is refused. 0 is no bound."""
+
+    max_unsettled: Annotated[int, Field(ge=0)] = 0
+    """Deliveries a consumer may leave unsettled before it gets no more; 0 is the gateway's
+    `max_unsettled_per_flow`."""
+
+    priorities: bool = False
+    """Whether messages of a higher priority (0 to 9, 4 where a header says none) overtake others. Off, because
+    a queue in order is what a replay promises."""
 
     max_redelivery: Annotated[int, Field(ge=0)] = 0
     """Redeliveries of a message before it goes to the dead message queue; 0 is no bound."""

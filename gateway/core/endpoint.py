@@ -19,7 +19,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -37,8 +37,11 @@ two consumers share a burst."""
 
 
 class EndpointKind(enum.Enum):
+    """A queue and a topic endpoint hold references to messages; a stream is a named view of the log and holds none."""
+
     QUEUE = "queue"
     TOPIC_ENDPOINT = "topic-endpoint"
+    STREAM = "stream"
 
 
 class Exclusivity(enum.Enum):
@@ -63,22 +66,21 @@ class EndpointSettings:
     """Redeliveries after which a message goes to the dead message queue; 0 is no bound."""
     dead_message_queue: str = ""
     """Where messages go that expired, were rejected, or failed too often; empty when they are discarded."""
+    max_message_bytes: int = 0
+    """Largest message that is taken, in bytes of content."""
+    max_ttl_ms: int = 0
+    """Milliseconds after which a message expires here, whatever its header says; 0 leaves it to the header."""
+    max_flows: int = 0
+    """Consumers bound at once."""
+    max_unsettled: int = 0
+    """Deliveries a consumer may leave unsettled; 0 is the gateway's limit."""
+    priorities: bool = False
+    """Whether messages of a higher priority (0 to 9) overtake others."""
     declared: bool = False
     """Named in the configuration: not deleted by a client."""
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "exclusive": self.exclusive.value,
-                "temporary": self.temporary,
-                "quota_bytes": self.quota_bytes,
-                "quota_messages": self.quota_messages,
-                "default_start": self.default_start,
-                "max_redelivery": self.max_redelivery,
-                "dead_message_queue": self.dead_message_queue,
-                "declared": self.declared,
-            }
-        )
+        return json.dumps({**asdict(self), "exclusive": self.exclusive.value})
 
     @classmethod
     def from_json(cls, text: str) -> EndpointSettings:

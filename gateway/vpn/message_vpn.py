@@ -17,7 +17,7 @@ import structlog
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
-from gateway.config import Limits, Store, Vpn
+from gateway.config import Limits, Queue, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
@@ -131,15 +131,7 @@ class MessageVpn:
                 # Its connection did not outlive the gateway, so neither does it.
                 self.commit(broker.delete(endpoint))
         for name, queue in self.settings.queues.items():
-            settings = EndpointSettings(
-                exclusive=Exclusivity(queue.exclusive),
-                quota_bytes=queue.quota_mb * MEGABYTE,
-                quota_messages=queue.quota_messages,
-                default_start=queue.default_start,
-                max_redelivery=queue.max_redelivery,
-                dead_message_queue=queue.dead_message_queue,
-                declared=True,
-            )
+            settings = declared_settings(queue)
             found = broker.find(name)
             if found is None:
                 self.commit(broker.create(name, EndpointKind.QUEUE, settings, list(queue.subscriptions))[1])
@@ -527,6 +519,24 @@ class MessageVpn:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
+
+
+def declared_settings(queue: Queue) -> EndpointSettings:
+    """What the configuration says of a queue."""
+    return EndpointSettings(
+        exclusive=Exclusivity(queue.exclusive),
+        quota_bytes=queue.quota_mb * MEGABYTE,
+        quota_messages=queue.quota_messages,
+        default_start=queue.default_start,
+        max_message_bytes=queue.max_message_bytes,
+        max_ttl_ms=queue.max_ttl_ms,
+        max_flows=queue.max_flows,
+        max_unsettled=queue.max_unsettled,
+        priorities=queue.priorities,
+        max_redelivery=queue.max_redelivery,
+        dead_message_queue=queue.dead_message_queue,
+        declared=True,
+    )
 
 
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
