@@ -391,6 +391,12 @@ class QueueConsumer(_Outgoing):
             # At most once is what the peer asked for: sent is consumed.
             self._vpn.settle(self.flow, [row[0] for row in rows])
 
+    def idle(self) -> None:
+        super().idle()
+        if self.flow is not None:
+            # Credit that was drained is gone: what comes next is not for this flow.
+            self.flow.demand = self.room()
+
     def _ask(self) -> None:
         flow = self.flow
         if flow is None:

@@ -183,7 +183,7 @@ class Replays:
         if replay is None or replay.is_blocked or not replay.is_under_way or replay.outstanding <= 0:
             return
         pump = self._pumps.get(endpoint.name)
-        if pump is not None and not pump.is_full:
+        if pump is not None and not (pump.is_over or pump.is_full):
             return
         flows = endpoint.active_flows
         if any(flow.candidates is None or flow.candidates or flow.unsettled for flow in flows):

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from amqp_ext.replay_start import parse_text
 from gateway.app import SWITCH_SECONDS, Gateway
 from gateway.config import Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
+from gateway.core.replay import Replay
 from gateway.vpn.message_vpn import MessageVpn
 
 T = TypeVar("T")
@@ -177,6 +179,29 @@ class RunningGateway:
             await vpn.committed(())
 
         asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
+
+    def cancel_replay(self, endpoint: str, *, force_complete: bool = False) -> None:
+        """End an endpoint's replay as an administrator does; returns when that is durable."""
+        loop = self._loop
+        assert loop is not None
+
+        async def order() -> None:
+            assert self._gateway is not None
+            vpn = self._gateway.vpns["default"]
+            vpn.replays.cancel(vpn.broker.endpoints[endpoint], force_complete=force_complete)
+            await vpn.committed(())
+
+        asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
+
+    def replay(self, endpoint: str) -> Replay:
+        """A copy of an endpoint's replay as it is now."""
+
+        def ask(gateway: Gateway) -> Replay:
+            replay = gateway.vpns["default"].broker.endpoints[endpoint].replay
+            assert replay is not None
+            return deepcopy(replay)
+
+        return self.call(ask)
 
     # --- the thread ------------------------------------------------------------------------------------------
 

@@ -114,6 +114,15 @@ def test_a_drained_link_goes_on(client: Client) -> None:
     assert texts(receiver.take(1)) == ["after"]
 
 
+def test_drained_credit_is_used_up(gateway: RunningGateway, connect: Connect) -> None:
+    """A consumer that had its credit drained is given nothing more: what comes next goes to one that has credit."""
+    idle, busy = connect(gateway), connect(gateway)
+    first = idle.receiver("orders")
+    assert first.drain() == []
+    busy.sender("orders").send_all([data(i) for i in range(3)])
+    assert texts(busy.receiver("orders", credit=3).take(3)) == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize("how", ["close", "detach"])
 def test_a_consumer_that_detaches_and_comes_back(client: Client, how: str) -> None:
     """A link that was detached, closing or not, can be attached again under its name, and goes on in the queue."""
