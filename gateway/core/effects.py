@@ -67,7 +67,8 @@ class AddReferences:
 class DropReplayed:
     """
     What a replay had put on an endpoint, below an id, leaves it: logged messages only, for others came live and have
-    no other place; so have those that were trimmed meanwhile. The store fills in what it did.
+    no other place; so have those that were trimmed meanwhile. Messages of the same transaction are none of them. The
+    store fills in what it did.
     """
 
     endpoint: int

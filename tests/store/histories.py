@@ -16,6 +16,7 @@ from gateway.core.effects import (
     DeleteEndpoint,
     DeletePoint,
     DeleteSubscription,
+    DropReplayed,
     Effect,
     Publication,
     RemoveReferences,
@@ -134,7 +135,7 @@ def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect
     if kind == "attempts":
         ids = _some(draw, lies_on)[:5]
         return CountAttempts(number, [(i, draw(st.integers(0, 9))) for i in ids]) if ids else None
-    return _definition(draw, model, number)
+    return _definition(draw, model, number, end)
 
 
 def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication | None:
@@ -155,15 +156,17 @@ def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication |
     )
 
 
-def _definition(draw: st.DrawFn, model: Model, number: int) -> Effect:
+def _definition(draw: st.DrawFn, model: Model, number: int, end: int) -> Effect:
     found = model.endpoints[number]
     pattern, replay = draw(st.sampled_from(PATTERNS)), draw(_replays)
+    cut = draw(st.sampled_from([0, 1, 20]))
     return draw(
         st.sampled_from(
             [
                 SaveEndpoint(number, found.name, "queue", '{"changed": true}', found.replay),
                 SaveReplay(number, replay),
                 RenumberEndpoint(number, model.next_number, replay),
+                DropReplayed(number, end - cut, replay),
                 DeleteEndpoint(number),
                 SaveSubscription(number, pattern),
                 DeleteSubscription(number, pattern),

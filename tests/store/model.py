@@ -19,6 +19,7 @@ from gateway.core.effects import (
     DeleteEndpoint,
     DeletePoint,
     DeleteSubscription,
+    DropReplayed,
     Effect,
     Publication,
     RemoveReferences,
@@ -96,6 +97,11 @@ class Model:
                     del self.references[effect.endpoint, i]
             case AddReferences(endpoint, ids, _, replay):
                 self.references |= {(endpoint, i): 0 for i in ids}
+                self._redefine(endpoint, replay=replay)
+            case DropReplayed(endpoint, below, replay):
+                for i in self.on(endpoint):
+                    if i < below and self.messages[i][4] is None:
+                        del self.references[endpoint, i]
                 self._redefine(endpoint, replay=replay)
             case SaveReplay(endpoint, replay):
                 self._redefine(endpoint, replay=replay)
