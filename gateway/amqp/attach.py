@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from proton import DataException, Link, Terminus, symbol
 
 from amqp_ext import codec
-from amqp_ext.addresses import Address, AddressError, AddressKind, parse_source, queue_topic
+from amqp_ext.addresses import (
+    Address,
+    AddressError,
+    AddressKind,
+    parse_source,
+    queue_of_topic,
+    queue_topic,
+)
 from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import (
@@ -142,7 +149,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     link.snd_settle_mode = link.remote_snd_settle_mode
     # We settle with the outcome: a receiver in mode second would wait for a settlement nobody needs.
     link.rcv_settle_mode = Link.RCV_FIRST
-    link.max_message_size = connection.limits.max_message_bytes
+    link.max_message_size = _largest_message(connection, topic)
     publisher = PublishingLink(connection, link, topic, owned)
     connection.links.incoming[publisher.key] = publisher.transfers
     _register(connection, link, publisher)
@@ -151,6 +158,14 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     connection.log_event(
         "link_attached", **{log_keys.LINK: link.name, log_keys.TOPIC: topic, log_keys.ADDRESS: address}
     )
+
+
+def _largest_message(connection: Connection, topic: str | None) -> int:
+    """Bytes of the largest message that a link takes: the gateway's limit, or its queue's where that is smaller."""
+    largest = connection.limits.max_message_bytes
+    name = queue_of_topic(topic) if topic is not None else None
+    queue = connection.vpn.broker.find(name) if name is not None else None
+    return largest if queue is None else min(largest, queue.settings.max_message_bytes or largest)
 
 
 async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoint | None) -> None:
@@ -254,7 +269,7 @@ async def _read_log(
     connection: Connection, link: Link, patterns: Sequence[str], filters: Filters, start: ReplayStart | None
 ) -> None:
     vpn = connection.vpn
-    if not vpn.broker.policy.enabled:
+    if not vpn.broker.policy.reads:
         raise Refused(
             ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
         )

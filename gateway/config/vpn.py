@@ -18,8 +18,14 @@ class ReplayLog:
     """The replay log of a Message VPN: every Guaranteed message in publish order, kept to be replayed."""
 
     enabled: bool = True
-    """Whether messages are logged. Off, a replay is refused and messages live only as long as an endpoint
-    holds them."""
+    """Whether there is one. Off, messages live only as long as an endpoint holds them, and every replay is
+    refused with subcode 134."""
+
+    write: bool = True
+    """Whether messages are added to it. Off keeps what it has, to be replayed, and takes nothing new."""
+
+    read: bool = True
+    """Whether it can be replayed and read. Off, it is filled all the same, for a time when it can."""
 
     quota_mb: Quota = 0
     """Megabytes the log may hold; 0 is no bound but the disk. The oldest messages are trimmed near it, and

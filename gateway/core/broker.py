@@ -44,7 +44,10 @@ ROUTE_CACHE_TOPICS = 10_000
 class LogPolicy:
     """What the replay log of a VPN takes. A quota of 0 is none; in bytes of content."""
 
-    enabled: bool = True
+    writes: bool = True
+    """Messages are logged."""
+    reads: bool = True
+    """What is logged can be replayed and read."""
     quota_bytes: int = 0
     filter: TopicFilter | None = None
     """None when every topic is logged."""
@@ -53,7 +56,7 @@ class LogPolicy:
     max_replays: int = 1000
 
     def takes(self, topic: str) -> bool:
-        return self.enabled and (self.filter is None or self.filter.matches(topic))
+        return self.writes and (self.filter is None or self.filter.matches(topic))
 
 
 @dataclass(slots=True)
@@ -82,6 +85,19 @@ class StoredEndpoint:
     """Of an endpoint whose replay is not complete: how many of its references lie before live."""
     awaiting: list[int] = field(default_factory=list)
     """Of an endpoint in mid-replay: references that the replay has yet to reach, rising."""
+
+
+class TooLarge(Refused):
+    """One message, or some in a row, larger than an endpoint takes: those that came behind them are not affected."""
+
+    def __init__(self, endpoint: Endpoint, count: int) -> None:
+        limit = endpoint.settings.max_message_bytes
+        super().__init__(
+            ErrorCode.RESOURCE_LIMIT,
+            f"{endpoint.name!r} takes messages of at most {limit} bytes (max_message_bytes)",
+            **{"rewind:reason": "endpoint-message-size", "rewind:endpoint": endpoint.name},
+        )
+        self.count = count
 
 
 class Route(NamedTuple):
@@ -286,7 +302,8 @@ class Broker:
 
         Returns:
             The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
-            it holds, and why the rest was refused: None there means that nobody wanted them (outcome released).
+            it holds, and why the rest was refused: None there means that nobody wanted them (outcome released),
+            ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
         """
         route = self._routes.get(topic) or self._route(topic)
         endpoints, logged = route.endpoints, route.logged and (not is_direct or self.policy.promote_direct)
@@ -299,6 +316,12 @@ class Broker:
         refused: Refused | None = None
         for endpoint in endpoints:
             settings = endpoint.settings
+            if settings.max_message_bytes:
+                fits = _first_larger(contents, settings.max_message_bytes)
+                if fits < room:
+                    room = fits
+                    larger = _first_not_larger(contents, fits, settings.max_message_bytes) - fits
+                    refused = TooLarge(endpoint, larger)
             if settings.quota_bytes or settings.quota_messages:
                 fits = endpoint.room_for(contents)
                 if fits < room:
@@ -434,7 +457,7 @@ class Broker:
     def log_facts(self) -> LogFacts:
         log = self.log
         return LogFacts(
-            self.policy.enabled, log.generation, log.first_id, log.next_id, log.floor_ms, self.points
+            self.policy.reads, log.generation, log.first_id, log.next_id, log.floor_ms, self.points
         )
 
     def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
@@ -452,6 +475,14 @@ class Broker:
         """The same as patterns, to look for in the store."""
         own = (queue_topic(endpoint.name),) if endpoint.kind is EndpointKind.QUEUE else ()
         return (*endpoint.subscriptions, *own)
+
+
+def _first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:
+    return next((i for i, content in enumerate(contents) if len(content) > limit_bytes), len(contents))
+
+
+def _first_not_larger(contents: Sequence[bytes], start: int, limit_bytes: int) -> int:
+    return next((i for i in range(start, len(contents)) if len(contents[i]) <= limit_bytes), len(contents))
 
 
 def _fitting(contents: Sequence[bytes], room_bytes: int) -> int:

@@ -32,7 +32,7 @@ class EndpointReplays:
             Refused: As contract section 8 has it.
         """
         settings, policy = endpoint.settings, self._broker.policy
-        if not policy.enabled:
+        if not policy.reads:
             raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
         if settings.temporary and not policy.replay_temporary:
             raise Refused(

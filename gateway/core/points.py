@@ -27,7 +27,7 @@ class Points(dict[str, Point]):
             Refused: INVALID_FIELD for a bad name, PRECONDITION_FAILED for one that is taken, REPLAY_DISABLED.
         """
         check_point_name(name)
-        if not self._broker.policy.enabled:
+        if not self._broker.policy.reads:
             raise Refused(
                 ErrorCode.REPLAY_DISABLED,
                 "the replay log of this Message VPN is off: there are no points in it",

@@ -18,7 +18,7 @@ from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
 from gateway.config import Limits, Queue, Store, Vpn
-from gateway.core.broker import Broker, LogPolicy
+from gateway.core.broker import Broker, LogPolicy, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -71,7 +71,8 @@ class MessageVpn:
         self.broker = Broker(
             found.log,
             LogPolicy(
-                enabled=policy.enabled,
+                writes=policy.enabled and policy.write,
+                reads=policy.enabled and policy.read,
                 quota_bytes=policy.quota_mb * MEGABYTE,
                 filter=_log_filter(policy.topics),
                 promote_direct=policy.promote_direct,
@@ -290,16 +291,20 @@ class MessageVpn:
         Args:
             deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
         """
-        publication, taken, refused = self.broker.publish(
-            now_ms(), topic, contents, bares, (link, deliveries), is_direct=is_direct
-        )
-        self.activity += 1
-        if publication is not None:
-            self.add(publication)
-        if taken < len(contents):
+        while contents:
+            publication, taken, refused = self.broker.publish(
+                now_ms(), topic, contents, bares, (link, deliveries), is_direct=is_direct
+            )
+            self.activity += 1
+            if publication is not None:
+                self.add(publication)
+            if taken == len(contents):
+                return
             if publication is not None:
                 publication.receipt = (link, deliveries[:taken])
-            link.not_stored(deliveries[taken:], refused)
+            behind = taken + refused.count if isinstance(refused, TooLarge) else len(contents)
+            link.not_stored(deliveries[taken:behind], refused)
+            contents, bares, deliveries = contents[behind:], bares[behind:], deliveries[behind:]
 
     def add(self, publication: Publication) -> None:
         """Have a publication committed, with what else comes in this turn of the loop."""

@@ -185,5 +185,5 @@ def test_a_points_name_can_be_read(name: str) -> None:
 def test_without_a_log_there_are_no_points() -> None:
     """With the replay log off a point is refused as a replay is."""
     with pytest.raises(Refused) as caught:
-        a_broker(enabled=False).points.create("eod", None, None, NOW_MS)
+        a_broker(reads=False).points.create("eod", None, None, NOW_MS)
     assert caught.value.code is ErrorCode.REPLAY_DISABLED

@@ -12,7 +12,7 @@ from gateway.config import Limits, Queue, ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway, no_log
+from tests.support.running import RunningGateway, no_log, settings_for
 
 INVALID_FIELD = "amqp:invalid-field"
 PRECONDITION_FAILED = "amqp:precondition-failed"
@@ -244,3 +244,44 @@ def test_a_bound_is_for_log_readers(client: Client, source: str) -> None:
         assert not client.receiver(f"{source}?until=now", credit=1).detached_by_peer().name
     else:
         assert refusal(client, f"{source}?replay-start=beginning&until=now") == UNKNOWN_START
+
+
+# --- a log that is written or read only ---------------------------------------------------------------------------
+
+
+def test_a_log_that_is_not_read(start: Start, connect: Connect) -> None:
+    """Closed to readers, the log refuses replays and readers with 134, is written all the same, and can be opened."""
+    gateway = start(Vpn(replay_log=ReplayLog(read=False)))
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(3)])
+    client.receiver("orders").drain()
+    for address in ("orders?replay-start=beginning", "log://>", "log://>?replay-start=live"):
+        with pytest.raises(Refused) as refused:
+            client.receiver(address)
+        assert (refused.value.name, refused.value.subcode) == ("amqp:not-implemented", 134)
+    client.close()
+    gateway.stop()
+    with RunningGateway(settings_for(gateway.settings.data)) as opened, Client(opened.url) as again:
+        assert texts(again.receiver("log://>?replay-start=beginning").drain()) == ["0", "1", "2"]
+
+
+def test_a_log_that_is_not_written(start: Start, connect: Connect) -> None:
+    """Closed to new messages, the log can be replayed; what is published meanwhile goes to queues alone, none lost."""
+    gateway = start()
+    client = connect(gateway)
+    client.sender("orders").send_all([data(i) for i in range(3)])
+    client.close()
+    gateway.stop()
+    closed = Vpn(replay_log=ReplayLog(write=False))
+    with RunningGateway(settings_for(gateway.settings.data, closed)) as running, Client(running.url) as again:
+        sender = again.sender("orders")
+        sender.send_all([data(i) for i in range(3, 5)])
+        assert texts(again.receiver("log://>?replay-start=beginning").drain()) == ["0", "1", "2"]
+        receiver = again.receiver("orders")
+        assert texts(receiver.drain()) == ["0", "1", "2", "3", "4"]
+        receiver.close()
+        receiver = again.receiver("orders?replay-start=beginning")
+        sender.send_all([data("live")])
+        assert texts(receiver.drain()) == ["0", "1", "2", "live"]
+        nobody = again.sender("topic://nobody")
+        assert nobody.outcome(nobody.send(data("x"))) == "RELEASED"
