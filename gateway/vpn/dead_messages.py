@@ -34,17 +34,26 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-class _Nobody:
-    """The publisher of what the gateway publishes itself: there is nobody to be told."""
+class _Copies:
+    """The publisher of the copies for one dead message queue: what that does not take is discarded, and logged."""
+
+    def __init__(self, vpn: str, queue: str) -> None:
+        self._vpn = vpn
+        self._queue = queue
 
     def accepted(self, deliveries: Any) -> None:
         pass
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        pass
-
-
-NOBODY = _Nobody()
+        log.warning(
+            "dead_messages_discarded",
+            **{
+                log_keys.VPN: self._vpn,
+                log_keys.ENDPOINT: self._queue,
+                log_keys.MESSAGES: len(deliveries),
+                log_keys.REASON: refused.text if refused is not None else "nobody takes them",
+            },
+        )
 
 
 def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes, int]:
@@ -84,18 +93,8 @@ class DeadMessages:
             now = vpn.now_ms()
             copies = [dead_copy(row, endpoint.name, reason, now) for row in rows]
             contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
-            publication, taken, _ = vpn.broker.publish(now, queue_topic(name), contents, bares, (NOBODY, []))
-            if publication is not None:
-                vpn.add(publication)
-            if taken < len(rows):
-                self._log.warning(
-                    "dead_messages_discarded",
-                    **{
-                        log_keys.ENDPOINT: name,
-                        log_keys.MESSAGES: len(rows) - taken,
-                        log_keys.REASON: "quota",
-                    },
-                )
+            ids = [row[0] for row in rows]
+            vpn.publish(_Copies(vpn.name, name), queue_topic(name), contents, bares, ids)
         self._log.info(
             "messages_buried",
             **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(rows), log_keys.REASON: reason},

@@ -1,0 +1,97 @@
+"""What a queue's own limits refuse: messages too large for it, and consumers and deliveries beyond its count."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery
+
+from gateway.config import Limits, Queue, Vpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+LARGE = data(b"x" * 100)
+"""More than a queue takes that takes 50 bytes."""
+
+QUEUES = {
+    "small": Queue(max_message_bytes=50, subscriptions=("t/>",), dead_message_queue="dead"),
+    "any": Queue(subscriptions=("t/>",), dead_message_queue="small"),
+    "dead": Queue(),
+}
+
+
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """A gateway with a queue for small messages, and one for messages of any size."""
+    return start(vpn=Vpn(queues=QUEUES))
+
+
+def logged(client: Client) -> list[str]:
+    """All that the replay log has."""
+    return texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end())
+
+
+# --- max_message_bytes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["small", "topic://t/a"])
+def test_a_message_larger_than_a_queue_takes_is_rejected_alone(
+    gateway: RunningGateway, client: Client, address: str
+) -> None:
+    """Only the large ones of a burst are rejected; they are in no queue and not in the log, and the link goes on."""
+    sender = client.sender(address)
+    burst = [data(1), data(2), LARGE, LARGE, data(3), LARGE, data(4)]
+    deliveries = [sender.send(raw) for raw in burst]
+    for raw, delivery in zip(burst, deliveries, strict=True):
+        if raw is not LARGE:
+            assert sender.outcome(delivery) == "ACCEPTED"
+            continue
+        refused = sender.rejection(delivery)
+        assert refused.name == "amqp:resource-limit-exceeded"
+        assert "at most 50 bytes" in refused.text
+        assert refused.info["rewind:reason"] == "endpoint-message-size"
+        assert refused.info["rewind:endpoint"] == "small"
+    sender.send_all([data(5)])
+    assert texts(client.receiver("small").drain()) == ["1", "2", "3", "4", "5"]
+    assert gateway.depth("any") == (5 if address.startswith("topic:") else 0)
+    assert logged(client) == ["1", "2", "3", "4", "5"]
+
+
+def test_a_message_of_just_the_limit_is_taken(gateway: RunningGateway, client: Client) -> None:
+    """The limit counts the bytes of the message as it came."""
+    fits = data(b"y" * (50 - len(data(b""))))
+    assert len(fits) == 50
+    client.sender("small").send_all([fits])
+    assert gateway.depth("small") == 1
+
+
+def test_a_direct_message_too_large_for_a_queue_is_dropped(gateway: RunningGateway, client: Client) -> None:
+    """There is nobody to be told; those around it arrive."""
+    sender = client.sender("small")
+    for raw in (data(1), LARGE, data(2)):
+        sender.send(raw, settled=True)
+    assert texts(client.receiver("small", credit=5).take(2)) == ["1", "2"]
+
+
+def test_a_sender_is_told_the_smaller_limit(start: Start, connect: Connect) -> None:
+    """The attach's max-message-size is the queue's limit, the gateway's where that is smaller, or there is no other."""
+    queues = {"small": Queue(max_message_bytes=50), "large": Queue(max_message_bytes=10_000), "any": Queue()}
+    client = connect(start(vpn=Vpn(queues=queues), limits=Limits(max_message_bytes=5_000)))
+    sizes = {
+        address: client.sender(address).link.remote_max_message_size
+        for address in ("small", "large", "any", "topic://t", None)
+    }
+    assert sizes == {"small": 50, "large": 5_000, "any": 5_000, "topic://t": 5_000, None: 5_000}
+
+
+def test_a_dead_message_too_large_for_the_dead_message_queue_is_discarded(
+    gateway: RunningGateway, client: Client
+) -> None:
+    """Of several that die together, those that fit are on the dead message queue."""
+    client.sender("any").send_all([LARGE, data(1)])
+    consumer = client.receiver("any", credit=2)
+    large, small = consumer.take(2)
+    consumer.settle([large, small], Delivery.REJECTED)
+    client.wait(lambda: gateway.depth("any") == 0, "both have left")
+    assert gateway.depth("small") == 0, "with its annotations, a copy is larger than 50 bytes"
