@@ -472,7 +472,7 @@ class Endpoint:
             The flow it displaces, if it takes the place of one.
 
         Raises:
-            Refused: RESOURCE_LOCKED, the endpoint has its one consumer.
+            Refused: RESOURCE_LOCKED, the endpoint has its one consumer; RESOURCE_LIMIT, it has as many as it takes.
         """
         settings = self.settings
         displaced: Flow | None = None
@@ -489,6 +489,13 @@ class Endpoint:
                     f"{self.name!r} is held by a consumer of epoch {holder.epoch}; attach with that or a higher one",
                 )
             displaced = holder
+        if settings.max_flows and len(self.flows) - (displaced is not None) >= settings.max_flows:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"{self.name!r} has {len(self.flows)} consumers, as many as it takes (max_flows); "
+                "detach one first, or raise the limit",
+                **{"rewind:reason": "endpoint-flows", "rewind:endpoint": self.name},
+            )
         self.flows[flow] = None
         if flow.matches is not None:
             self.select(flow, flow.matches)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from proton import Delivery
+from proton import Delivery, Link, Terminus
 
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, texts
+from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
@@ -95,3 +95,54 @@ def test_a_dead_message_too_large_for_the_dead_message_queue_is_discarded(
     consumer.settle([large, small], Delivery.REJECTED)
     client.wait(lambda: gateway.depth("any") == 0, "both have left")
     assert gateway.depth("small") == 0, "with its annotations, a copy is larger than 50 bytes"
+
+
+# --- max_flows --------------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_too_many_is_refused(start: Start, connect: Connect) -> None:
+    """Past `max_flows` an attach is refused with a sentence that names the limit; once one is gone, it succeeds."""
+    gateway = start(vpn=Vpn(queues={"q": Queue(max_flows=2)}))
+    client = connect(gateway)
+    first, second = client.receiver("q"), client.receiver("q")
+    with pytest.raises(Refused, match=r"'q' has 2 consumers, as many as it takes \(max_flows\)") as refused:
+        client.receiver("q")
+    assert refused.value.name == "amqp:resource-limit-exceeded"
+    assert refused.value.info["rewind:reason"] == "endpoint-flows"
+    second.close()
+    client.receiver("q")
+    assert gateway.flows("q") == 2
+    first.close()
+
+
+def test_browsers_senders_and_log_readers_are_no_flows(start: Start, connect: Connect) -> None:
+    """Who takes nothing from a queue does not count as its consumer, and is not refused for others who do."""
+    client = connect(start(vpn=Vpn(queues={"q": Queue(max_flows=1)})))
+
+    def browse(link: Link) -> None:
+        link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+    client.receiver("q", set_up=browse)
+    client.receiver("q")
+    client.receiver("q", set_up=browse)
+    client.receiver("log://#queue/q")
+    client.sender("q").send_all([data(1)])
+
+
+def test_a_waiting_consumer_counts(start: Start, connect: Connect) -> None:
+    """On an exclusive queue those that wait for the active consumer to go are bound, too."""
+    client = connect(start(vpn=Vpn(queues={"q": Queue(exclusive="wait", max_flows=2)})))
+    client.receiver("q")
+    client.receiver("q")
+    with pytest.raises(Refused, match="max_flows"):
+        client.receiver("q")
+
+
+def test_who_steals_takes_the_place_of_another(start: Start, connect: Connect) -> None:
+    """On a queue that is exclusive=steal and takes one consumer, a newcomer displaces the holder as without limit."""
+    gateway = start(vpn=Vpn(queues={"q": Queue(exclusive="steal", max_flows=1)}))
+    client = connect(gateway)
+    holder = client.receiver("q")
+    client.receiver("q")
+    assert holder.detached_by_peer().name == "amqp:link:stolen"
+    assert gateway.flows("q") == 1
