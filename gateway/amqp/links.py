@@ -382,8 +382,12 @@ class QueueConsumer(_Outgoing):
     def room(self) -> int:
         room = super().room()
         if self.flow is not None and not self.is_pre_settled:
-            return min(room, self._max_unsettled - len(self.flow.unsettled))
+            return min(room, self._most_unsettled(self.flow) - len(self.flow.unsettled))
         return room
+
+    def _most_unsettled(self, flow: Flow) -> int:
+        """Deliveries it may leave unsettled: as its endpoint has it, else the gateway."""
+        return flow.endpoint.settings.max_unsettled or self._max_unsettled
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         super().send(rows, attempts, end_id)
@@ -402,7 +406,7 @@ class QueueConsumer(_Outgoing):
         if flow is None:
             return
         self._vpn.ask(flow, self.room())
-        if len(flow.unsettled) >= self._max_unsettled:
+        if len(flow.unsettled) >= self._most_unsettled(flow):
             # There is nothing for it until it settles: a drain need not wait for that.
             self.idle()
 

@@ -32,7 +32,8 @@ class ReplayPump:
     def __init__(self, vpn: MessageVpn, feed: EndpointFeed, *, ahead: int) -> None:
         """
         Args:
-            ahead: Messages put on an endpoint ahead of a bound consumer: its max delivered-unacked.
+            ahead: Messages put on an endpoint ahead of a bound consumer, where the endpoint has no max_unsettled of
+                its own: its max delivered-unacked.
         """
         endpoint = feed.endpoint
         assert endpoint.replay is not None
@@ -104,7 +105,8 @@ class ReplayPump:
         if self._replay.live_from is not None:
             # What is left is what was in flight at the hand-over: live messages wait for it.
             return STEP_ROWS
-        limit = self._ahead if self._endpoint.flows else AHEAD_WITHOUT_CONSUMER
+        ahead = self._endpoint.settings.max_unsettled or self._ahead
+        limit = ahead if self._endpoint.flows else AHEAD_WITHOUT_CONSUMER
         return limit - self._replay.outstanding
 
     def _put(self, rows: list[Row]) -> None:

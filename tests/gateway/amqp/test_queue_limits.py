@@ -7,7 +7,7 @@ from proton import Delivery, Link, Terminus
 
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
-from tests.support.client import Client, Refused, texts
+from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
@@ -146,3 +146,49 @@ def test_who_steals_takes_the_place_of_another(start: Start, connect: Connect) -
     client.receiver("q")
     assert holder.detached_by_peer().name == "amqp:link:stolen"
     assert gateway.flows("q") == 1
+
+
+# --- max_unsettled ----------------------------------------------------------------------------------------------------
+
+BOUNDED = Vpn(queues={"few": Queue(max_unsettled=3), "more": Queue(max_unsettled=8), "default": Queue()})
+"""Queues beside a gateway whose own bound is 5."""
+
+
+@pytest.mark.parametrize(("queue", "bound"), [("few", 3), ("more", 8), ("default", 5)])
+def test_a_queues_bound_of_unsettled_deliveries_is_its_own(
+    start: Start, connect: Connect, queue: str, bound: int
+) -> None:
+    """A consumer gets as many as its queue lets it leave unsettled, below or above what the gateway's bound is."""
+    client = connect(start(vpn=BOUNDED, limits=Limits(max_unsettled_per_flow=5)))
+    client.sender(queue).send_all(data(i) for i in range(20))
+    receiver = client.receiver(queue, credit=20)
+    taken = receiver.take(bound)
+    client.open_session()
+    assert not receiver.arrived
+    receiver.settle(taken[:2])
+    assert texts(receiver.take(2)) == [str(bound), str(bound + 1)]
+    client.open_session()
+    assert not receiver.arrived
+
+
+def test_a_consumer_at_its_queues_bound_can_drain(start: Start, connect: Connect) -> None:
+    """There is nothing for it until it settles, so a drain need not wait for that."""
+    client = connect(start(vpn=BOUNDED))
+    client.sender("few").send_all(data(i) for i in range(5))
+    receiver = client.receiver("few", credit=10)
+    taken = receiver.take(3)
+    assert receiver.drain(0) == []
+    receiver.settle(taken)
+    assert texts(receiver.drain()) == ["3", "4"]
+
+
+def test_a_replay_puts_no_more_ahead_than_the_queues_bound(start: Start, connect: Connect) -> None:
+    """With a consumer bound, the window of a replay is what its queue lets it leave unsettled."""
+    gateway = start(vpn=BOUNDED)
+    client = connect(gateway)
+    client.sender("more").send_all(data(i) for i in range(100))
+    receiver = client.receiver("more?replay-start=beginning")
+    client.wait(lambda: gateway.depth("more") == 8, "the window is full")
+    taken: list[Received] = []
+    receiver.collect(taken, 100, credit=10)
+    assert texts(taken) == [str(i) for i in range(100)]
