@@ -7,8 +7,8 @@ process; a request that fails is answered with 500 and logged.
 import asyncio
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Literal, Protocol
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, Protocol
 
 import uvicorn
 from fastapi import FastAPI, Response, status
@@ -120,7 +120,7 @@ class AdminServer:
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
-        self._server.should_exit = True
+        self._server.leave()
         if self._serving is not None:
             await self._serving
         for bound in self._sockets or ():
@@ -128,20 +128,65 @@ class AdminServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its hold on the process, and with a way to wait until it listens."""
+    """uvicorn without its hold on the process, and waiting where uvicorn looks ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._connections = _Connections()
+        self.server_state.connections = self._connections
+
+    def leave(self) -> None:
+        """Have `serve` shut down and return."""
+        self.should_exit = True
+        self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening.set()
 
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # which sets the Date of the answers, to the second
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), timeout=1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.shutdown()
+        tasks = self.server_state.tasks
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._connections.gone.wait()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        except TimeoutError:
+            for task in tasks:
+                task.cancel()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         # uvicorn would take SIGTERM and SIGINT for itself here; they are the gateway's.
         yield
+
+
+class _Connections(set[Any]):
+    """uvicorn's set of open connections, with a way to wait until there are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gone = asyncio.Event()
+        self.gone.set()
+
+    def add(self, connection: Any, /) -> None:
+        super().add(connection)
+        self.gone.clear()
+
+    def discard(self, connection: Any, /) -> None:
+        super().discard(connection)
+        if not self:
+            self.gone.set()
 
 
 def _bind(host: str, port: int) -> socket.socket:
