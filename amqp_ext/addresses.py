@@ -16,7 +16,8 @@ name with a ``?`` in it has no address; Solace forbids one in the name of a queu
 The capabilities ``queue`` and ``topic`` (and the temporary ones) of a source or target win over the prefixes
 ``queue://``, ``topic://`` and ``dsub://``, as at Solace: Qpid JMS always sends one, whatever the name looks
 like. They choose between queue and topic and nothing more: a ``log://``, management or Event Hubs address
-stays what it is, except that with the capability ``topic`` a name is never an event hub's.
+stays what it is, except that with the capability ``topic`` a name is never an event hub's. ``stream`` asks for a
+queue that is a stream, as the option ``kind=stream`` does.
 
 Null and dynamic addresses have no text to read: they never come here.
 
@@ -56,6 +57,7 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),  # whether this attach may make the queue; the VPN's setting if not given
         "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
         "generation": (),
+        "kind": ("queue", "stream"),  # what the queue is, or is to become if this attach makes it
         "missing": (),
         "rate": (),
         "replay-start": (),
@@ -70,7 +72,7 @@ programs send to the very queue object they consume from."""
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _MANAGEMENT_NODES: Final = frozenset({"$management", "$cbs", "/management"})
-_QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue"})
+_QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})
 _TOPIC_CAPABILITIES: Final = frozenset({"topic", "temporary-topic"})
 _TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
 
@@ -140,7 +142,7 @@ def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
             raise AddressError(
                 f"The address {_shown(address)} subscribes to an exception alone, which matches nothing."
             )
-    return Address(kind, name, options)
+    return Address(kind, name, _with_kind(kind, options, capabilities))
 
 
 def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
@@ -167,7 +169,7 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
             check_topic(name)
         except TopicSyntaxError as error:
             raise AddressError(f"The address {_shown(address)} has no valid topic: {error}.") from None
-    return Address(kind, name, options)
+    return Address(kind, name, _with_kind(kind, options, capabilities))
 
 
 def queue_topic(name: str) -> str:
@@ -296,6 +298,19 @@ def _read_options(query: str, address: str) -> Mapping[str, str]:
             raise AddressError(f"The option {key!r} may be {' or '.join(allowed)}, not {_shown(value)}.")
         options[key] = value
     return MappingProxyType(options)
+
+
+def _with_kind(
+    kind: AddressKind, options: Mapping[str, str], capabilities: Collection[str]
+) -> Mapping[str, str]:
+    """The options of a queue, with what its capabilities say of its kind."""
+    if kind is not AddressKind.QUEUE or "stream" not in capabilities:
+        return options
+    if options.get("kind", "stream") != "stream":
+        raise AddressError(
+            f"The capability 'stream' and the option 'kind={options['kind']}' contradict each other."
+        )
+    return MappingProxyType({**options, "kind": "stream"})
 
 
 def _percent_decoded(text: str, address: str) -> str:

@@ -91,9 +91,19 @@ class Access:
             is_browser = browses and kind is AddressKind.QUEUE
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
             if start is not None and start.kind is not StartKind.LIVE and not is_browser:
-                self._require(Action.REPLAY, kind, name)
+                self._require_replay(address)
         if kind is AddressKind.TOPIC and durable_name is not None:
             self._require_takeover(durable_name)
+
+    def _require_replay(self, address: Address) -> None:
+        """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""
+        found = self._vpn.broker.find(address.name) if address.kind is AddressKind.QUEUE else None
+        stream = EndpointKind.STREAM
+        if found is not None and found.kind is stream:
+            return
+        if found is None and address.options.get("kind") == stream.value:
+            return
+        self._require(Action.REPLAY, address.kind, address.name)
 
     def _require_takeover(self, name: str) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""

@@ -8,11 +8,10 @@ error. The reply to a consumer says which filters are in place, and where its re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from proton import DataException, Link, Terminus, symbol
+from proton import Link, Terminus
 
-from amqp_ext import codec
 from amqp_ext.addresses import (
     Address,
     AddressError,
@@ -22,16 +21,14 @@ from amqp_ext.addresses import (
     queue_topic,
 )
 from amqp_ext.annotations import Splicer
-from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import (
-    FilterError,
     Filters,
     combine,
-    read_filter_set,
 )
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
 from gateway import log_keys
 from gateway.amqp.access import Denied
+from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.links import (
     AttachedLink,
@@ -44,6 +41,7 @@ from gateway.amqp.links import (
 )
 from gateway.amqp.reply import fill_reply, log_attach, say_lifetime
 from gateway.amqp.selection import selection_of
+from gateway.amqp.stream import read_stream
 from gateway.amqp.subscriptions import (
     durable_name,
     endpoint_for,
@@ -103,11 +101,6 @@ def refuse(link: Link, refused: Refused) -> None:
     link.close()
 
 
-def _is_gone(connection: Connection, link: Link) -> bool:
-    """Whether the peer has left while we were busy for it."""
-    return bool(link.state & Link.REMOTE_CLOSED) or not connection.is_open
-
-
 def _register(connection: Connection, link: Link, attached: AttachedLink) -> None:
     connection.attached[link] = attached
 
@@ -123,7 +116,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     address: str | None = target.address
     if target.type == Terminus.COORDINATOR:
         raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
-    if target.dynamic and "temporary-topic" in _capabilities(target):
+    if target.dynamic and "temporary-topic" in capabilities_of(target):
         # Endpoints come with those who subscribe.
         topic = temporary_name("TTMP")
         address = f"topic://{topic}"
@@ -134,10 +127,10 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
         owned, effects = make_temporary(connection, address, EndpointKind.QUEUE)
         await _committed(vpn, effects, owned)
     elif address:
-        topic = topic_of_target(connection, address, _capabilities(target))
+        topic = topic_of_target(connection, address, capabilities_of(target))
         # What was made for it, or is being made, is durable before the reply.
         await vpn.committed(())
-    if _is_gone(connection, link):
+    if is_gone(connection, link):
         if owned is not None:
             owned.delete()
         return
@@ -183,8 +176,8 @@ async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoin
 
 async def _attach_consumer(connection: Connection, link: Link) -> None:
     source = link.remote_source
-    capabilities = _capabilities(source)
-    filters = _filters(source)
+    capabilities = capabilities_of(source)
+    filters = filters_of(source)
     if source.dynamic:
         if "temporary-topic" in capabilities:
             topic = temporary_name("TTMP")
@@ -233,38 +226,6 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
             raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
 
 
-def _read(data: Any, what: str) -> Any:
-    """
-    A value of the peer's, by our own codec; None where there is none.
-
-    Raises:
-        Refused: DECODE_ERROR, it is malformed, or the engine has no Python value for it.
-    """
-    try:
-        encoded = data.encode()
-        value = codec.decode(encoded)[0] if encoded else None
-        data.rewind()
-        if data.next():
-            data.get_object()
-        return value
-    except (CodecError, DataException, ValueError, TypeError) as error:
-        raise Refused(ErrorCode.DECODE_ERROR, f"{what}: {error}") from error
-
-
-def _filters(source: Any) -> Filters:
-    entries = _read(source.filter, "the filter-set")
-    if entries is None:
-        entries = {}
-    if not isinstance(entries, dict):
-        raise Refused(ErrorCode.INVALID_FIELD, "a filter-set is a map", field=Symbol("filter"))
-    try:
-        return read_filter_set(entries)
-    except ReplayStartError as error:
-        raise Refused(ErrorCode.UNKNOWN_START, str(error), field=Symbol("filter")) from error
-    except FilterError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
-
-
 async def _read_log(
     connection: Connection, link: Link, patterns: Sequence[str], filters: Filters, start: ReplayStart | None
 ) -> None:
@@ -275,7 +236,7 @@ async def _read_log(
         )
     selects = selection_of(filters)
     resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
-    if _is_gone(connection, link):
+    if is_gone(connection, link):
         return
     splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
     reader = ReadingLink(connection, link, splicer)
@@ -295,11 +256,14 @@ async def _consume_queue(
     vpn = connection.vpn
     endpoint, effects = vpn.broker.queue_for(
         address.name,
+        kind=vpn.kind_of(address.options),
         exclusive=vpn.exclusivity_of(address.options),
         may_create=address.options.get("create") != "never",
     )
     await vpn.committed(effects)
-    if link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY:
+    if endpoint.kind is EndpointKind.STREAM:
+        await read_stream(connection, link, endpoint, filters, start)
+    elif link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY:
         _browse(connection, link, endpoint, filters, start)
     else:
         await _consume(connection, link, endpoint, link.remote_source.address, filters, start, None)
@@ -313,7 +277,7 @@ def _browse(
     if start is not None and start.kind is not StartKind.LIVE:
         raise Refused(ErrorCode.BROWSER_FLOW, "a browser cannot ask for a replay; consume, or read log://")
     selects = selection_of(filters)
-    if _is_gone(connection, link):
+    if is_gone(connection, link):
         return
     splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
     browser = ReadingLink(connection, link, splicer)
@@ -331,7 +295,9 @@ async def _subscribe(
     connection: Connection, link: Link, address: Address, filters: Filters, start: ReplayStart | None
 ) -> None:
     """A topic as source: a durable topic endpoint, or a temporary one, subscribed to it."""
-    endpoint, effects, owned = endpoint_for(connection, link, address.name, _capabilities(link.remote_source))
+    endpoint, effects, owned = endpoint_for(
+        connection, link, address.name, capabilities_of(link.remote_source)
+    )
     await _committed(connection.vpn, effects, owned)
     await _consume(connection, link, endpoint, link.remote_source.address, filters, start, owned)
 
@@ -354,7 +320,7 @@ async def _consume(
         # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
         if start is None and endpoint.settings.default_start and not endpoint.flows:
             start = parse_text(endpoint.settings.default_start)
-        resolved = await vpn.resolve_start(start or NOTHING_YET, vpn.broker.topic_patterns(endpoint))
+        resolved = await vpn.resolve_start_on(endpoint, start or NOTHING_YET)
         if start is not None and (start.speed or start.rate):
             raise Refused(
                 ErrorCode.UNKNOWN_START, "speed and rate are for log readers: an endpoint sets its own pace"
@@ -365,7 +331,7 @@ async def _consume(
             )
         if vpn.broker.find(endpoint.name) is not endpoint:
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
-        if _is_gone(connection, link):
+        if is_gone(connection, link):
             return
         consumer = QueueConsumer(
             connection,
@@ -376,11 +342,11 @@ async def _consume(
         wants_replay = start is not None and start.kind is not StartKind.LIVE
         if wants_replay:
             vpn.broker.replays.check(endpoint, by_client=True)
-        flow = vpn.bind(endpoint, consumer, _epoch(link), selects)
+        flow = vpn.bind(endpoint, consumer, epoch_of(link), selects)
         if wants_replay:
             vpn.replays.start(endpoint, resolved.first, flow)
             await vpn.committed(())
-        is_attached = flow in endpoint.flows and not _is_gone(connection, link)
+        is_attached = flow in endpoint.flows and not is_gone(connection, link)
     finally:
         # Refused, or the link or its connection did not wait for the answer.
         if not is_attached:
@@ -397,19 +363,3 @@ async def _consume(
     consumer.flow = flow
     log_attach(connection, link, start, resolved)
     vpn.ask(flow, consumer.room())
-
-
-def _capabilities(terminus: Any) -> list[str]:
-    found = _read(terminus.capabilities, "the capabilities")
-    if isinstance(found, str):
-        return [str(found)]
-    return [str(capability) for capability in found] if isinstance(found, list) else []
-
-
-def _epoch(link: Link) -> int | None:
-    try:
-        properties = link.remote_properties
-    except (DataException, ValueError, TypeError, RecursionError) as error:
-        raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
-    value = properties.get(symbol("com.microsoft:epoch")) if isinstance(properties, dict) else None
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
     from gateway.vpn.browse_feed import BrowseFeed
     from gateway.vpn.log_feed import LogFeed
+    from gateway.vpn.streams import StreamFeed
 
 FINISH_SECONDS: Final = 30.0
 """How long a bounded replay that has sent everything waits for settlements before it detaches."""
@@ -295,6 +296,7 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
     if parsed.kind is AddressKind.QUEUE:
         endpoint, effects = vpn.broker.queue_for(
             parsed.name,
+            kind=vpn.kind_of(parsed.options),
             exclusive=vpn.exclusivity_of(parsed.options),
             may_create=parsed.options.get("create") != "never",
         )
@@ -466,7 +468,8 @@ class QueueConsumer(_Outgoing):
 
 class ReadingLink(_Outgoing):
     """
-    A log reader or a browser. Whatever it says of a delivery changes nothing: nothing is written when it is read.
+    A log reader, a stream's reader or a browser. Whatever it says of a delivery changes nothing: nothing is written
+    when it is read.
     """
 
     def __init__(self, connection: Connection, link: Link, splicer: Splicer) -> None:
@@ -478,7 +481,7 @@ class ReadingLink(_Outgoing):
             on_credit=self._run,
             on_outcomes=self._outcomes,
         )
-        self.feed: LogFeed | BrowseFeed | None = None
+        self.feed: LogFeed | BrowseFeed | StreamFeed | None = None
         self._is_finished = False
 
     def _run(self) -> None:

@@ -201,14 +201,19 @@ class Broker:
         return endpoint, effects
 
     def queue_for(
-        self, name: str, *, exclusive: Exclusivity | None = None, may_create: bool = True
+        self,
+        name: str,
+        *,
+        kind: EndpointKind | None = None,
+        exclusive: Exclusivity | None = None,
+        may_create: bool = True,
     ) -> tuple[Endpoint, list[Effect]]:
         """
-        The queue of this name, made on first use.
+        The queue or stream of this name, made on first use.
 
         Raises:
-            Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``exclusive`` contradicts what the
-                queue is, naming both values.
+            Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``kind`` or ``exclusive`` contradict
+                what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log.
         """
         endpoint = self.endpoints.get(name)
         if endpoint is None:
@@ -218,11 +223,23 @@ class Broker:
                 raise Refused(
                     ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use"
                 )
+            if kind is EndpointKind.STREAM and not (self.policy.writes or self.policy.reads):
+                raise Refused(
+                    ErrorCode.REPLAY_DISABLED,
+                    "the replay log of this Message VPN is off: a stream would be a view of nothing",
+                )
             return self.create(
-                name, EndpointKind.QUEUE, EndpointSettings(exclusive=exclusive or Exclusivity.NONE)
+                name,
+                kind or EndpointKind.QUEUE,
+                EndpointSettings(exclusive=exclusive or Exclusivity.NONE),
             )
-        if endpoint.kind is not EndpointKind.QUEUE:
+        if endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
             raise Refused(ErrorCode.NOT_FOUND, f"{name!r} is a {endpoint.kind.value}, not a queue")
+        if kind is not None and kind is not endpoint.kind:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"queue {name!r} is kind={endpoint.kind.value}, the attach says kind={kind.value}",
+            )
         if exclusive is not None and exclusive is not endpoint.settings.exclusive:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
@@ -263,7 +280,9 @@ class Broker:
     def _route(self, topic: str) -> Route:
         """Where messages of a topic go; remembered."""
         names = self._trie.match(topic)
-        matched = [self.endpoints[name] for name in names]
+        # A stream is read out of the log: nothing is put on it.
+        found = [self.endpoints[name] for name in names]
+        matched = [endpoint for endpoint in found if endpoint.kind is not EndpointKind.STREAM]
         queue = queue_of_topic(topic)
         if queue is not None:
             own = self.endpoints.get(queue)
@@ -461,10 +480,10 @@ class Broker:
         )
 
     def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
-        """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue, by its name."""
+        """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""
         patterns = [TopicPattern.parse(text) for text in endpoint.subscriptions]
         subscribed = TopicFilter(patterns, reserved=False).matches
-        if endpoint.kind is not EndpointKind.QUEUE:
+        if endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
             return subscribed
         own = queue_topic(endpoint.name)
         if not endpoint.subscriptions:
@@ -473,8 +492,9 @@ class Broker:
 
     def topic_patterns(self, endpoint: Endpoint) -> tuple[str, ...]:
         """The same as patterns, to look for in the store."""
-        own = (queue_topic(endpoint.name),) if endpoint.kind is EndpointKind.QUEUE else ()
-        return (*endpoint.subscriptions, *own)
+        if endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
+            return tuple(endpoint.subscriptions)
+        return (*endpoint.subscriptions, queue_topic(endpoint.name))
 
 
 def _first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, SaveReplay
-from gateway.core.endpoint import Endpoint, Exclusivity
+from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import Replay, ReplayEvent, ReplayRecord
 
@@ -32,6 +32,11 @@ class EndpointReplays:
             Refused: As contract section 8 has it.
         """
         settings, policy = endpoint.settings, self._broker.policy
+        if endpoint.kind is EndpointKind.STREAM:
+            raise Refused(
+                ErrorCode.NOT_ALLOWED,
+                f"{endpoint.name!r} is a stream and has nothing to rewind: each of its readers brings its own start",
+            )
         if not policy.reads:
             raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
         if settings.temporary and not policy.replay_temporary:

@@ -35,6 +35,7 @@ from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
 from gateway.vpn.replays import Replays
+from gateway.vpn.streams import Streams
 from gateway.vpn.trimmer import Trimmer
 from store.database import DataFolder, open_file
 from store.reader import Reader
@@ -117,6 +118,7 @@ class MessageVpn:
         self._log_feeds: dict[LogFeed, None] = {}
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         self.replays = Replays(self)
+        self.streams = Streams(self)
         self.trimmer = Trimmer(self)
         self.dead = DeadMessages(self)
         self.search_turn = asyncio.Semaphore(1)
@@ -421,6 +423,12 @@ class MessageVpn:
         text = options.get("exclusive")
         return Exclusivity(text) if text is not None else None
 
+    @staticmethod
+    def kind_of(options: Mapping[str, str]) -> EndpointKind | None:
+        """Whether an address option says queue or stream."""
+        text = options.get("kind")
+        return EndpointKind(text) if text is not None else None
+
     def shun(self, flow: Flow, ids: list[int]) -> None:
         """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
         flow.shunned.update(ids)
@@ -455,6 +463,12 @@ class MessageVpn:
         """
         return await starts.resolve_start(self, start, patterns, topic_matcher(patterns), now_ms())
 
+    async def resolve_start_on(self, endpoint: Endpoint, start: ReplayStart) -> Resolved:
+        """The same for what an endpoint subscribes to, its exceptions among it."""
+        broker = self.broker
+        patterns, matches = broker.topic_patterns(endpoint), broker.topic_matcher(endpoint)
+        return await starts.resolve_start(self, start, patterns, matches, now_ms())
+
     async def create_point(self, name: str, start: ReplayStart | None = None) -> Point:
         """See ``starts.create_point``."""
         return await starts.create_point(self, name, start, now_ms())
@@ -474,6 +488,8 @@ class MessageVpn:
         link: ConsumingLink,
         selects: Callable[[Row], bool] | None = None,
         pacer: Pacer | None = None,
+        *,
+        matches: Callable[[str], bool] | None = None,
     ) -> LogFeed:
         """
         A log reader for this link. Call ``run`` on it whenever the link can take more.
@@ -481,8 +497,9 @@ class MessageVpn:
         Args:
             selects: The reader's selector and filters, if it has any.
             pacer: The replay's pace, if one was asked for.
+            matches: Whether a topic is one of them, where that is not as the patterns alone say.
         """
-        matches = topic_matcher(patterns)
+        matches = matches or topic_matcher(patterns)
         reader = LogReader(
             resolved.first, resolved.last, matches, link, is_live=resolved.is_live, selects=selects
         )

@@ -1,0 +1,89 @@
+"""
+What a peer asks for in an attach, read off the engine: each part by our own codec, malformed parts refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from proton import DataException, Link, symbol
+
+from amqp_ext import codec
+from amqp_ext.codec import CodecError, Symbol
+from amqp_ext.filters import FilterError, Filters, read_filter_set
+from amqp_ext.replay_start import ReplayStartError
+from gateway.core.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+
+def is_gone(connection: Connection, link: Link) -> bool:
+    """Whether the peer has left while we were busy for it."""
+    return bool(link.state & Link.REMOTE_CLOSED) or not connection.is_open
+
+
+def capabilities_of(terminus: Any) -> list[str]:
+    """
+    The capabilities of a source or target.
+
+    Raises:
+        Refused: DECODE_ERROR.
+    """
+    found = _read(terminus.capabilities, "the capabilities")
+    if isinstance(found, str):
+        return [str(found)]
+    return [str(capability) for capability in found] if isinstance(found, list) else []
+
+
+def filters_of(source: Any) -> Filters:
+    """
+    The filter-set of a source (AMQP 1.0 section 3.5.8).
+
+    Raises:
+        Refused: DECODE_ERROR; INVALID_FIELD, a filter is bad; UNKNOWN_START.
+    """
+    entries = _read(source.filter, "the filter-set")
+    if entries is None:
+        entries = {}
+    if not isinstance(entries, dict):
+        raise Refused(ErrorCode.INVALID_FIELD, "a filter-set is a map", field=Symbol("filter"))
+    try:
+        return read_filter_set(entries)
+    except ReplayStartError as error:
+        raise Refused(ErrorCode.UNKNOWN_START, str(error), field=Symbol("filter")) from error
+    except FilterError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
+
+
+def epoch_of(link: Link) -> int | None:
+    """
+    The link's epoch, as Event Hubs' clients say it; None where there is none.
+
+    Raises:
+        Refused: DECODE_ERROR.
+    """
+    try:
+        properties = link.remote_properties
+    except (DataException, ValueError, TypeError, RecursionError) as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
+    value = properties.get(symbol("com.microsoft:epoch")) if isinstance(properties, dict) else None
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _read(data: Any, what: str) -> Any:
+    """
+    A value of the peer's, by our own codec; None where there is none.
+
+    Raises:
+        Refused: DECODE_ERROR, it is malformed, or the engine has no Python value for it.
+    """
+    try:
+        encoded = data.encode()
+        value = codec.decode(encoded)[0] if encoded else None
+        data.rewind()
+        if data.next():
+            data.get_object()
+        return value
+    except (CodecError, DataException, ValueError, TypeError) as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"{what}: {error}") from error

@@ -1,0 +1,67 @@
+"""
+Answering an attach to a stream: a log reader of what the stream is a view of, by the stream's exclusivity.
+
+The reader brings its own start, or gets the stream's default one; it is resolved here, before the answer, and holds for
+a reader that has to wait for its turn, too: it reads on from there when its turn comes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proton import Link
+
+from amqp_ext.annotations import Splicer
+from amqp_ext.filters import Filters
+from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
+from gateway.amqp.asked import epoch_of, is_gone
+from gateway.amqp.links import ReadingLink
+from gateway.amqp.reply import fill_reply, log_attach
+from gateway.amqp.selection import selection_of
+from gateway.core.endpoint import Endpoint
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.pacing import Pacer
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+
+async def read_stream(
+    connection: Connection, link: Link, endpoint: Endpoint, filters: Filters, start: ReplayStart | None
+) -> None:
+    """
+    Attach a reader to a stream.
+
+    Raises:
+        Refused: As for log readers; RESOURCE_LOCKED or STOLEN, the stream has its one reader; RESOURCE_LIMIT, it has
+            as many as it takes; RESOURCE_DELETED.
+    """
+    vpn = connection.vpn
+    if not vpn.broker.policy.reads:
+        raise Refused(
+            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
+        )
+    selects = selection_of(filters)
+    epoch = epoch_of(link)
+    if start is None and endpoint.settings.default_start:
+        start = parse_text(endpoint.settings.default_start)
+    resolved = await vpn.resolve_start_on(endpoint, start or ReplayStart(StartKind.LIVE))
+    if vpn.broker.find(endpoint.name) is not endpoint:
+        raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
+    if is_gone(connection, link):
+        return
+    pacer = Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
+    splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
+    reader = ReadingLink(connection, link, splicer)
+    feed = vpn.streams.read(endpoint, reader, resolved, epoch=epoch, selects=selects, pacer=pacer)
+    try:
+        fill_reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
+    except BaseException:
+        feed.close()
+        raise
+    connection.links.outgoing[reader.key] = reader.transfers
+    connection.attached[link] = reader
+    link.open()
+    reader.feed = feed
+    log_attach(connection, link, start, resolved)
+    feed.run()

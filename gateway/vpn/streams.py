@@ -1,0 +1,110 @@
+"""
+Readers of streams: whose turn it is, and the log that each one reads when it is.
+
+A reader is a flow bound to its stream, so that exclusivity, limits and deletion are those of every endpoint. Nothing
+is ever handed to that flow: its link is fed from the log, from where its start was resolved at the attach, however
+long it had to wait. Invariant: reading and acknowledging lead to no effect, so nothing is written for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.core.effects import Row
+from gateway.core.endpoint import Endpoint, Exclusivity, Flow
+from gateway.core.pacing import Pacer
+from gateway.core.replay_position import Resolved
+from gateway.vpn.log_feed import LogFeed
+
+if TYPE_CHECKING:
+    from gateway.vpn.links import ConsumingLink
+    from gateway.vpn.message_vpn import MessageVpn
+
+
+class StreamFeed:
+    """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
+
+    def __init__(self, streams: Streams, flow: Flow, begin: Callable[[], LogFeed]) -> None:
+        self.flow = flow
+        self._streams = streams
+        self._begin = begin
+        self._reading: LogFeed | None = None
+        self._is_closed = False
+
+    @property
+    def is_reading(self) -> bool:
+        """Its turn has come."""
+        return self._reading is not None
+
+    def run(self) -> None:
+        """Send what the link takes. Called when credit or room came, or its turn."""
+        if self._is_closed:
+            return
+        if self._reading is None:
+            if self.flow not in self.flow.endpoint.active_flows:
+                # Nothing is for it until the active one is gone: credit that is to be drained can be used up.
+                self.flow.link.idle()
+                return
+            self._reading = self._begin()
+        self._reading.run()
+
+    def close(self) -> None:
+        """The link is gone; the next reader in line has its turn."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._reading is not None:
+            self._reading.close()
+        self._streams.left(self.flow)
+
+
+class Streams:
+    def __init__(self, vpn: MessageVpn) -> None:
+        self._vpn = vpn
+        self._feeds: dict[Flow, StreamFeed] = {}
+
+    def read(
+        self,
+        endpoint: Endpoint,
+        link: ConsumingLink,
+        resolved: Resolved,
+        *,
+        epoch: int | None = None,
+        selects: Callable[[Row], bool] | None = None,
+        pacer: Pacer | None = None,
+    ) -> StreamFeed:
+        """
+        One more reader of a stream. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
+
+        Args:
+            resolved: Where it starts, at once or when its turn comes.
+            epoch: Of two readers of a stream that is exclusive=steal, the one with the higher or an equal epoch has it.
+            selects: The reader's selector and filters, if it has any.
+            pacer: Its pace, if one was asked for; it counts from the reader's first message.
+
+        Raises:
+            Refused: The stream's exclusivity or its limits say so.
+        """
+        vpn = self._vpn
+        patterns, matches = vpn.broker.topic_patterns(endpoint), vpn.broker.topic_matcher(endpoint)
+        flow = vpn.bind(endpoint, link, epoch)
+        feed = self._feeds[flow] = StreamFeed(
+            self, flow, lambda: vpn.read_log(resolved, patterns, link, selects, pacer, matches=matches)
+        )
+        return feed
+
+    def left(self, flow: Flow) -> None:
+        """A reader is gone."""
+        self._feeds.pop(flow, None)
+        self._vpn.unbind(flow)
+        if flow.endpoint.settings.exclusive is not Exclusivity.NONE:
+            # In the next turn: of a stream that is being deleted, all readers are gone by then.
+            self._vpn.next_turn(lambda: self.look_at(flow.endpoint))
+
+    def look_at(self, endpoint: Endpoint) -> None:
+        """Readers, or the exclusivity, of a stream have changed: it may be somebody's turn now."""
+        for flow in list(endpoint.active_flows):
+            feed = self._feeds.get(flow)
+            if feed is not None and not feed.is_reading:
+                feed.run()
