@@ -412,19 +412,26 @@ class Endpoint:
             self.replay.acknowledge(gone)
         return gone, size
 
+    @property
+    def fresh_from(self) -> int:
+        """Messages from this id on are live ones, which can expire."""
+        fresh = 0 if self.replay is None else self.replay.fresh_from
+        return sys.maxsize if fresh is None else fresh
+
     def dead(self, rows: Sequence[Row], now_ms: int, ttl_of: Callable[[bytes], int | None]) -> dict[int, str]:
         """
-        Which of these messages, about to be handed out, are not to be, and why: ``expired`` by the header's ttl, or
-        ``max-redelivery``. Replayed history does not expire: it was asked for.
+        Which of these messages, about to be handed out, are not to be, and why: ``expired`` by the header's ttl or
+        the endpoint's, whichever is shorter, or ``max-redelivery``. Replayed history does not expire: it was asked
+        for.
         """
         found: dict[int, str] = {}
-        replay = self.replay
-        fresh = 0 if replay is None else replay.fresh_from
-        if fresh is None:
-            fresh = sys.maxsize
+        fresh = self.fresh_from
+        longest = self.settings.max_ttl_ms
         for row in rows:
-            if row[3] and row[0] >= fresh:
-                ttl_ms = ttl_of(row[5])
+            if (row[3] or longest) and row[0] >= fresh:
+                ttl_ms = ttl_of(row[5]) if row[3] else None
+                if longest and (ttl_ms is None or longest < ttl_ms):
+                    ttl_ms = longest
                 if ttl_ms is not None and row[1] + ttl_ms < now_ms:
                     found[row[0]] = "expired"
         if self.attempts and self.settings.max_redelivery:

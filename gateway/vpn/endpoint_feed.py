@@ -5,8 +5,9 @@ Carries ready messages of one endpoint to its flows: contents out of the tail, e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from amqp_ext.ttl import ttl_of
@@ -21,8 +22,14 @@ T = TypeVar("T")
 Page: TypeAlias = "tuple[list[Row], list[tuple[int, int]]]"
 """Rows, and the failed deliveries of those that have any."""
 
+NONE_DEAD: Mapping[int, str] = MappingProxyType({})
+
 TURN_ROWS = 1_024
 """Rows handed out in one turn of the loop: some milliseconds, then others have their turn."""
+
+
+def no_ttl(content: bytes) -> None:
+    """For messages whose header has had its say."""
 
 
 class EndpointFeed:
@@ -34,11 +41,13 @@ class EndpointFeed:
     def __init__(self, vpn: MessageVpn, endpoint: Endpoint, page_rows: int) -> None:
         self.endpoint = endpoint
         self._is_of_the_dead = vpn.dead.is_their_queue(endpoint.name)
-        """What lies here is dead already: it does not expire once more."""
+        self.ttl_of: Callable[[bytes], int | None] = no_ttl if self._is_of_the_dead else ttl_of
+        """How long messages live by their headers, in ms. What is dead already does not expire by that once more."""
         self._vpn = vpn
         self._page_rows = page_rows
         self._stash: dict[int, Row] = {}
-        self._reading = False
+        self.is_reading = False
+        """A page, or some messages, are on their way from the store."""
         self._is_scheduled = False
 
     def keep(self, rows: Sequence[Row]) -> None:
@@ -121,10 +130,9 @@ class EndpointFeed:
         """Send messages to a flow; those that are dead go where the dead go."""
         endpoint = self.endpoint
         endpoint.take(flow, rows)
-        dead = {} if self._is_of_the_dead else endpoint.dead(rows, self._vpn.now_ms(), ttl_of)
+        dead = self._dead(rows)
         if dead:
-            for reason in sorted(set(dead.values())):
-                self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+            self._bury(flow, rows, dead)
             rows = [row for row in rows if row[0] not in dead]
         if rows:
             replay = endpoint.replay
@@ -132,6 +140,46 @@ class EndpointFeed:
                 replay.transmit([row[0] for row in rows], self._vpn.now_ms())
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
+
+    def _dead(self, rows: Sequence[Row]) -> Mapping[int, str]:
+        endpoint = self.endpoint
+        if self._is_of_the_dead and not endpoint.settings.max_ttl_ms:
+            return NONE_DEAD
+        return endpoint.dead(rows, self._vpn.now_ms(), self.ttl_of)
+
+    def _bury(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
+        for reason in sorted(set(dead.values())):
+            self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+
+    def bury_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
+        """
+        Take what is dead off the head of the endpoint, though no consumer asks for it.
+
+        Args:
+            limit: Messages to look at.
+            may_read: Whether they may be read from the store; it takes a moment, so call again.
+
+        Returns:
+            Whether there may be more of them at once; and the message at the head now, as far as it is at hand.
+        """
+        endpoint = self.endpoint
+        ids = endpoint.peek(limit)
+        rows = self._at_hand(ids) if ids else ()
+        if not rows:
+            if may_read and ids:
+                self._read_rows(ids)
+            elif may_read and endpoint.wants_page(self._page_rows):
+                self._read_page()
+            return False, None
+        dead = self._dead(rows)
+        count = next((i for i, row in enumerate(rows) if row[0] not in dead), len(rows))
+        if count:
+            flow = Flow(endpoint, None)
+            gone = rows[:count]
+            endpoint.take(flow, gone)
+            self._forget(gone)
+            self._bury(flow, gone, dead)
+        return count == len(rows), rows[count] if count < len(rows) else None
 
     def _run_again(self) -> None:
         self._is_scheduled = False
@@ -142,17 +190,24 @@ class EndpointFeed:
         self._stash.clear()
 
     def _rows(self, ids: Sequence[int]) -> Sequence[Row]:
-        """Rows of ``ids``, as many from the first on as are at hand."""
+        """Rows of ``ids``, as many from the first on as are at hand; they are not kept here any longer."""
+        rows = self._at_hand(ids)
+        self._forget(rows)
+        return rows
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        if self._stash:
+            for row in rows:
+                self._stash.pop(row[0], None)
+
+    def _at_hand(self, ids: Sequence[int]) -> Sequence[Row]:
         tail = self._vpn.tail
         if ids[0] >= tail.first_id:
-            if self._stash:
-                for i in ids:
-                    self._stash.pop(i, None)
             return tail.pick(ids)
         stash = self._stash
         rows: list[Row] = []
         for i in ids:
-            row = stash.pop(i, None)
+            row = stash.get(i)
             if row is None:
                 if i < tail.first_id:
                     break
@@ -182,14 +237,14 @@ class EndpointFeed:
         self.endpoint.add_page([row[0] for row in rows])
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
-        if self._reading:
+        if self.is_reading:
             return
-        self._reading = True
+        self.is_reading = True
         era = self.endpoint.era
         loop = asyncio.get_running_loop()
 
         def done(future: Future[T]) -> None:
-            self._reading = False
+            self.is_reading = False
             if future.cancelled():
                 return
             error = future.exception()

@@ -32,6 +32,7 @@ from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.clock import now_ms
 from gateway.vpn.dead_messages import DeadMessages
 from gateway.vpn.endpoint_feed import EndpointFeed
+from gateway.vpn.expiry import Expiry
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
 from gateway.vpn.replays import Replays
@@ -121,6 +122,7 @@ class MessageVpn:
         self.streams = Streams(self)
         self.trimmer = Trimmer(self)
         self.dead = DeadMessages(self)
+        self.expiry = Expiry(self, self._loop)
         self.search_turn = asyncio.Semaphore(1)
         """Held by the one search that reads a page of the log."""
         self._waiting_for_room: list[Callable[[], None]] = []
@@ -147,9 +149,11 @@ class MessageVpn:
         for endpoint in broker.endpoints.values():
             if endpoint.replay is not None and endpoint.replay.is_reading:
                 self.replays.take_up(endpoint)
+        self.expiry.start()
 
     async def close(self) -> None:
         """Commit what is under way and close the file."""
+        self.expiry.close()
         self._submit()
         await self._loop.run_in_executor(None, self._writer.close)
         await self._loop.run_in_executor(None, self.reader.close)

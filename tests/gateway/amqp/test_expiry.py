@@ -1,0 +1,170 @@
+"""Messages that expire: by their queue's max_ttl_ms, and where nobody consumes."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Delivery
+
+from amqp_ext.codec import UByte, UInt
+from gateway.config import Limits, Queue, Vpn
+from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.support.client import Client, texts
+from tests.support.messages import HEADER, data, section
+from tests.support.running import RunningGateway
+
+QUEUES = {
+    "timed": Queue(max_ttl_ms=1_000, dead_message_queue="dead"),
+    "plain": Queue(dead_message_queue="dead"),
+    "brief": Queue(max_ttl_ms=10, dead_message_queue="aging"),
+    "aging": Queue(max_ttl_ms=5_000),
+    "dead": Queue(),
+}
+
+
+def with_ttl(number: int, ttl_ms: int) -> bytes:
+    return section(HEADER, [True, UByte(4), UInt(ttl_ms)]) + data(number)
+
+
+@pytest.fixture
+def gateway(clock: Clock, start: Start) -> RunningGateway:
+    """A gateway whose clock is the test's."""
+    return start(vpn=Vpn(queues=QUEUES))
+
+
+def empties(gateway: RunningGateway, client: Client, queue: str, depth: int = 0) -> None:
+    """Wait until so many messages lie on a queue."""
+    client.wait(lambda: gateway.depth(queue) == depth, f"{queue} has {depth} messages")
+
+
+# --- at delivery ------------------------------------------------------------------------------------------------------
+
+
+def test_a_queues_limit_counts_beside_the_headers(
+    gateway: RunningGateway, client: Client, clock: Clock
+) -> None:
+    """Whichever is earlier ends a message's life, with a header or without one, and its copy says so."""
+    consumer = client.receiver("timed")
+    client.sender("timed").send_all([data(1), with_ttl(2, 500), with_ttl(3, 60_000)])
+    clock.ms += 600
+    client.sender("timed").send_all([data(4)])
+    clock.ms += 401
+    assert texts(consumer.drain()) == ["4"]
+    dead = client.receiver("dead", credit=10).take(3)
+    assert sorted(texts(dead)) == ["1", "2", "3"]
+    assert {m.annotations["x-opt-dead-reason"] for m in dead} == {"expired"}
+
+
+def test_to_the_last_millisecond(gateway: RunningGateway, client: Client, clock: Clock) -> None:
+    """A message as old as its queue allows is delivered; one millisecond later it is not."""
+    client.sender("timed").send_all([data(1)])
+    clock.ms += 1_000
+    consumer = client.receiver("timed", credit=1)
+    (message,) = consumer.take(1)
+    consumer.settle([message], Delivery.RELEASED)
+    clock.ms += 1
+    assert consumer.drain() == []
+
+
+# --- where nobody consumes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "messages"),
+    [
+        ("timed", [data(i) for i in range(1_000)]),
+        ("plain", [with_ttl(i, 1_000) for i in range(1_000)]),
+        ("timed", [with_ttl(i, 10 + i) for i in range(1_000)]),
+    ],
+    ids=["by the queue", "by the header", "by both"],
+)
+def test_messages_nobody_consumes_expire(
+    gateway: RunningGateway, client: Client, clock: Clock, queue: str, messages: list[bytes]
+) -> None:
+    """At the head of a queue without consumers, expired messages go to the dead message queue by themselves."""
+    client.sender(queue).send_all(messages)
+    clock.ms += 2_001
+    client.sender(queue).send_all([data("later")])
+    empties(gateway, client, queue, depth=1)
+    dead = client.receiver("dead", credit=2_000).take(1_000)
+    assert texts(dead) == [str(i) for i in range(1_000)]
+    assert {m.annotations["x-opt-dead-reason"] for m in dead} == {"expired"}
+    assert texts(client.receiver(queue).drain()) == ["later"]
+
+
+def test_a_head_that_lives_longer_keeps_those_behind_it(
+    gateway: RunningGateway, client: Client, clock: Clock
+) -> None:
+    """What is behind the head is looked at when it gets there; nobody is given it meanwhile."""
+    client.sender("plain").send_all([data("for ever"), with_ttl(1, 10)])
+    client.sender("timed").send_all([data(2)])
+    clock.ms += 1_001
+    empties(gateway, client, "timed")
+    assert gateway.depth("plain") == 2
+    consumer = client.receiver("plain", credit=1)
+    consumer.take_and_accept(1)
+    consumer.close()
+    empties(gateway, client, "plain")
+    assert sorted(texts(client.receiver("dead", credit=5).take(2))) == ["1", "2"]
+
+
+def test_what_a_consumer_holds_does_not_expire(gateway: RunningGateway, client: Client, clock: Clock) -> None:
+    """An unsettled message is the consumer's; what lies behind it goes."""
+    client.sender("timed").send_all([data(1), data(2)])
+    consumer = client.receiver("timed", credit=1)
+    (held,) = consumer.take(1)
+    clock.ms += 1_001
+    empties(gateway, client, "timed", depth=1)
+    consumer.settle([held])
+    empties(gateway, client, "timed")
+    assert texts(client.receiver("dead", credit=5).take(1)) == ["2"]
+
+
+def test_what_no_selector_wants_expires(gateway: RunningGateway, client: Client, clock: Clock) -> None:
+    """Messages that a queue's only consumer does not select leave when their time is over, and it is not harmed."""
+    consumer = client.receiver("timed", filters={"apache.org:selector-filter:string": "n = 1"}, credit=5)
+    client.sender("timed").send_all(data(i) for i in range(10))
+    clock.ms += 1_001
+    empties(gateway, client, "timed")
+    assert not consumer.arrived
+
+
+def test_a_backlog_on_disk_expires_after_a_restart(start: Start, connect: Connect, clock: Clock) -> None:
+    """Messages that are in no memory any more are read and buried, a page at a time."""
+    limits = Limits(tail_bytes=10_000, read_page_rows=50, endpoint_window=100)
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
+    client = connect(gateway)
+    client.sender("timed").send_all(data(i) for i in range(5_000))
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    clock.ms += 1_001
+    empties(gateway, client, "timed")
+    assert gateway.depth("dead") == 5_000
+
+
+def test_replayed_history_is_not_swept(gateway: RunningGateway, client: Client, clock: Clock) -> None:
+    """A replay that nobody consumes yet keeps what it has put; a live message behind it goes when it can be seen."""
+    client.sender("timed").send_all([data(1)])
+    clock.ms += 1_001
+    empties(gateway, client, "timed")
+    gateway.start_replay("timed", "beginning")
+    client.sender("plain").send_all([with_ttl(2, 10)])
+    clock.ms += 1_001
+    empties(gateway, client, "plain")
+    assert texts(client.receiver("timed", credit=5).take_and_accept(1)) == ["1"]
+
+
+def test_the_dead_expire_only_by_their_own_queue(
+    gateway: RunningGateway, client: Client, clock: Clock
+) -> None:
+    """On a dead message queue the header has had its say; a max_ttl_ms of that queue clears it, from arrival there."""
+    client.sender("brief").send_all([with_ttl(1, 5)])
+    clock.ms += 11
+    empties(gateway, client, "aging", depth=1)
+    clock.ms += 5_000
+    client.sender("plain").send_all([with_ttl(2, 1)])
+    clock.ms += 2
+    empties(gateway, client, "plain")
+    clock.ms += 5_000
+    empties(gateway, client, "aging")
+    assert gateway.depth("dead") == 1
