@@ -2,11 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from gateway.config import toml
 from gateway.config.problems import Problem
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.values import ANONYMOUS_USER, is_loopback
+from gateway.config.vpn import Queue, Vpn
+
+NOT_FOR_STREAMS: Final = {
+    "quota_mb": "the log has its own `quota_mb`",
+    "quota_messages": "the log has a `quota_mb`",
+    "max_message_bytes": "the gateway has a `limits.max_message_bytes`",
+    "max_ttl_ms": "what is logged does not expire",
+    "max_unsettled": "its readers may leave unsettled what they like",
+    "priorities": "the log is read in the order of publishing",
+    "max_redelivery": "a reader that wants a message again attaches at it",
+    "dead_message_queue": "no message dies there",
+}
+"""Settings of a queue that a stream cannot have, and what there is instead."""
 
 
 def broken_rules(settings: Settings) -> Iterator[Problem]:
@@ -142,7 +156,22 @@ def _vpns(settings: Settings) -> Iterator[Problem]:
                 path = toml.dotted(["vpn", name, "replay_log", "index"])
                 yield Problem(path, f"names {indexed} {count} times; once is enough")
         for queue_name, queue in vpn.queues.items():
+            if queue.kind == "stream":
+                yield from _stream(vpn, queue, ["vpn", name], queue_name)
             if queue.default_start != "live" and not vpn.replay_log.enabled:
                 path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])
                 log = toml.dotted(["vpn", name, "replay_log"])
                 yield Problem(path, f"is {queue.default_start}, which needs `replay_log.enabled`", (log,))
+
+
+def _stream(vpn: Vpn, queue: Queue, vpn_path: list[str], name: str) -> Iterator[Problem]:
+    """A stream is a view of the log: what is said of messages that lie on a queue is a mistake."""
+    plain = Queue()
+    for key, instead in NOT_FOR_STREAMS.items():
+        if getattr(queue, key) != getattr(plain, key):
+            path = toml.dotted([*vpn_path, "queue", name, key])
+            yield Problem(path, f"makes no sense on a stream, which holds no messages: {instead}")
+    if not vpn.replay_log.enabled:
+        path = toml.dotted([*vpn_path, "queue", name, "kind"])
+        log = toml.dotted([*vpn_path, "replay_log"])
+        yield Problem(path, "is stream, a view of the log, which needs `replay_log.enabled`", (log,))

@@ -17,10 +17,10 @@ import structlog
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
-from gateway.config import Limits, Queue, Store, Vpn
+from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.core.pacing import Pacer
@@ -31,6 +31,7 @@ from gateway.vpn import starts
 from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.clock import now_ms
 from gateway.vpn.dead_messages import DeadMessages
+from gateway.vpn.declared import MEGABYTE, check_declared, declare
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.expiry import Expiry
 from gateway.vpn.links import ConsumingLink, PublishingLink
@@ -42,8 +43,6 @@ from store.database import DataFolder, open_file
 from store.reader import Reader
 from store.recovery import recover
 from store.writer import Batch, Writer
-
-MEGABYTE: Final = 1_048_576
 
 PENDING_BYTES: Final = 64 * 1024 * 1024
 """Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow
@@ -66,7 +65,7 @@ class MessageVpn:
         self.settings = settings
         self.limits = limits
         self._loop = asyncio.get_running_loop()
-        path = folder.file_of(name)
+        path = self._path = folder.file_of(name)
         policy = settings.replay_log
         open_file(path, now_ms(), synchronous=store.synchronous, index=policy.index)
         found = recover(path)
@@ -129,23 +128,19 @@ class MessageVpn:
         self._log = log.bind(**{log_keys.VPN: name})
 
     def start(self) -> None:
-        """Bring endpoints to what the configuration says, and go on with what a stop interrupted."""
+        """
+        Bring endpoints to what the configuration says, and go on with what a stop interrupted.
+
+        Raises:
+            store.errors.StoreError: What the configuration says would cost messages.
+        """
         broker = self.broker
         for endpoint in list(broker.endpoints.values()):
             if endpoint.settings.temporary:
                 # Its connection did not outlive the gateway, so neither does it.
                 self.commit(broker.delete(endpoint))
-        for name, queue in self.settings.queues.items():
-            settings = declared_settings(queue)
-            found = broker.find(name)
-            if found is None:
-                self.commit(broker.create(name, EndpointKind.QUEUE, settings, list(queue.subscriptions))[1])
-            else:
-                found.settings = settings
-                self.commit([found.definition(), *broker.set_subscriptions(found, queue.subscriptions)])
-        for name in {queue.dead_message_queue for queue in self.settings.queues.values()} - {""}:
-            if broker.find(name) is None:
-                self.commit(broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1])
+        check_declared(broker, self.settings.queues, self._path)
+        self.commit(declare(broker, self.settings.queues))
         for endpoint in broker.endpoints.values():
             if endpoint.replay is not None and endpoint.replay.is_reading:
                 self.replays.take_up(endpoint)
@@ -545,24 +540,6 @@ class MessageVpn:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
-
-
-def declared_settings(queue: Queue) -> EndpointSettings:
-    """What the configuration says of a queue."""
-    return EndpointSettings(
-        exclusive=Exclusivity(queue.exclusive),
-        quota_bytes=queue.quota_mb * MEGABYTE,
-        quota_messages=queue.quota_messages,
-        default_start=queue.default_start,
-        max_message_bytes=queue.max_message_bytes,
-        max_ttl_ms=queue.max_ttl_ms,
-        max_flows=queue.max_flows,
-        max_unsettled=queue.max_unsettled,
-        priorities=queue.priorities,
-        max_redelivery=queue.max_redelivery,
-        dead_message_queue=queue.dead_message_queue,
-        declared=True,
-    )
 
 
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:

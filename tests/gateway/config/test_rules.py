@@ -119,6 +119,50 @@ def test_settings_that_contradict_each_other_are_refused(text: str, sentence: st
     assert any(problem.startswith(sentence) for problem in problems(text))
 
 
+STREAM = "[vpn.default.queue.audit]\nkind = 'stream'\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "instead"),
+    [
+        ("quota_mb = 1", "`quota_mb`"),
+        ("quota_messages = 1", "`quota_mb`"),
+        ("max_message_bytes = 1", "`limits.max_message_bytes`"),
+        ("max_ttl_ms = 1", "does not expire"),
+        ("max_unsettled = 1", "leave unsettled"),
+        ("priorities = true", "order of publishing"),
+        ("max_redelivery = 1", "attaches at it"),
+        ("dead_message_queue = 'dead'", "no message dies"),
+    ],
+)
+def test_a_stream_has_no_settings_of_messages_that_lie_on_a_queue(setting: str, instead: str) -> None:
+    """Each setting that a stream cannot honour is one problem, which says what there is instead."""
+    key = setting.split(" ", maxsplit=1)[0]
+    (problem,) = problems(STREAM + setting)
+    assert problem.startswith(f"vpn.default.queue.audit.{key} makes no sense on a stream")
+    assert instead in problem
+    parse(STREAM.replace("stream", "queue") + setting)
+
+
+def test_all_that_a_stream_cannot_have_is_said_at_once() -> None:
+    """Three settings that make no sense are three problems."""
+    assert len(problems(STREAM + "quota_mb = 1\npriorities = true\nmax_redelivery = 3")) == 3
+
+
+def test_a_stream_needs_the_log() -> None:
+    """A stream in a Message VPN whose log is off would be a view of nothing."""
+    (problem,) = problems(STREAM + "[vpn.default.replay_log]\nenabled = false")
+    assert problem.startswith("vpn.default.queue.audit.kind is stream, a view of the log")
+
+
+def test_what_a_stream_can_have() -> None:
+    """Subscriptions, a default start, exclusivity and a bound on readers are a stream's, too."""
+    settings = parse(
+        STREAM + "subscriptions = ['a/>', '!a/b']\ndefault_start = '10m'\nexclusive = 'steal'\nmax_flows = 3"
+    )
+    assert settings.vpns["default"].queues["audit"].kind == "stream"
+
+
 def test_free_ports_do_not_collide() -> None:
     """Any number of listeners may ask for a free port."""
     assert len(parse("[[listener]]\nport = 0\n[[listener]]\nport = 0\n[admin]\nport = 0").listeners) == 2

@@ -1,0 +1,85 @@
+"""
+Queues and streams as the configuration declares them, brought about when a Message VPN starts.
+
+Invariant: a changed configuration loses no message. A queue on which messages lie does not become a stream, which holds
+none: the gateway does not start. A stream may become a queue: its messages are in the log, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.config import Queue
+from gateway.core.broker import Broker
+from gateway.core.effects import Effect
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from store.errors import StoreError
+
+MEGABYTE: Final = 1_048_576
+
+
+def declared_settings(queue: Queue) -> EndpointSettings:
+    """What the configuration says of a queue."""
+    return EndpointSettings(
+        exclusive=Exclusivity(queue.exclusive),
+        quota_bytes=queue.quota_mb * MEGABYTE,
+        quota_messages=queue.quota_messages,
+        default_start=queue.default_start,
+        max_message_bytes=queue.max_message_bytes,
+        max_ttl_ms=queue.max_ttl_ms,
+        max_flows=queue.max_flows,
+        max_unsettled=queue.max_unsettled,
+        priorities=queue.priorities,
+        max_redelivery=queue.max_redelivery,
+        dead_message_queue=queue.dead_message_queue,
+        declared=True,
+    )
+
+
+def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) -> None:
+    """
+    Whether what is there can become what is declared.
+
+    Args:
+        file: Where it is kept, for the error.
+
+    Raises:
+        StoreError: It would cost messages.
+    """
+    for name, queue in queues.items():
+        found = broker.find(name)
+        if found is None or found.kind.value == queue.kind:
+            continue
+        if found.kind is EndpointKind.TOPIC_ENDPOINT:
+            cause = f"it keeps {name!r} as a durable topic endpoint, and the configuration makes it a {queue.kind}"
+            hint = "Give the queue another name, or have the subscription's owner unsubscribe first"
+        elif found.depth:
+            cause = (
+                f"it keeps {name!r} as a {found.kind.value} with {found.depth} messages, "
+                f"and the configuration makes it a {queue.kind}, which holds none"
+            )
+            hint = f'Start with kind = "{found.kind.value}" and have them consumed first, or give it another name'
+        else:
+            continue
+        raise StoreError("cannot declare the queues of", file, cause, hint)
+
+
+def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
+    """Make what is declared and not there, and bring what is there to what is declared; it was checked."""
+    effects: list[Effect] = []
+    for name, queue in queues.items():
+        settings, kind = declared_settings(queue), EndpointKind(queue.kind)
+        found: Endpoint | None = broker.find(name)
+        if found is not None and found.kind is not kind:
+            effects += broker.delete(found)
+            found = None
+        if found is None:
+            effects += broker.create(name, kind, settings, list(queue.subscriptions))[1]
+        else:
+            found.settings = settings
+            effects += [found.definition(), *broker.set_subscriptions(found, queue.subscriptions)]
+    for name in {queue.dead_message_queue for queue in queues.values()} - {""}:
+        if broker.find(name) is None:
+            effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
+    return effects
