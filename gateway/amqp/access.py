@@ -2,8 +2,8 @@
 What the user of a connection may do over AMQP: attaches and relayed messages held against the rules.
 
 Invariant: nothing is made and nothing is found out for a peer before it is permitted, so that a refusal tells no more
-than that it is one. Temporary nodes need no rule: who made one may consume from it, and whoever was given its name,
-which cannot be guessed, may send to it.
+than that it is one. Temporary nodes need no rule: who made one may consume from it (that connection, and any of its
+user's once the link that made it is gone), and whoever was given its name, which cannot be guessed, may send to it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
 
 if TYPE_CHECKING:
+    from gateway.amqp.temporary import TemporaryQueue
     from gateway.vpn.message_vpn import MessageVpn
 
 RELAY_TOPICS: Final = 10_000
@@ -35,8 +36,9 @@ class VpnAccess:
     """What the connections of all users of one Message VPN have in common."""
 
     def __init__(self) -> None:
-        self.owners: dict[str, Access] = {}
-        """Temporary queues and topics by name, and the connection that made each."""
+        self.owners: dict[str, Access | str] = {}
+        """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
+        self.temporary_queues: dict[str, TemporaryQueue] = {}
         self.relay_topics: dict[str, dict[str, str]] = {}
         """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
 
@@ -55,6 +57,7 @@ class Access:
         self._permissions = permissions
         self._vpn = vpn
         self._owners = shared.owners
+        self.temporary_queues = shared.temporary_queues
         self.relay_topics = shared.relay_topics.setdefault(user, {})
 
     def require_target(self, address: Address) -> None:
@@ -87,7 +90,7 @@ class Access:
             self._require(Action.CONSUME, AddressKind.LOG, name)
         elif kind is AddressKind.EVENT_HUB:
             self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
-        elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and self._owners.get(name) is not self:
+        elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owns(name):
             is_browser = browses and kind is AddressKind.QUEUE
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
             if start is not None and start.kind is not StartKind.LIVE and not is_browser:
@@ -104,6 +107,9 @@ class Access:
         if found is None and address.options.get("kind") == stream.value:
             return
         self._require(Action.REPLAY, address.kind, address.name)
+
+    def _owns(self, name: str) -> bool:
+        return self._owners.get(name) in (self, self._user)
 
     def _require_takeover(self, name: str) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
@@ -134,6 +140,10 @@ class Access:
     def own(self, name: str) -> None:
         """A temporary queue or topic was made on this connection."""
         self._owners[name] = self
+
+    def bequeath(self, name: str) -> None:
+        """The link that it was made for is gone, and it may live on: it is the user's."""
+        self._owners[name] = self._user
 
     def disown(self, name: str) -> None:
         """It is gone."""

@@ -11,6 +11,7 @@ from proton import DataException, Link, symbol
 from amqp_ext import codec
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import FilterError, Filters, read_filter_set
+from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
 from amqp_ext.replay_start import ReplayStartError
 from gateway.core.errors import ErrorCode, Refused
 
@@ -54,6 +55,19 @@ def filters_of(source: Any) -> Filters:
         raise Refused(ErrorCode.UNKNOWN_START, str(error), field=Symbol("filter")) from error
     except FilterError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
+
+
+def lifetime_of(terminus: Any) -> Lifetime:
+    """
+    How long a dynamic node is to live.
+
+    Raises:
+        Refused: DECODE_ERROR; INVALID_FIELD, it is no lifetime policy.
+    """
+    try:
+        return read_lifetime(_read(terminus.properties, "the dynamic node's properties"))
+    except LifetimeError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("dynamic-node-properties")) from error
 
 
 def epoch_of(link: Link) -> int | None:

@@ -7,7 +7,7 @@ error. The reply to a consumer says which filters are in place, and where its re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from proton import Link, Terminus
@@ -25,15 +25,14 @@ from amqp_ext.filters import (
     Filters,
     combine,
 )
+from amqp_ext.lifetime import Lifetime
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
 from gateway import log_keys
 from gateway.amqp.access import Denied
-from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone
+from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, lifetime_of
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.links import (
     AttachedLink,
-    OwnedEndpoint,
-    OwnedTopic,
     PublishingLink,
     QueueConsumer,
     ReadingLink,
@@ -45,9 +44,17 @@ from gateway.amqp.stream import read_stream
 from gateway.amqp.subscriptions import (
     durable_name,
     endpoint_for,
-    make_temporary,
-    temporary_name,
     unsubscribe,
+)
+from gateway.amqp.temporary import (
+    Hold,
+    OwnedEndpoint,
+    OwnedTopic,
+    QueueHold,
+    hold_on,
+    make_queue,
+    make_topic_endpoint,
+    temporary_name,
 )
 from gateway.core.effects import Effect
 from gateway.core.endpoint import Endpoint, EndpointKind, Flow
@@ -111,39 +118,42 @@ def _register(connection: Connection, link: Link, attached: AttachedLink) -> Non
 async def _attach_publisher(connection: Connection, link: Link) -> None:
     vpn = connection.vpn
     target = link.remote_target
-    owned: OwnedEndpoint | OwnedTopic | None = None
+    held: Hold | None = None
     topic: str | None = None
     address: str | None = target.address
     if target.type == Terminus.COORDINATOR:
         raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
-    if target.dynamic and "temporary-topic" in capabilities_of(target):
-        # Endpoints come with those who subscribe.
-        topic = temporary_name("TTMP")
-        address = f"topic://{topic}"
-        owned = OwnedTopic(connection, topic)
-    elif target.dynamic:
-        address = temporary_name("QTMP")
-        topic = queue_topic(address)
-        owned, effects = make_temporary(connection, address, EndpointKind.QUEUE)
-        await _committed(vpn, effects, owned)
+    if target.dynamic:
+        lifetime = lifetime_of(target)
+        if "temporary-topic" in capabilities_of(target):
+            # Endpoints come with those who subscribe.
+            topic = temporary_name("TTMP")
+            address = f"topic://{topic}"
+            held = OwnedTopic(connection, topic)
+        else:
+            held, effects = make_queue(connection, lifetime)
+            address = held.endpoint.name
+            topic = queue_topic(address)
+            await _committed(vpn, effects, held)
     elif address:
         topic = topic_of_target(connection, address, capabilities_of(target))
+        held = hold_on(connection, queue_of_topic(topic))
         # What was made for it, or is being made, is durable before the reply.
-        await vpn.committed(())
+        await _committed(vpn, (), held)
     if is_gone(connection, link):
-        if owned is not None:
-            owned.delete()
+        if held is not None:
+            held.release()
         return
     link.source.copy(link.remote_source)
     link.target.copy(target)
-    if target.dynamic and address is not None:
+    if target.dynamic and address is not None and held is not None:
         link.target.address = address
-        say_lifetime(link.target)
+        say_lifetime(link.target, held.lifetime)
     link.snd_settle_mode = link.remote_snd_settle_mode
     # We settle with the outcome: a receiver in mode second would wait for a settlement nobody needs.
     link.rcv_settle_mode = Link.RCV_FIRST
     link.max_message_size = _largest_message(connection, topic)
-    publisher = PublishingLink(connection, link, topic, owned)
+    publisher = PublishingLink(connection, link, topic, held)
     connection.links.incoming[publisher.key] = publisher.transfers
     _register(connection, link, publisher)
     link.open()
@@ -161,13 +171,13 @@ def _largest_message(connection: Connection, topic: str | None) -> int:
     return largest if queue is None else min(largest, queue.settings.max_message_bytes or largest)
 
 
-async def _committed(vpn: MessageVpn, effects: list[Effect], owned: OwnedEndpoint | None) -> None:
-    """Make what an attach needs durable; its own endpoint goes if the link does not live to see that."""
+async def _committed(vpn: MessageVpn, effects: Iterable[Effect], held: Hold | None) -> None:
+    """Make what an attach needs durable; its temporary node is let go if the link does not live to see that."""
     try:
         await vpn.committed(effects)
     except BaseException:
-        if owned is not None:
-            owned.delete()
+        if held is not None:
+            held.release()
         raise
 
 
@@ -179,19 +189,15 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
     capabilities = capabilities_of(source)
     filters = filters_of(source)
     if source.dynamic:
+        lifetime = lifetime_of(source)
+        owned: OwnedEndpoint | QueueHold
         if "temporary-topic" in capabilities:
             topic = temporary_name("TTMP")
             name = f"topic://{topic}"
-            owned, effects = make_temporary(
-                connection,
-                temporary_name("TETMP"),
-                EndpointKind.TOPIC_ENDPOINT,
-                [topic],
-                known_as=topic,
-            )
+            owned, effects = make_topic_endpoint(connection, [topic], known_as=topic)
         else:
-            name = temporary_name("QTMP")
-            owned, effects = make_temporary(connection, name, EndpointKind.QUEUE)
+            owned, effects = make_queue(connection, lifetime)
+            name = owned.endpoint.name
         await _committed(connection.vpn, effects, owned)
         await _consume(connection, link, owned.endpoint, name, filters, filters.start, owned)
         return
@@ -266,7 +272,8 @@ async def _consume_queue(
     elif link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY:
         _browse(connection, link, endpoint, filters, start)
     else:
-        await _consume(connection, link, endpoint, link.remote_source.address, filters, start, None)
+        held = hold_on(connection, endpoint.name)
+        await _consume(connection, link, endpoint, link.remote_source.address, filters, start, held)
 
 
 def _browse(
@@ -284,6 +291,7 @@ def _browse(
     live = Resolved(vpn.broker.log.next_id, None, None, is_live=True)
     fill_reply(connection, link, link.remote_source.address, filters, live, copies=True)
     connection.links.outgoing[browser.key] = browser.transfers
+    browser.held = hold_on(connection, endpoint.name)
     _register(connection, link, browser)
     link.open()
     browser.feed = vpn.browse(endpoint, browser, selects)
@@ -309,7 +317,7 @@ async def _consume(
     address: str | None,
     filters: Filters,
     start: ReplayStart | None,
-    owned: OwnedEndpoint | None,
+    held: Hold | None,
 ) -> None:
     """Bind a consumer to an endpoint, after a replay if one is asked for."""
     vpn = connection.vpn
@@ -337,7 +345,7 @@ async def _consume(
             connection,
             link,
             Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset),
-            owned=owned,
+            held=held,
         )
         wants_replay = start is not None and start.kind is not StartKind.LIVE
         if wants_replay:
@@ -352,11 +360,12 @@ async def _consume(
         if not is_attached:
             if flow is not None:
                 vpn.unbind(flow)
-            if owned is not None:
-                owned.delete()
+            if held is not None:
+                held.release()
     if not is_attached:
         return
-    fill_reply(connection, link, address, filters, resolved, copies=False)
+    lifetime = held.lifetime if held is not None else Lifetime.DELETE_ON_CLOSE
+    fill_reply(connection, link, address, filters, resolved, copies=False, lifetime=lifetime)
     connection.links.outgoing[consumer.key] = consumer.transfers
     _register(connection, link, consumer)
     link.open()

@@ -21,11 +21,12 @@ from gateway.amqp.access import Denied
 from gateway.amqp.conditions import condition_of, describe
 from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, IncomingTransfers, OutgoingTransfers
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, Flow
+from gateway.core.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
+    from gateway.amqp.temporary import Hold
     from gateway.vpn.browse_feed import BrowseFeed
     from gateway.vpn.log_feed import LogFeed
     from gateway.vpn.streams import StreamFeed
@@ -71,56 +72,21 @@ def detach(connection: Connection, link: Link, refused: Refused | None) -> None:
     connection.forget(link)
 
 
-class OwnedEndpoint:
-    """
-    A temporary endpoint that lives as long as the link that asked for it (lifetime delete-on-close, 3.5.10).
-
-    Args:
-        known_as: The name of the queue, or of the topic, that others send to.
-    """
-
-    def __init__(self, connection: Connection, endpoint: Endpoint, known_as: str) -> None:
-        self._connection = connection
-        self.endpoint = endpoint
-        self._known_as = known_as
-        connection.access.own(known_as)
-
-    def delete(self) -> None:
-        self._connection.access.disown(self._known_as)
-        vpn = self._connection.vpn
-        if vpn.broker.find(self.endpoint.name) is self.endpoint:
-            vpn.delete(self.endpoint)
-
-
-class OwnedTopic:
-    """A temporary topic: no more than a name, as long as the link that asked for it."""
-
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self._connection = connection
-        self._topic = topic
-        connection.access.own(topic)
-
-    def delete(self) -> None:
-        self._connection.access.disown(self._topic)
-
-
 class PublishingLink:
     """
     A link that messages come in on.
 
     Args:
         topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
-        owned: A temporary node made for this link.
+        held: What it has on the temporary node that it sends to.
     """
 
-    def __init__(
-        self, connection: Connection, link: Link, topic: str | None, owned: OwnedEndpoint | OwnedTopic | None
-    ) -> None:
+    def __init__(self, connection: Connection, link: Link, topic: str | None, held: Hold | None) -> None:
         limits = connection.limits
         self._connection = connection
         self._link = link
         self._topic = topic
-        self._owned = owned
+        self._held = held
         self._vpn = connection.vpn
         self._relay_topics = connection.access.relay_topics
         self._denied: set[str] = set()
@@ -257,8 +223,8 @@ class PublishingLink:
 
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
-        if self._owned is not None:
-            self._owned.delete()
+        if self._held is not None:
+            self._held.release()
 
     def lost(self) -> None:
         self.detached(closed=True)
@@ -366,7 +332,7 @@ class QueueConsumer(_Outgoing):
         link: Link,
         splicer: Splicer,
         *,
-        owned: OwnedEndpoint | None,
+        held: Hold | None,
     ) -> None:
         super().__init__(
             connection,
@@ -377,7 +343,7 @@ class QueueConsumer(_Outgoing):
             on_credit=self._ask,
             on_outcomes=self._outcomes,
         )
-        self._owned = owned
+        self._held = held
         self._max_unsettled = connection.limits.max_unsettled_per_flow
         self.flow: Flow | None = None
 
@@ -453,8 +419,8 @@ class QueueConsumer(_Outgoing):
         if self.flow is not None:
             self._vpn.unbind(self.flow)
             self.flow = None
-        if self._owned is not None:
-            self._owned.delete()
+        if self._held is not None:
+            self._held.release()
 
     def lost(self) -> None:
         self.detached(closed=False)
@@ -482,6 +448,8 @@ class ReadingLink(_Outgoing):
             on_outcomes=self._outcomes,
         )
         self.feed: LogFeed | BrowseFeed | StreamFeed | None = None
+        self.held: Hold | None = None
+        """What it has on the temporary queue that it browses."""
         self._is_finished = False
 
     def _run(self) -> None:
@@ -509,6 +477,8 @@ class ReadingLink(_Outgoing):
         if self.feed is not None:
             self.feed.close()
             self.feed = None
+        if self.held is not None:
+            self.held.release()
 
     def lost(self) -> None:
         self.detached(closed=False)

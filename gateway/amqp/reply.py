@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proton import Described, Link, Terminus, symbol, timestamp, ulong
 
 from amqp_ext.filters import NO_LOCAL, REPLAY_START, STREAM_FILTER, STREAM_MATCH_UNFILTERED, Filters
+from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
@@ -16,8 +17,6 @@ from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
-
-DELETE_ON_CLOSE: Final = 0x2B
 
 NOT_APPLIED: Final = frozenset(
     {str(NO_LOCAL), str(STREAM_FILTER), str(STREAM_MATCH_UNFILTERED), "no-local", str(0x0000_468C_0000_0003)}
@@ -33,15 +32,21 @@ def fill_reply(
     resolved: Resolved,
     *,
     copies: bool,
+    lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE,
 ) -> None:
-    """Fill in our side of the attach: the source as it is in place, and the log's bounds."""
+    """
+    Fill in our side of the attach: the source as it is in place, and the log's bounds.
+
+    Args:
+        lifetime: Of a dynamic source.
+    """
     source, asked = link.source, link.remote_source
     source.copy(asked)
     if address is not None:
         source.address = address
     source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
     if asked.dynamic:
-        say_lifetime(source)
+        say_lifetime(source, lifetime)
     vpn = connection.vpn
     log = vpn.broker.log
     in_place = _entries_in_place(asked, filters)
@@ -62,10 +67,10 @@ def fill_reply(
     }
 
 
-def say_lifetime(terminus: Terminus) -> None:
-    """The lifetime that a dynamic node really has: delete-on-close, whatever was asked for (3.5.10)."""
+def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
+    """The lifetime that a dynamic node really has, which may not be the one that was asked for (3.5.10)."""
     terminus.properties.clear()
-    terminus.properties.put_object({symbol("lifetime-policy"): Described(ulong(DELETE_ON_CLOSE), [])})
+    terminus.properties.put_object({symbol(LIFETIME_POLICY): Described(ulong(lifetime.code), [])})
 
 
 def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:

@@ -17,8 +17,7 @@ are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volatile1``
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from proton import Link, Terminus
@@ -26,7 +25,8 @@ from proton import Link, Terminus
 from amqp_ext.addresses import Address, AddressKind
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway import log_keys
-from gateway.amqp.links import OwnedEndpoint, detach
+from gateway.amqp.links import detach
+from gateway.amqp.temporary import OwnedEndpoint, SharedEndpoint, make_topic_endpoint
 from gateway.core.effects import Effect
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -78,9 +78,7 @@ def endpoint_for(
         settings = EndpointSettings(temporary=True)
         made, effects = connection.vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
         return made, effects, SharedEndpoint(connection, made, name)
-    owned, effects = make_temporary(
-        connection, temporary_name("TETMP"), EndpointKind.TOPIC_ENDPOINT, [pattern]
-    )
+    owned, effects = make_topic_endpoint(connection, [pattern])
     return owned.endpoint, effects, owned
 
 
@@ -111,14 +109,6 @@ def _durable(
         found, made = broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
         effects += made
     return found, effects
-
-
-class SharedEndpoint(OwnedEndpoint):
-    """A temporary endpoint that several links consume from: gone with the last of them."""
-
-    def delete(self) -> None:
-        if not self.endpoint.flows:
-            super().delete()
 
 
 class Unsubscribing:
@@ -178,24 +168,3 @@ def unsubscribe(connection: Connection, link: Link, capabilities: Collection[str
     source.expiry_policy = Terminus.EXPIRE_NEVER
     link.target.copy(link.remote_target)
     return Unsubscribing(connection, link, found)
-
-
-def temporary_name(kind: str) -> str:
-    """A name that nobody else has; Solace's temporary topics and endpoints are called like this."""
-    return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
-
-
-def make_temporary(
-    connection: Connection,
-    name: str,
-    kind: EndpointKind,
-    subscriptions: Sequence[str] = (),
-    *,
-    known_as: str | None = None,
-) -> tuple[OwnedEndpoint, list[Effect]]:
-    """An endpoint that lives as long as the link it is made for; ``known_as`` is its name for those who send to it."""
-    exclusive = Exclusivity.NONE if kind is EndpointKind.QUEUE else Exclusivity.REFUSE
-    endpoint, effects = connection.vpn.broker.create(
-        name, kind, EndpointSettings(exclusive=exclusive, temporary=True), subscriptions
-    )
-    return OwnedEndpoint(connection, endpoint, known_as or name), effects

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from proton import Terminus
+from proton import Described, Link, Terminus, symbol, ulong
 
 from gateway.amqp.links import DENIED_ADDRESSES
 from tests.permissions.conftest import Line, Login, Start
@@ -180,3 +180,22 @@ def test_nobody_without_users_needs_a_rule(start: Start) -> None:
         ]
         link = client.receiver("orders").link
         assert link.remote_source.type == Terminus.SOURCE
+
+
+def test_a_temporary_queue_that_lives_on_is_its_users(start: Start, login: Login) -> None:
+    """When the link that made it is gone, any connection of its user may consume from it, and no other user's."""
+    gateway = start(ann={"publish": []}, bob={"publish": [], "consume": ["queue://>"]})
+    first, second, bob = login(gateway, "ann"), login(gateway, "ann"), login(gateway, "bob")
+
+    def until_empty(link: Link) -> None:
+        link.target.properties.put_object({symbol("lifetime-policy"): Described(ulong(0x2D), [])})
+
+    maker = first.sender(None, dynamic=True, set_up=until_empty)
+    maker.send_all([data("x")])
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        second.receiver(maker.address)
+    first.close()
+    with pytest.raises(Refused, match=UNAUTHORIZED):
+        bob.receiver(maker.address)
+    assert texts(second.receiver(maker.address, credit=1).take_and_accept(1)) == ["x"]
+    second.wait(lambda: maker.address not in gateway.endpoints(), "the queue is deleted")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from proton import Described, Link, symbol, ulong
 
 from gateway.config import Queue, ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
@@ -316,19 +315,3 @@ def test_without_a_log_too(start: Start, connect: Connect) -> None:
         [message_to("orders", "q"), message_to("topic://a/b", "t"), message_to(receivers[2].address, "d")]
     )
     assert [texts(receiver.take_and_accept(1)) for receiver in receivers] == [["q"], ["t"], ["d"]]
-
-
-@pytest.mark.parametrize("role", ["source", "target"])
-def test_the_reply_says_which_lifetime_a_dynamic_node_has(client: Client, role: str) -> None:
-    """Whatever lifetime was asked for, the reply has the one that is in place: delete-on-close, 0x2b."""
-    asked = {symbol("lifetime-policy"): Described(ulong(0x2E), [])}
-
-    def ask(link: Link) -> None:
-        (link.source if role == "source" else link.target).properties.put_object(asked)
-
-    if role == "source":
-        terminus = client.receiver(None, dynamic=True, set_up=ask).link.remote_source
-    else:
-        terminus = client.sender(None, dynamic=True, set_up=ask).link.remote_target
-    assert terminus.properties.next() is not None
-    assert terminus.properties.get_object() == {symbol("lifetime-policy"): Described(ulong(0x2B), [])}

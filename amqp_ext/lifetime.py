@@ -1,0 +1,86 @@
+"""
+Lifetime policies of dynamic nodes (AMQP 1.0 sections 3.5.10 to 3.5.13): when a temporary node is deleted.
+
+A peer names one in ``dynamic-node-properties`` under ``lifetime-policy``: an empty list, described by the policy's
+code or by its name. Whoever names none gets delete-on-close.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final
+
+from amqp_ext.codec import Described
+
+LIFETIME_POLICY: Final = "lifetime-policy"
+"""The key in dynamic-node-properties."""
+
+
+class LifetimeError(ValueError):
+    """A lifetime policy that is none; the text says what would be one."""
+
+
+class Lifetime(enum.Enum):
+    """Value: (descriptor code, descriptor name)."""
+
+    DELETE_ON_CLOSE = (0x2B, "amqp:delete-on-close:list")
+    """With the link that made the node."""
+    DELETE_ON_NO_LINKS = (0x2C, "amqp:delete-on-no-links:list")
+    """When no link has the node as its source or target."""
+    DELETE_ON_NO_MESSAGES = (0x2D, "amqp:delete-on-no-messages:list")
+    """When the link that made the node is gone, and no message is left."""
+    DELETE_ON_NO_LINKS_OR_MESSAGES = (0x2E, "amqp:delete-on-no-links-or-messages:list")
+    """When no link has the node as its source or target, and no message is left."""
+
+    def __init__(self, code: int, symbol: str) -> None:
+        self.code = code
+        self.symbol = symbol
+
+    def is_over(self, *, has_maker: bool, has_links: bool, has_messages: bool) -> bool:
+        """
+        Whether a node's life has ended.
+
+        Args:
+            has_maker: The link that made it is there.
+            has_links: Some link is, that one or another.
+            has_messages: Messages lie on it.
+        """
+        match self:
+            case Lifetime.DELETE_ON_CLOSE:
+                return not has_maker
+            case Lifetime.DELETE_ON_NO_LINKS:
+                return not has_links
+            case Lifetime.DELETE_ON_NO_MESSAGES:
+                return not has_maker and not has_messages
+            case Lifetime.DELETE_ON_NO_LINKS_OR_MESSAGES:
+                return not has_links and not has_messages
+
+
+_BY_DESCRIPTOR: Final[dict[int | str, Lifetime]] = {
+    descriptor: lifetime for lifetime in Lifetime for descriptor in lifetime.value
+}
+
+
+def read_lifetime(properties: Any) -> Lifetime:
+    """
+    The policy that decoded dynamic-node-properties name; delete-on-close where there is none.
+
+    Raises:
+        LifetimeError: They are no map, or what stands there is no policy.
+    """
+    if properties is None:
+        return Lifetime.DELETE_ON_CLOSE
+    if not isinstance(properties, Mapping):
+        raise LifetimeError("dynamic-node-properties are a map")
+    policy = properties.get(LIFETIME_POLICY)
+    if policy is None:
+        return Lifetime.DELETE_ON_CLOSE
+    descriptor = policy.descriptor if isinstance(policy, Described) else None
+    found = _BY_DESCRIPTOR.get(descriptor) if isinstance(descriptor, int | str) else None
+    if found is None or policy.value not in (None, []):
+        names = ", ".join(lifetime.symbol for lifetime in Lifetime)
+        raise LifetimeError(
+            f"a lifetime-policy is an empty list described as one of {names}, not {policy!r:.80}"
+        )
+    return found

@@ -1,0 +1,241 @@
+"""How long dynamic nodes live: the four policies of AMQP 1.0, with links, messages and connections that go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from proton import Described, Link, Terminus, symbol, ulong
+
+from amqp_ext.lifetime import Lifetime
+from tests.gateway.amqp.conftest import Connect
+from tests.support.client import Client, Receiver, Refused, Sender, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+CLOSE, NO_LINKS = Lifetime.DELETE_ON_CLOSE, Lifetime.DELETE_ON_NO_LINKS
+NO_MESSAGES, NO_LINKS_OR_MESSAGES = Lifetime.DELETE_ON_NO_MESSAGES, Lifetime.DELETE_ON_NO_LINKS_OR_MESSAGES
+
+
+def living(policy: Any, *, key: str = "lifetime-policy") -> Callable[[Link], None]:
+    """Sets up a dynamic node with a policy: a `Lifetime`, or whatever the wire takes."""
+    value = Described(ulong(policy.code), []) if isinstance(policy, Lifetime) else policy
+
+    def set_up(link: Link) -> None:
+        node = link.target if link.is_sender else link.source
+        node.properties.put_object({symbol(key): value})
+
+    return set_up
+
+
+def browsing(link: Link) -> None:
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def in_force(node: Sender | Receiver) -> int:
+    """The policy that the reply says, by its code."""
+    link = node.link
+    properties = (link.remote_target if link.is_sender else link.remote_source).properties
+    properties.rewind()
+    properties.next()
+    said = dict(properties.get_object())["lifetime-policy"]
+    assert said.value == []
+    return int(said.descriptor)
+
+
+def is_deleted(gateway: RunningGateway, client: Client, name: str) -> None:
+    client.wait(lambda: name not in gateway.endpoints(), "the temporary queue is deleted")
+
+
+# --- what is asked for and what is said -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+@pytest.mark.parametrize("lifetime", Lifetime)
+def test_the_reply_says_the_policy_in_force(client: Client, lifetime: Lifetime, end: str) -> None:
+    """Asked for by its code or by its name, a policy is in force for queues as source and as target."""
+    for asked in (lifetime, Described(symbol(lifetime.symbol), [])):
+        node = getattr(client, end)(None, dynamic=True, set_up=living(asked))
+        assert in_force(node) == lifetime.code
+    assert in_force(getattr(client, end)(None, dynamic=True)) == CLOSE.code
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_a_temporary_topic_goes_with_its_link(client: Client, end: str) -> None:
+    """A topic keeps no messages and is no more than a name: whatever is asked for, the reply says delete-on-close."""
+    topic = {"dynamic": True, "capabilities": ("temporary-topic",)}
+    assert in_force(getattr(client, end)(None, **topic, set_up=living(NO_LINKS_OR_MESSAGES))) == CLOSE.code
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Described(ulong(0x2F), []),
+        Described(symbol("amqp:delete-on-friday:list"), []),
+        Described(ulong(0x2B), ["now"]),
+        symbol("amqp:delete-on-close:list"),
+        43,
+    ],
+    ids=str,
+)
+def test_what_is_no_policy_is_refused(gateway: RunningGateway, client: Client, end: str, bad: Any) -> None:
+    """A bad lifetime-policy is `amqp:invalid-field` and makes nothing."""
+    with pytest.raises(Refused, match="lifetime-policy is an empty list described as one of") as refused:
+        getattr(client, end)(None, dynamic=True, set_up=living(bad))
+    assert refused.value.name == "amqp:invalid-field"
+    assert refused.value.info["field"] == "dynamic-node-properties"
+    assert gateway.endpoints() == set()
+
+
+def test_other_properties_are_none_of_ours(client: Client) -> None:
+    """What else stands in dynamic-node-properties is left out of the reply, as it is not in force."""
+    node = client.receiver(None, dynamic=True, set_up=living(symbol("move"), key="supported-dist-modes"))
+    assert in_force(node) == CLOSE.code
+
+
+# --- delete-on-no-links -----------------------------------------------------------------------------------------------
+
+
+def test_on_no_links_any_link_keeps_it(gateway: RunningGateway, connect: Connect) -> None:
+    """After the link that made it, a sender, a consumer and a browser each keep the queue; messages do not."""
+    client, other = connect(gateway), connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS))
+    name = maker.address
+    sender = other.sender(name)
+    maker.close()
+    sender.send_all([data(1), data(2)])
+    consumer = other.receiver(name, credit=1)
+    sender.close()
+    assert texts(consumer.take_and_accept(1)) == ["1"]
+    other.wait(lambda: gateway.depth(name) == 1, "it is settled")
+    browser = client.receiver(name, set_up=browsing, credit=2)
+    consumer.close()
+    client.wait(lambda: gateway.flows(name) == 0, "no consumer is left")
+    assert browser.take(1)
+    assert gateway.depth(name) == 1
+    browser.close()
+    is_deleted(gateway, client, name)
+
+
+def test_on_no_links_the_maker_alone_keeps_it(gateway: RunningGateway, connect: Connect) -> None:
+    """Others may come and go while the link that made it is there."""
+    client, other = connect(gateway), connect(gateway)
+    maker = client.receiver(None, dynamic=True, set_up=living(NO_LINKS), credit=5)
+    for _ in range(2):
+        sender = other.sender(maker.address)
+        sender.send_all([data(1)])
+        sender.close()
+    assert texts(maker.take(2)) == ["1", "1"]
+    maker.close()
+    is_deleted(gateway, client, maker.address)
+
+
+# --- delete-on-no-messages --------------------------------------------------------------------------------------------
+
+
+def test_on_no_messages_they_keep_it(gateway: RunningGateway, connect: Connect) -> None:
+    """With its maker gone, a queue lives until its last message is settled; whoever waits there is told."""
+    client = connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(NO_MESSAGES))
+    name = maker.address
+    maker.send_all([data(1), data(2)])
+    maker.close()
+    consumer = client.receiver(name, credit=5)
+    first, second = consumer.take(2)
+    consumer.settle([first])
+    client.wait(lambda: gateway.depth(name) == 1, "one is left")
+    consumer.settle([second])
+    assert consumer.detached_by_peer().name == "amqp:resource-deleted"
+    is_deleted(gateway, client, name)
+
+
+def test_on_no_messages_an_empty_one_goes_with_its_maker(gateway: RunningGateway, connect: Connect) -> None:
+    """Empty, it is kept by its maker alone, and by no other link."""
+    client = connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(NO_MESSAGES))
+    consumer = client.receiver(maker.address)
+    assert maker.address in gateway.endpoints()
+    maker.close()
+    assert consumer.detached_by_peer().name == "amqp:resource-deleted"
+    is_deleted(gateway, client, maker.address)
+
+
+# --- delete-on-no-links-or-messages -----------------------------------------------------------------------------------
+
+
+def test_on_no_links_or_messages_either_keeps_it(gateway: RunningGateway, connect: Connect) -> None:
+    """First messages keep it without links, then a link without messages, and then nothing does."""
+    client = connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS_OR_MESSAGES))
+    name = maker.address
+    maker.send_all([data(1)])
+    maker.close()
+    consumer = client.receiver(name, credit=1)
+    consumer.take_and_accept(1)
+    client.wait(lambda: gateway.depth(name) == 0, "it is empty")
+    client.sender(name).send_all([data(2)])
+    consumer.flow(1)
+    assert texts(consumer.take_and_accept(1)) == ["2"]
+    client.wait(lambda: gateway.depth(name) == 0, "it is empty again")
+    client.cut()
+    other = connect(gateway)
+    is_deleted(gateway, other, name)
+
+
+# --- connections that are lost, and the gateway's end -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lifetime", "is_kept"), [(CLOSE, False), (NO_LINKS, False), (NO_MESSAGES, True)])
+def test_a_lost_connection_is_the_end_of_its_links(
+    gateway: RunningGateway, connect: Connect, lifetime: Lifetime, is_kept: bool
+) -> None:
+    """A connection that breaks lets go of its nodes as one that closes does; messages keep those they keep."""
+    client, other = connect(gateway), connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(lifetime))
+    maker.send_all([data("kept")])
+    client.cut()
+    if is_kept:
+        assert texts(other.receiver(maker.address, credit=1).take_and_accept(1)) == ["kept"]
+    is_deleted(gateway, other, maker.address)
+
+
+def test_another_links_connection_that_is_lost(gateway: RunningGateway, connect: Connect) -> None:
+    """The last link may be another connection's: when that breaks, the queue is deleted."""
+    client, other, watching = connect(gateway), connect(gateway), connect(gateway)
+    maker = client.receiver(None, dynamic=True, set_up=living(NO_LINKS))
+    other.sender(maker.address)
+    client.close()
+    assert maker.address in gateway.endpoints()
+    other.cut()
+    is_deleted(gateway, watching, maker.address)
+
+
+@pytest.mark.parametrize("lifetime", Lifetime)
+def test_none_survives_the_gateway(gateway: RunningGateway, connect: Connect, lifetime: Lifetime) -> None:
+    """Whatever its policy, and with messages on it, a temporary queue is gone after a restart; the log has them."""
+    client = connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(lifetime))
+    maker.send_all([data(1)])
+    gateway.restart()
+    assert gateway.endpoints() == set()
+    client = connect(gateway)
+    with pytest.raises(Refused):
+        client.receiver(maker.address)
+    assert texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end()) == ["1"]
+
+
+def test_a_name_that_lived_on_is_free_afterwards(gateway: RunningGateway, connect: Connect) -> None:
+    """A node that is gone is found by nobody, and nothing is remembered of it."""
+    client = connect(gateway)
+    maker = client.sender(None, dynamic=True, set_up=living(NO_LINKS))
+    consumer = client.receiver(maker.address)
+    maker.close()
+    consumer.close()
+    is_deleted(gateway, client, maker.address)
+    with pytest.raises(Refused) as refused:
+        client.sender(maker.address)
+    assert refused.value.name == "amqp:not-found"
+    shared = gateway.call(lambda running: running._container._shared_access["default"])  # type: ignore[union-attr]
+    assert (shared.owners, shared.temporary_queues) == ({}, {})
