@@ -8,6 +8,7 @@ import json
 import os
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,16 @@ def engine_objects() -> Counter[str]:
     return Counter(type(found).__name__ for found in gc.get_objects() if isinstance(found, ENGINE_KINDS))
 
 
+@pytest.fixture
+def _others_out_of_sight() -> Iterator[None]:
+    """What other tests left in this process is not looked through, nor searched for garbage, again and again."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_others_out_of_sight")
 @pytest.mark.parametrize("is_polite", [True, False], ids=["closed", "cut"])
 def test_connections_that_are_gone_leave_no_engine_objects(tmp_path: Path, is_polite: bool) -> None:
     """However clients go, neither our connections nor the engine's objects outlive them."""

@@ -46,6 +46,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+HOLD_SECONDS = 30
+"""How long news may be held back: a test that fails meanwhile has to be able to end."""
+
+
 class Telling:
     """Whether the gateway hears of its own commits: while it does not, they are in the file and nobody is told."""
 
@@ -53,12 +57,14 @@ class Telling:
         self._may_tell = threading.Event()
         self._may_tell.set()
         self._only: type[Effect] | None = None
+        self.was_impatient = False
+        """The news was told before `go_on`, as nobody came: what was looked at meanwhile proves nothing."""
         tell = MessageVpn._on_commit
 
         def wait_and_tell(vpn: MessageVpn, batches: list[Batch], error: sqlite3.Error | None) -> None:
             effects = [effect for batch in batches for effect in batch.effects]
             if self._only is None or any(isinstance(effect, self._only) for effect in effects):
-                self._may_tell.wait(10)
+                self.was_impatient |= not self._may_tell.wait(HOLD_SECONDS)
             tell(vpn, batches, error)
 
         monkeypatch.setattr(MessageVpn, "_on_commit", wait_and_tell)
@@ -79,6 +85,7 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Telling]:
     telling = Telling(monkeypatch)
     yield telling
     telling.go_on()
+    assert not telling.was_impatient, "the test did not go on in time"
 
 
 Start = Callable[..., RunningGateway]

@@ -227,7 +227,7 @@ def test_a_consumer_lost_while_its_replay_starts_is_not_bound(
     link = lost.session.receiver("lost")
     link.source.address = "orders?replay-start=beginning"
     link.open()
-    lost.wait(lambda: gateway.replay_state("orders") == "active", "the replay starts")
+    lost.wait(lambda: gateway.replay_state("orders") == "initializing", "the replay starts")
     lost.cut()
     client.wait(lambda: gateway.connections() == 1, "the gateway notices")
     telling.go_on()
