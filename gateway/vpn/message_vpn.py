@@ -107,6 +107,8 @@ class MessageVpn:
         self.pending_bytes = 0
         self.activity = 0
         """Rises with every batch published or settled: whether there is live traffic."""
+        self.direct_dropped = 0
+        """Direct messages that nobody took, or that there was no room for: nobody was told."""
         self._effects: list[Effect] = []
         self._then: list[Then] = []
         self._size_bytes = 0
@@ -305,6 +307,8 @@ class MessageVpn:
                 publication.receipt = (link, deliveries[:taken])
             behind = taken + refused.count if isinstance(refused, TooLarge) else len(contents)
             link.not_stored(deliveries[taken:behind], refused)
+            if is_direct:
+                self.direct_dropped += behind - taken
             contents, bares, deliveries = contents[behind:], bares[behind:], deliveries[behind:]
 
     def add(self, publication: Publication) -> None:

@@ -1,0 +1,175 @@
+"""Guaranteed and Direct: what becomes of messages that come unsettled or settled, by who is there to take them."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import Queue, ReplayLog, Vpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Refused, texts
+from tests.support.messages import data, message_to
+from tests.support.running import RunningGateway, no_log
+
+
+def dropped(gateway: RunningGateway) -> int:
+    """Direct messages that came to nothing so far."""
+    return gateway.call(lambda running: running.vpns["default"].direct_dropped)
+
+
+def logged(client: Client) -> list[str]:
+    """All that the replay log has."""
+    return texts(client.receiver("log://>?replay-start=beginning&until=now").take_to_end())
+
+
+# --- Direct -----------------------------------------------------------------------------------------------------------
+
+
+def test_direct_to_a_topic_without_subscribers(gateway: RunningGateway, client: Client) -> None:
+    """Nobody takes it: it is dropped and counted, is not in the log, and what follows on the link is not affected."""
+    sender = client.sender("topic://news")
+    for i in range(10):
+        sender.send(data(i), settled=True)
+    sender.send_all([data("guaranteed")])
+    assert dropped(gateway) == 10
+    assert logged(client) == ["guaranteed"]
+    receiver = client.receiver("topic://news", credit=5)
+    sender.send(data("in time"), settled=True)
+    assert texts(receiver.take(1)) == ["in time"]
+    assert dropped(gateway) == 10
+
+
+@pytest.mark.parametrize("promotes", [False, True])
+def test_direct_and_replay(start: Start, connect: Connect, promotes: bool) -> None:
+    """A replay brings Direct messages back only where the log promotes them, and then in publish order."""
+    vpn = Vpn(replay_log=ReplayLog(promote_direct=promotes), queues={"q": Queue(subscriptions=("news",))})
+    client = connect(start(vpn=vpn))
+    sender = client.sender("topic://news")
+    for i in range(20):
+        if i % 2:
+            sender.send_all([data(i)])
+        else:
+            sender.send(data(i), settled=True)
+    live = client.receiver("q", credit=50)
+    assert texts(live.take_and_accept(20)) == [str(i) for i in range(20)]
+    live.close()
+    expected = [str(i) for i in range(20) if promotes or i % 2]
+    replaying = client.receiver("q?replay-start=beginning", credit=50)
+    assert texts(replaying.take_and_accept(len(expected))) == expected
+    assert logged(client) == expected
+
+
+@pytest.mark.parametrize("promotes", [False, True])
+def test_direct_to_nobody_where_the_log_promotes(start: Start, connect: Connect, promotes: bool) -> None:
+    """With promote_direct the log itself takes what no subscriber does, as it does Guaranteed messages."""
+    gateway = start(vpn=Vpn(replay_log=ReplayLog(promote_direct=promotes)))
+    client = connect(gateway)
+    sender = client.sender("topic://news")
+    sender.send(data("direct"), settled=True)
+    sender.send_all([data("guaranteed")])
+    assert logged(client) == (["direct", "guaranteed"] if promotes else ["guaranteed"])
+    assert dropped(gateway) == (0 if promotes else 1)
+
+
+def test_direct_to_a_durable_topic_endpoint(
+    gateway: RunningGateway, client: Client, connect: Connect
+) -> None:
+    """Promoted where it lands: kept while the subscriber is away, over a restart, redelivered until it is accepted."""
+    client.receiver("topic://news/*", name="durable", durable=True).detach()
+    sender = client.sender("topic://news/a")
+    for i in range(5):
+        sender.send(data(i), settled=True)
+    client.wait(lambda: gateway.depth("durable") == 5, "they lie on the endpoint")
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    receiver = client.receiver("topic://news/*", name="durable", durable=True, credit=5)
+    receiver.take(5)
+    receiver.detach()
+    receiver = client.receiver("topic://news/*", name="durable", durable=True, credit=5)
+    again = receiver.take_and_accept(5)
+    assert texts(again) == [str(i) for i in range(5)]
+    assert {message.delivery_count for message in again} == {1}
+
+
+def test_direct_to_a_consumer_without_credit(client: Client) -> None:
+    """A live subscriber's endpoint holds what its link cannot take yet: best effort ends with the subscriber."""
+    receiver = client.receiver("topic://news")
+    sender = client.sender("topic://news")
+    for i in range(100):
+        sender.send(data(i), settled=True)
+    sender.send_all([data(100)])
+    assert texts(receiver.drain()) == [str(i) for i in range(101)]
+
+
+def test_direct_and_guaranteed_stay_in_order(client: Client) -> None:
+    """On one link settled and unsettled messages in turns lie on a queue as they were sent."""
+    sender = client.sender("orders")
+    deliveries = [sender.send(data(i), settled=i % 3 == 0) for i in range(300)]
+    for i, delivery in enumerate(deliveries):
+        if i % 3:
+            assert sender.outcome(delivery) == "ACCEPTED"
+    sender.send_all([data(300)])
+    assert texts(client.receiver("orders").drain()) == [str(i) for i in range(301)]
+
+
+def test_direct_over_quota_is_dropped(start: Start, connect: Connect) -> None:
+    """There is nobody to be told: what is beyond the quota is gone and counted, and the link goes on."""
+    gateway = start(vpn=Vpn(queues={"q": Queue(quota_messages=3)}))
+    client = connect(gateway)
+    sender = client.sender("q")
+    for i in range(5):
+        sender.send(data(i), settled=True)
+    refused = sender.rejection(sender.send(data(5)))
+    assert refused.info["rewind:reason"] == "endpoint-quota"
+    assert dropped(gateway) == 2
+    assert texts(client.receiver("q", credit=5).take_and_accept(3)) == ["0", "1", "2"]
+    client.wait(lambda: gateway.depth("q") == 0, "there is room again")
+    sender.send_all([data(6)])
+
+
+# --- Guaranteed, and nobody there -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["topic://news", None], ids=["by its link", "by the relay"])
+def test_unsettled_without_endpoint_and_log_is_released(
+    start: Start, connect: Connect, address: str | None
+) -> None:
+    """With the log off and no endpoint a message is released, not accepted and not rejected; later ones can arrive."""
+    client = connect(start(vpn=no_log()))
+    sender = client.sender(address)
+
+    def message(text: str) -> bytes:
+        return data(text) if address else message_to("topic://news", text)
+
+    assert sender.outcome(sender.send(message("to nobody"))) == "RELEASED"
+    receiver = client.receiver("topic://news", credit=1)
+    sender.send_all([message("to somebody")])
+    assert texts(receiver.take(1)) == ["to somebody"]
+
+
+def test_the_relay_to_an_unknown_queue_without_auto_create(start: Start, connect: Connect) -> None:
+    """Rejected as not-found, message by message: others of the link arrive, no queue is made, the log has none."""
+    gateway = start(vpn=Vpn(create_queues=False, queues={"known": Queue()}))
+    client = connect(gateway)
+    sender = client.sender(None)
+    deliveries = [sender.send(message_to("known" if i % 2 else f"unknown{i}", i)) for i in range(10)]
+    for i, delivery in enumerate(deliveries):
+        if i % 2:
+            assert sender.outcome(delivery) == "ACCEPTED"
+        else:
+            refused = sender.rejection(delivery)
+            assert refused.name == "amqp:not-found"
+            assert f"'unknown{i}'" in refused.text
+    sender.send(message_to("unknown", "settled"), settled=True)
+    sender.send_all([message_to("known", 11)])
+    assert gateway.endpoints() == {"known"}
+    assert logged(client) == ["1", "3", "5", "7", "9", "11"]
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_a_link_to_an_unknown_queue_without_auto_create(start: Start, connect: Connect, end: str) -> None:
+    """Where the link itself names the queue, the attach is refused."""
+    client = connect(start(vpn=Vpn(create_queues=False)))
+    with pytest.raises(Refused, match="no queue 'unknown'") as refused:
+        getattr(client, end)("unknown")
+    assert refused.value.name == "amqp:not-found"
