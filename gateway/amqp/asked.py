@@ -29,12 +29,15 @@ def capabilities_of(terminus: Any) -> list[str]:
     The capabilities of a source or target.
 
     Raises:
-        Refused: DECODE_ERROR.
+        Refused: DECODE_ERROR; NOT_IMPLEMENTED, they ask for a stream without a name.
     """
-    found = _read(terminus.capabilities, "the capabilities")
-    if isinstance(found, str):
-        return [str(found)]
-    return [str(capability) for capability in found] if isinstance(found, list) else []
+    value = _read(terminus.capabilities, "the capabilities")
+    found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    if terminus.dynamic and "stream" in found:
+        raise Refused(
+            ErrorCode.NOT_IMPLEMENTED, "a dynamic node is a queue or a topic; a stream is made by its name"
+        )
+    return [str(capability) for capability in found]
 
 
 def filters_of(source: Any) -> Filters:

@@ -89,7 +89,9 @@ def _durable(
     exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
     found = broker.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
-        raise Refused(ErrorCode.PRECONDITION_FAILED, f"{name!r} is a queue, not a topic endpoint")
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED, f"{name!r} is a {found.kind.value}, not a topic endpoint"
+        )
     if found is not None and found.settings.exclusive is not exclusive:
         kind = "shared" if found.settings.exclusive is Exclusivity.NONE else "not shared"
         raise Refused(

@@ -1,0 +1,259 @@
+"""Whose turn it is on a stream: one reader and those that wait, are refused, or steal; and each one's own start."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from proton import Link, symbol
+
+from gateway.app import Gateway
+from gateway.config import Limits, Queue, Vpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Receiver, Refused, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+BEGINNING = {"rewind:replay-start": "beginning"}
+
+
+def audit(exclusive: Any, **more: Any) -> Vpn:
+    """A Message VPN with a stream `audit`."""
+    return Vpn(queues={"audit": Queue(kind="stream", exclusive=exclusive, **more)})
+
+
+def with_epoch(epoch: int | None) -> Any:
+    """Sets up a link with Event Hubs' epoch, or none."""
+
+    def set_up(link: Link) -> None:
+        if epoch is not None:
+            link.properties = {symbol("com.microsoft:epoch"): epoch}
+
+    return set_up
+
+
+def settle_down(*receivers: Receiver) -> None:
+    """A round trip on each: what the gateway had for them by now has arrived."""
+    for receiver in receivers:
+        receiver.client.open_session()
+
+
+@pytest.fixture
+def waiting(start: Start) -> RunningGateway:
+    """A gateway whose stream has ten messages, 0 to 9 with the ids 1 to 10, and one reader at a time."""
+    gateway = start(audit("wait"))
+    with Client(gateway.url) as client:
+        client.sender("audit").send_all([data(i) for i in range(10)])
+        client.close()
+    return gateway
+
+
+# --- wait ---------------------------------------------------------------------------------------------------------
+
+
+def test_readers_take_over_in_order_each_from_its_own_start(
+    waiting: RunningGateway, connect: Connect
+) -> None:
+    """The first is active, the others get nothing until their turn, and then all from where they asked to start."""
+    starts = ["beginning", "%237", "last"]
+    first, second, third = (
+        connect(waiting).receiver(f"audit?replay-start={start}", credit=100) for start in starts
+    )
+    assert texts(first.take(10)) == [str(i) for i in range(10)]
+    settle_down(second, third)
+    assert not second.arrived
+    assert second.start["offset"] == 7
+    first.close()
+    assert texts(second.take(4)) == ["6", "7", "8", "9"]
+    settle_down(third)
+    assert not third.arrived
+    second.client.cut()
+    assert texts(third.take(1)) == ["9"]
+    assert waiting.flows("audit") == 1
+
+
+def test_a_waiting_live_reader_misses_nothing(waiting: RunningGateway, connect: Connect) -> None:
+    """A reader's start is resolved at its attach: what is published while it waits, it gets when its turn comes."""
+    active = connect(waiting).receiver("audit", credit=100)
+    waits = connect(waiting).receiver("audit", credit=100)
+    sender = connect(waiting).sender("audit")
+    sender.send_all([data("meanwhile 1"), data("meanwhile 2")])
+    assert texts(active.take(2)) == ["meanwhile 1", "meanwhile 2"]
+    active.close()
+    sender.send_all([data("after")])
+    taken = waits.take(3)
+    assert texts(taken) == ["meanwhile 1", "meanwhile 2", "after"]
+    assert not any(message.is_end for message in taken), "it was live all the time"
+
+
+def test_a_waiting_reader_that_fell_out_of_memory(start: Start, connect: Connect) -> None:
+    """However much is published while a reader waits, it gets all of it, from disk."""
+    gateway = start(audit("wait"), Limits(tail_bytes=20_000, read_page_rows=50))
+    active = connect(gateway).receiver("audit")
+    waits = connect(gateway).receiver("audit")
+    connect(gateway).sender("audit").send_all([data(i) for i in range(1_500)])
+    active.close()
+    taken: list[Any] = []
+    waits.collect(taken, 1_500)
+    assert texts(taken) == [str(i) for i in range(1_500)]
+
+
+def test_a_waiting_reader_can_drain(waiting: RunningGateway, connect: Connect) -> None:
+    """A reader that waits for its turn is told that there is nothing for it, before and after others leave."""
+    active = connect(waiting).receiver("audit", filters=BEGINNING)
+    middle = connect(waiting).receiver("audit", filters=BEGINNING)
+    last = connect(waiting).receiver("audit", filters=BEGINNING)
+    assert last.drain(5) == []
+    active.close()
+    assert last.drain(5) == []
+    middle.close()
+    assert len(last.drain(20)) == 10
+
+
+def test_a_waiting_reader_that_leaves_is_passed_over(waiting: RunningGateway, connect: Connect) -> None:
+    """Who does not wait any more is not given the turn, and what they had said changes nothing."""
+    active, leaves, stays = (
+        connect(waiting).receiver("audit", filters=BEGINNING, credit=100) for _ in range(3)
+    )
+    active.take(10)
+    leaves.close()
+    assert waiting.flows("audit") == 2
+    active.close()
+    assert len(stays.take(10)) == 10
+
+
+def test_the_end_of_a_bounded_reader_is_the_next_ones_turn(waiting: RunningGateway, connect: Connect) -> None:
+    """A reader that comes to its `until` is detached, and the next one begins."""
+    bounded = connect(waiting).receiver("audit?replay-start=beginning&until=%233")
+    waits = connect(waiting).receiver("audit", filters=BEGINNING, credit=100)
+    assert texts(bounded.take_to_end()) == ["0", "1", "2"]
+    assert len(waits.take(10)) == 10
+
+
+def test_a_waiting_reader_with_a_selector_and_a_pace(waiting: RunningGateway, connect: Connect) -> None:
+    """Filters and pace hold from a reader's turn on."""
+    active = connect(waiting).receiver("audit")
+    waits = connect(waiting).receiver("audit?replay-start=beginning&until=now&rate=100", credit=100)
+    active.close()
+    assert len(waits.take_to_end()) == 10
+
+
+def test_a_waiting_reader_whose_start_is_trimmed(start: Start, connect: Connect) -> None:
+    """When its turn comes and its start is gone, a reader is told so (140), and the next has its turn."""
+    gateway = start(audit("wait"), Limits(tail_bytes=1))
+    sender = connect(gateway).sender("audit")
+    sender.send_all([data(i) for i in range(10)])
+    active = connect(gateway).receiver("audit", filters=BEGINNING, credit=100)
+    active.take(10)
+    trimmed = connect(gateway).receiver("audit?replay-start=%233", credit=100)
+    live = connect(gateway).receiver("audit", credit=100)
+    trim_before(gateway, 8)
+    active.client.close()
+    told = trimmed.detached_by_peer()
+    assert (told.name, told.replay_error, told.subcode) == (
+        "amqp:resource-deleted",
+        "message-unavailable",
+        140,
+    )
+    sender.send_all([data("new")])
+    assert texts(live.take(1)) == ["new"]
+
+
+def test_one_reader_at_a_time_over_a_restart(gateway: RunningGateway, connect: Connect) -> None:
+    """Exclusivity given by the attach that made the stream holds after a restart."""
+    client = connect(gateway)
+    client.receiver("s?kind=stream&exclusive=refuse")
+    client.close()
+    gateway.restart()
+    connect(gateway).receiver("s")
+    with pytest.raises(Refused, match="amqp:resource-locked"):
+        connect(gateway).receiver("s")
+
+
+# --- refuse -------------------------------------------------------------------------------------------------------
+
+
+def test_exclusive_refuse(start: Start, connect: Connect) -> None:
+    """On a stream that is exclusive=refuse a second reader is refused as locked, until the first is gone."""
+    gateway = start(audit("refuse"))
+    first, second = connect(gateway), connect(gateway)
+    first.sender("audit").send_all([data("x")])
+    reader = first.receiver("audit", filters=BEGINNING)
+    with pytest.raises(Refused) as refused:
+        second.receiver("audit", filters=BEGINNING)
+    assert refused.value.name == "amqp:resource-locked"
+    assert gateway.log_readers() == 1
+    reader.close()
+    assert texts(second.receiver("audit", filters=BEGINNING, credit=1).take(1)) == ["x"]
+
+
+def test_a_reader_that_is_refused_its_start_holds_nothing(start: Start, connect: Connect) -> None:
+    """A bad start or filter leaves the stream free for the next."""
+    client = connect(start(audit("refuse")))
+    for arguments in (
+        {"address": "audit?replay-start=%2399"},
+        {"address": "audit", "filters": {"apache.org:selector-filter:string": "n ="}},
+    ):
+        with pytest.raises(Refused):
+            client.receiver(**arguments)
+    client.receiver("audit")
+
+
+# --- steal --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("holder", "newcomer"), [(None, None), (1, 1), (1, 2), (0, 5), (None, 0)])
+def test_exclusive_steal(start: Start, connect: Connect, holder: int | None, newcomer: int | None) -> None:
+    """A reader of an equal or higher epoch takes over, from its own start, and the first is told."""
+    gateway = start(audit("steal"))
+    first, second = connect(gateway), connect(gateway)
+    first.sender("audit").send_all([data(i) for i in range(3)])
+    robbed = first.receiver("audit", filters=BEGINNING, credit=2, set_up=with_epoch(holder))
+    robbed.take(2)
+    thief = second.receiver("audit", filters=BEGINNING, credit=3, set_up=with_epoch(newcomer))
+    assert robbed.detached_by_peer().name == "amqp:link:stolen"
+    assert texts(thief.take(3)) == ["0", "1", "2"]
+    assert (gateway.flows("audit"), gateway.log_readers()) == (1, 1)
+
+
+def test_a_lower_epoch_steals_nothing(start: Start, connect: Connect) -> None:
+    """A reader of a lower epoch is refused, and the holder reads on."""
+    gateway = start(audit("steal"))
+    first, second = connect(gateway), connect(gateway)
+    holder = first.receiver("audit", credit=1, set_up=with_epoch(5))
+    with pytest.raises(Refused) as refused:
+        second.receiver("audit", set_up=with_epoch(4))
+    assert refused.value.name == "amqp:link:stolen"
+    first.sender("audit").send_all([data("x")])
+    assert texts(holder.take(1)) == ["x"]
+
+
+# --- none ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_on_readers(start: Start, connect: Connect) -> None:
+    """With max_flows, as many readers as that attach, and the next is refused with the limit's name."""
+    gateway = start(audit("none", max_flows=2))
+    readers = [connect(gateway).receiver("audit") for _ in range(2)]
+    with pytest.raises(Refused) as refused:
+        connect(gateway).receiver("audit")
+    assert refused.value.name == "amqp:resource-limit-exceeded"
+    assert "max_flows" in refused.value.text
+    readers[0].close()
+    connect(gateway).receiver("audit")
+
+
+def trim_before(gateway: RunningGateway, message_id: int) -> None:
+    """Trim on the gateway's loop, and wait for it."""
+    done: Future[int] = Future()
+
+    def order(running: Gateway) -> None:
+        async def trim() -> None:
+            done.set_result(await running.vpns["default"].trimmer.trim_before(message_id))
+
+        running.task = asyncio.get_running_loop().create_task(trim())  # type: ignore[attr-defined]
+
+    gateway.call(order)
+    assert done.result(20) >= message_id

@@ -1,0 +1,483 @@
+"""Streams: how they come to be, what is sent to them, and what their readers see of the log."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proton import Delivery, Link, Message, Terminus, symbol
+from proton.reactor import LinkOption
+from proton.utils import BlockingConnection
+
+from gateway.config import Queue, ReplayLog, Vpn
+from gateway.vpn.message_vpn import MessageVpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Received, Refused, texts
+from tests.support.messages import APPLICATION_PROPERTIES, data, message_to, section
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway, no_log
+
+BEGINNING = {"rewind:replay-start": "beginning"}
+
+
+def audit(**more: Any) -> Vpn:
+    """A Message VPN with a stream `audit`."""
+    return Vpn(queues={"audit": Queue(kind="stream", **more)})
+
+
+def copies(link: Link) -> None:
+    """Sets up a link with distribution mode copy."""
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def kind_of(gateway: RunningGateway, name: str) -> str:
+    """What an endpoint is."""
+    return gateway.call(lambda g: g.vpns["default"].broker.endpoints[name].kind.value)
+
+
+# --- coming to be -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["receiver", "sender"])
+@pytest.mark.parametrize(
+    ("address", "capabilities"),
+    [
+        ("s?kind=stream", []),
+        ("queue://s?kind=stream", []),
+        ("/queues/s?kind=stream", ["queue"]),
+        ("s", ["stream"]),
+        ("queue://s", ["stream", "queue"]),
+        ("s?kind=stream", ["stream"]),
+    ],
+)
+def test_a_stream_is_made_on_first_attach(
+    gateway: RunningGateway, client: Client, connect: Connect, address: str, capabilities: list[str], end: str
+) -> None:
+    """The capability `stream` or the option `kind=stream`, at either end, makes a stream that survives a restart."""
+    getattr(client, end)(address, capabilities=capabilities)
+    assert kind_of(gateway, "s") == "stream"
+    client.sender("s").send_all([data(1)])
+    client.close()
+    gateway.restart()
+    assert kind_of(gateway, "s") == "stream"
+    assert texts(connect(gateway).receiver("s", filters=BEGINNING).drain()) == ["1"]
+
+
+def test_without_a_word_of_streams_a_queue_is_made(gateway: RunningGateway, client: Client) -> None:
+    """What is made on first use is a queue, also where that is said."""
+    client.receiver("a")
+    client.receiver("b?kind=queue")
+    assert (kind_of(gateway, "a"), kind_of(gateway, "b")) == ("queue", "queue")
+
+
+@pytest.mark.parametrize("end", ["receiver", "sender"])
+@pytest.mark.parametrize(
+    ("existing", "address", "capabilities"),
+    [
+        ("stream", "q?kind=queue", []),
+        ("queue", "q?kind=stream", []),
+        ("queue", "q", ["stream"]),
+    ],
+)
+def test_an_option_that_contradicts_what_is_there(
+    start: Start, connect: Connect, existing: Any, address: str, capabilities: list[str], end: str
+) -> None:
+    """A kind that is not what the queue is, is refused with both named; the same, or none, is welcome."""
+    client = connect(start(Vpn(queues={"q": Queue(kind=existing)})))
+    attach = getattr(client, end)
+    attach("q")
+    attach(f"q?kind={existing}")
+    with pytest.raises(Refused) as refused:
+        attach(address, capabilities=capabilities)
+    assert refused.value.name == "amqp:precondition-failed"
+    assert "kind=queue" in refused.value.text
+    assert "kind=stream" in refused.value.text
+
+
+def test_a_capability_that_contradicts_the_option(client: Client) -> None:
+    """One attach cannot ask for a queue and a stream."""
+    with pytest.raises(Refused, match="contradict"):
+        client.receiver("q?kind=queue", capabilities=["stream"])
+
+
+@pytest.mark.parametrize("end", ["receiver", "sender"])
+def test_exclusivity_that_contradicts_the_stream(start: Start, connect: Connect, end: str) -> None:
+    """An `exclusive` option that is not what the stream is, is refused with both values named."""
+    client = connect(start(audit(exclusive="wait")))
+    with pytest.raises(Refused) as refused:
+        getattr(client, end)("audit?exclusive=steal")
+    assert refused.value.name == "amqp:precondition-failed"
+    assert "exclusive=wait" in refused.value.text
+    assert "exclusive=steal" in refused.value.text
+
+
+def test_a_stream_is_made_only_where_queues_are(start: Start, connect: Connect) -> None:
+    """With create_queues off, or create=never, a stream that is not there is not found."""
+    client = connect(start(Vpn(create_queues=False)))
+    for attach in (client.receiver, client.sender):
+        with pytest.raises(Refused, match="amqp:not-found"):
+            attach("s?kind=stream")
+
+
+def test_no_stream_is_made_without_a_log(start: Start, connect: Connect) -> None:
+    """Where the log is off a stream would be a view of nothing: it is refused with 134 and not made."""
+    gateway = start(no_log())
+    client = connect(gateway)
+    for attach in (client.receiver, client.sender):
+        with pytest.raises(Refused) as refused:
+            attach("s?kind=stream")
+        assert refused.value.subcode == 134
+    assert gateway.endpoints() == set()
+
+
+@pytest.mark.parametrize("end", ["receiver", "sender"])
+def test_a_dynamic_node_is_no_stream(client: Client, end: str) -> None:
+    """A stream has a name: a dynamic node with the capability is refused and not made a queue in silence."""
+    with pytest.raises(Refused, match="amqp:not-implemented"):
+        getattr(client, end)(None, dynamic=True, capabilities=["stream"])
+
+
+# --- sending ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["audit", "queue://audit", "/queues/audit", "topic://#queue/audit"])
+def test_sending_to_a_stream(start: Start, connect: Connect, address: str, tmp_path: Path) -> None:
+    """What is sent by name is accepted, lies in the log alone, and on no endpoint."""
+    gateway = start(audit())
+    client = connect(gateway)
+    client.sender(address).send_all([data(i) for i in range(3)])
+    assert gateway.depth("audit") == 0
+    taken = client.receiver("log://#queue/audit", filters=BEGINNING).drain()
+    assert texts(taken) == ["0", "1", "2"]
+    with sqlite3.connect(tmp_path / "data" / "default.db") as file:
+        assert file.execute("select count(*) from reference").fetchone() == (0,)
+
+
+def test_sending_to_a_stream_by_the_anonymous_relay(start: Start, connect: Connect) -> None:
+    """A message's `to` may name a stream."""
+    client = connect(start(audit()))
+    client.sender(None).send_all([message_to("audit", "a"), message_to("queue://audit", "b")])
+    assert texts(client.receiver("audit", filters=BEGINNING).drain()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "log", [ReplayLog(enabled=False), ReplayLog(write=False), ReplayLog(topics=("orders/>",))], ids=repr
+)
+def test_nobody_takes_what_the_log_does_not_take(start: Start, connect: Connect, log: ReplayLog) -> None:
+    """Where the log is off, closed, or filters the stream's topic out, what is sent is released, and the link stays."""
+    gateway = start(Vpn(queues={"audit": Queue(kind="stream")}, replay_log=log))
+    client = connect(gateway)
+    sender = client.sender("audit")
+    assert [sender.outcome(sender.send(data(i))) for i in range(2)] == ["RELEASED", "RELEASED"]
+    relay = client.sender(None)
+    assert relay.outcome(relay.send(message_to("audit", "x"))) == "RELEASED"
+
+
+def test_sending_to_a_stream_that_was_deleted(start: Start, connect: Connect) -> None:
+    """A sender to a stream that is gone is told so, as that of a queue is."""
+    gateway = start(audit())
+    sender = connect(gateway).sender("audit")
+    sender.send_all([data(1)])
+    delete(gateway, "audit")
+    sender.send(data(2))
+    assert sender.detached_by_peer().name == "amqp:resource-deleted"
+
+
+def test_a_stream_keeps_dead_messages(start: Start, connect: Connect) -> None:
+    """A queue's dead message queue may be a stream."""
+    queues = {"dead": Queue(kind="stream"), "orders": Queue(dead_message_queue="dead")}
+    client = connect(start(Vpn(queues=queues)))
+    client.sender("orders").send_all([data("x")])
+    consumer = client.receiver("orders", credit=1)
+    consumer.settle(consumer.take(1), Delivery.REJECTED)
+    reader = client.receiver("dead", filters=BEGINNING, credit=1)
+    (dead,) = reader.take(1)
+    assert (dead.text, dead.annotations["x-opt-dead-reason"]) == ("x", "rejected")
+
+
+# --- what readers see ---------------------------------------------------------------------------------------------
+
+TOPICS = ["a/x", "a/test/x", "b", "#queue/audit", "#queue/other", "c"]
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "expected"),
+    [
+        ((), ["#queue/audit"]),
+        (("a/>",), ["a/x", "a/test/x", "#queue/audit"]),
+        (("a/>", "!a/test/>", "b"), ["a/x", "b", "#queue/audit"]),
+        ((">", "!a/>"), ["b", "#queue/audit", "c"]),
+        ((">", "!>"), ["#queue/audit"]),
+        (("#queue/other",), ["#queue/audit", "#queue/other"]),
+    ],
+)
+@pytest.mark.parametrize("restarted", [False, True], ids=["from memory", "from disk"])
+def test_a_stream_is_a_view_by_subscriptions(
+    start: Start, connect: Connect, subscriptions: tuple[str, ...], expected: list[str], restarted: bool
+) -> None:
+    """Readers get the stream's own topic and those it subscribes to, without the exceptions, history and live alike."""
+    gateway = start(audit(subscriptions=subscriptions))
+    client = connect(gateway)
+    client.sender("other")
+
+    def publish() -> None:
+        for topic in TOPICS:
+            client.sender(f"topic://{topic}").send_all([data(topic)])
+
+    publish()
+    if restarted:
+        client.close()
+        gateway.restart()
+        client = connect(gateway)
+    reader = client.receiver("audit", filters=BEGINNING, credit=100)
+    history = reader.take(len(expected))
+    assert texts(history) == expected
+    assert [message.is_end for message in history] == [False] * (len(expected) - 1) + [True]
+    assert texts(client.receiver("audit?replay-start=last&until=now").take_to_end()) == expected[-1:]
+    publish()
+    live = reader.take(len(expected))
+    assert texts(live) == expected
+    assert not any(message.is_end for message in live)
+
+
+def test_a_selector_start_looks_at_the_streams_topics_alone(start: Start, connect: Connect) -> None:
+    """`match:` starts at the first match that the stream shows, past those on topics it does not subscribe to."""
+    client = connect(start(audit(subscriptions=(">", "!a"))))
+    client.sender("other")
+    trade = section(APPLICATION_PROPERTIES, {"n": 1})
+    for topic in ("a", "#queue/other", "b", "c"):
+        client.sender(f"topic://{topic}").send_all([trade + data(topic)])
+    assert texts(client.receiver("audit?replay-start=match:n%3D1").drain()) == ["b", "c"]
+
+
+def test_any_number_of_readers_and_outcomes(start: Start, connect: Connect) -> None:
+    """Each reader gets everything, whatever others say of their deliveries; nothing ever comes back to anybody."""
+    gateway = start(audit())
+    connect(gateway).sender("audit").send_all([data(i) for i in range(50)])
+    readers = [connect(gateway).receiver("audit", filters=BEGINNING) for _ in range(4)]
+    outcomes = (Delivery.ACCEPTED, Delivery.REJECTED, Delivery.RELEASED, Delivery.MODIFIED)
+    for reader, outcome in zip(readers, outcomes, strict=True):
+        taken = reader.drain()
+        assert texts(taken) == [str(i) for i in range(50)]
+        reader.settle(taken, outcome)
+    for reader in readers:
+        assert reader.drain() == []
+    assert gateway.flows("audit") == 4
+    again = connect(gateway).receiver("audit", filters=BEGINNING).drain()
+    assert [(message.text, message.delivery_count) for message in again] == [(str(i), 0) for i in range(50)]
+
+
+def test_no_effect_on_queues(start: Start, connect: Connect) -> None:
+    """Queues of the same topics keep all they have, and give it to their consumers, while the stream is read."""
+    vpn = Vpn(
+        queues={
+            "audit": Queue(kind="stream", subscriptions=("a/>",)),
+            "work": Queue(subscriptions=("a/>",)),
+        }
+    )
+    gateway = start(vpn)
+    client = connect(gateway)
+    client.sender("topic://a/1").send_all([data(i) for i in range(20)])
+    reader = client.receiver("audit", filters=BEGINNING)
+    reader.settle(reader.drain())
+    assert gateway.depth("work") == 20
+    assert texts(client.receiver("work").drain()) == [str(i) for i in range(20)]
+    assert len(client.receiver("audit", filters=BEGINNING).drain()) == 20
+
+
+def test_the_reply_says_what_a_reader_has(start: Start, connect: Connect) -> None:
+    """The source is in distribution mode copy, whatever was asked for, with the start and the filters in place."""
+    client = connect(start(audit()))
+    client.sender("audit").send_all([data(i) for i in range(3)])
+    selector = {"apache.org:selector-filter:string": "n = 1"}
+    for set_up in (None, copies):
+        reader = client.receiver("audit?replay-start=#2", filters=selector, set_up=set_up)
+        assert reader.link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY
+        assert reader.start["offset"] == 2
+        assert reader.filters["apache.org:selector-filter:string"].value == "n = 1"
+
+
+@pytest.mark.parametrize(
+    ("default", "expected"), [("live", ["live"]), ("beginning", ["0", "1", "live"]), ("#2", ["1", "live"])]
+)
+def test_the_default_start(start: Start, connect: Connect, default: str, expected: list[str]) -> None:
+    """Readers that ask for nothing get the stream's default start, each of them; one that asks gets that."""
+    client = connect(start(audit(default_start=default)))
+    sender = client.sender("audit")
+    sender.send_all([data(0), data(1)])
+    readers = [client.receiver("audit", credit=10) for _ in range(2)]
+    asking = client.receiver("audit?replay-start=last", credit=10)
+    sender.send_all([data("live")])
+    for reader in readers:
+        assert texts(reader.take(len(expected))) == expected
+    assert texts(asking.take(2)) == ["1", "live"]
+
+
+def test_a_stream_made_by_a_client_is_live_by_default(client: Client) -> None:
+    """Without a default start a reader begins at what comes next."""
+    sender = client.sender("s?kind=stream")
+    sender.send_all([data("before")])
+    reader = client.receiver("s", credit=10)
+    sender.send_all([data("after")])
+    assert texts(reader.take(1)) == ["after"]
+
+
+def test_filters_on_a_stream(start: Start, connect: Connect) -> None:
+    """A reader's selector chooses for that reader alone, and the end of its history is marked on its own last one."""
+    client = connect(start(audit()))
+    client.sender("audit").send_all(
+        [section(APPLICATION_PROPERTIES, {"n": i % 3}) + data(i) for i in range(9)]
+    )
+    chosen = {"apache.org:selector-filter:string": "n = 1", **BEGINNING}
+    taken = client.receiver("audit", filters=chosen, credit=100).take(3)
+    assert texts(taken) == ["1", "4", "7"]
+    assert [message.is_end for message in taken] == [False, False, True]
+    assert len(client.receiver("audit", filters=BEGINNING).drain()) == 9
+    with pytest.raises(Refused, match="amqp:invalid-field"):
+        client.receiver("audit", filters={"apache.org:selector-filter:string": "n ="})
+
+
+def test_bounds_and_pace(start: Start, connect: Connect) -> None:
+    """`until` ends a stream's reader without an error, and `rate` slows it down and loses nothing."""
+    client = connect(start(audit()))
+    client.sender("audit").send_all([data(i) for i in range(20)])
+    taken = client.receiver("audit?replay-start=beginning&until=now&rate=400").take_to_end()
+    assert texts(taken) == [str(i) for i in range(20)]
+    assert texts(client.receiver("audit?replay-start=#5&until=#7").take_to_end()) == ["4", "5", "6"]
+
+
+def test_rabbitmqs_clients_see_their_offsets(start: Start, connect: Connect) -> None:
+    """Who asks with RabbitMQ's filter gets `x-stream-offset`."""
+    client = connect(start(audit()))
+    client.sender("audit").send_all([data(i) for i in range(3)])
+    taken = client.receiver("audit", filters={"rabbitmq:stream-offset-spec": "first"}).drain()
+    assert [message.annotations["x-stream-offset"] for message in taken] == [1, 2, 3]
+
+
+def test_a_pre_settled_reader(start: Start, connect: Connect) -> None:
+    """A reader that wants its deliveries settled gets them so, and the stream is as it was."""
+    client = connect(start(audit()))
+    client.sender("audit").send_all([data(i) for i in range(3)])
+    reader = client.receiver("audit", filters=BEGINNING, snd_settle_mode=Link.SND_SETTLED)
+    taken = reader.drain()
+    assert [message.delivery.settled for message in taken] == [True] * 3
+    assert len(client.receiver("audit", filters=BEGINNING).drain()) == 3
+
+
+def test_a_stream_read_while_it_is_written(start: Start, connect: Connect) -> None:
+    """Readers that begin while a publisher is at full speed get every message once, in order, with one end marked."""
+    gateway = start(audit())
+    with Publishing(gateway.url, "audit", limit=5_000) as publishing:
+        readers: list[tuple[Any, list[Received]]] = []
+        for _ in range(2):
+            publishing.wait_for(publishing.accepted + 500)
+            readers.append((connect(gateway).receiver("audit", filters=BEGINNING), []))
+        for reader, taken in readers:
+            reader.collect(taken, 1_500)
+        publishing.stop()
+        for reader, taken in readers:
+            reader.collect(taken, publishing.next)
+            assert texts(taken) == [str(i) for i in range(publishing.next)]
+            assert sum(message.is_end for message in taken) == 1
+
+
+def test_a_program_on_proton(start: Start) -> None:
+    """A program on proton's blocking client makes a stream by its capability, sends to it, and reads it twice."""
+
+    class AsStream(LinkOption):
+        def apply(self, link: Link) -> None:
+            (link.target if link.is_sender else link.source).capabilities.put_object(symbol("stream"))
+
+    connection = BlockingConnection(start().url, timeout=20)
+    sender = connection.create_sender("s", options=AsStream())
+    for number in range(3):
+        sender.send(Message(body=number, durable=True))
+    for _ in range(2):
+        receiver = connection.create_receiver("s?replay-start=beginning", credit=10, options=AsStream())
+        for number in range(3):
+            assert receiver.receive().body == number
+            receiver.accept()
+        receiver.close()
+    connection.close()
+
+
+# --- nothing is written -------------------------------------------------------------------------------------------
+
+
+def test_reading_and_acknowledging_writes_nothing(
+    start: Start, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three readers read and accept 20,000 messages: not a row is changed, nothing is committed, no file grows."""
+    count = 20_000
+    commits: list[int] = []
+    tell = MessageVpn._on_commit
+    monkeypatch.setattr(
+        MessageVpn, "_on_commit", lambda vpn, batches, error: (commits.append(1), tell(vpn, batches, error))
+    )
+    gateway = start(audit())
+    with Publishing(gateway.url, "audit", limit=count) as publishing:
+        publishing.wait_for(count)
+    gateway.restart()
+
+    def written() -> tuple[int, int, dict[str, tuple[int, int]]]:
+        changes = gateway.call(lambda g: g.vpns["default"]._writer._connection.total_changes)
+        files = sorted((tmp_path / "data").glob("default.db*"))
+        # The -shm file is shared memory: readers mark there what they read.
+        sizes = {f.name: (f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.suffix != ".db-shm"}
+        return changes, len(commits), sizes
+
+    readers = [connect(gateway).receiver("audit", filters=BEGINNING) for _ in range(3)]
+    for reader in readers:
+        reader.collect(taken := [], 1_000)
+        assert len(taken) >= 1_000
+    before = written()
+    for reader in readers:
+        rest: list[Received] = []
+        while not rest or rest[-1].id < count:
+            reader.collect(rest, len(rest) + 1, credit=2_000)
+        assert rest[-1].text == str(count - 1)
+        reader.close()
+    connect(gateway).close()
+    assert written() == before
+
+
+# --- deleting and administering -----------------------------------------------------------------------------------
+
+
+def delete(gateway: RunningGateway, name: str) -> None:
+    """Delete an endpoint as an administrator does."""
+    gateway.call(lambda g: g.vpns["default"].delete(g.vpns["default"].broker.endpoints[name]))
+
+
+@pytest.mark.parametrize("exclusive", ["none", "wait"])
+def test_deleting_a_stream_detaches_its_readers(start: Start, connect: Connect, exclusive: str) -> None:
+    """Readers, those that wait among them, are told that the stream is gone, and get nothing more; the log stays."""
+    gateway = start(audit(exclusive=exclusive))
+    client = connect(gateway)
+    client.sender("audit").send_all([data(i) for i in range(5)])
+    readers = [connect(gateway).receiver("audit", filters=BEGINNING, credit=2) for _ in range(3)]
+    readers[0].take(2)
+    for reader in readers:
+        reader.client.open_session()
+        reader.arrived.clear()
+    delete(gateway, "audit")
+    for reader in readers:
+        assert reader.detached_by_peer().name == "amqp:resource-deleted"
+        assert not reader.arrived
+    assert gateway.log_readers() == 0
+    assert gateway.endpoints() == set()
+    assert len(client.receiver("log://#queue/audit", filters=BEGINNING).drain()) == 5
+
+
+def test_a_stream_is_not_rewound(start: Start, connect: Connect) -> None:
+    """An administrator's replay of a stream is refused with a sentence, and its readers read on."""
+    gateway = start(audit())
+    client = connect(gateway)
+    client.sender("audit").send_all([data(1)])
+    reader = client.receiver("audit", filters=BEGINNING, credit=10)
+    with pytest.raises(Exception, match="'audit' is a stream and has nothing to rewind"):
+        gateway.start_replay("audit", "beginning")
+    assert gateway.replay_state("audit") == "n/a"
+    assert texts(reader.take(1)) == ["1"]
