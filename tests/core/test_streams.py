@@ -1,0 +1,106 @@
+"""The broker's side of streams: nothing is ever put on one, and what it is of the log."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.broker import Broker, LogPolicy, LogState
+from gateway.core.effects import SaveEndpoint, SaveSubscription
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.errors import ErrorCode, Refused
+
+STREAM = EndpointKind.STREAM
+
+
+def broker_of(**policy: bool) -> Broker:
+    log = LogState(generation=1, first_id=1, next_id=1, last_time_ms=0, floor_ms=0)
+    return Broker(log, LogPolicy(**policy), window=100, create_queues=True)
+
+
+def stream(broker: Broker, *subscriptions: str, exclusive: Exclusivity = Exclusivity.NONE) -> Endpoint:
+    return broker.create("s", STREAM, EndpointSettings(exclusive=exclusive), subscriptions)[0]
+
+
+@pytest.mark.parametrize("topic", ["#queue/s", "a/b"])
+def test_nothing_is_put_on_a_stream(topic: str) -> None:
+    """What matches a stream goes to the log alone, and to the queues that match as well."""
+    broker = broker_of()
+    endpoint = stream(broker, "a/>")
+    publication, taken, refused = broker.publish(0, topic, [b"x"], [0], None)
+    assert publication is not None
+    assert (publication.endpoints, publication.logged, taken, refused) == ((), True, 1, None)
+    assert broker.committed(publication) == []
+    queue, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ["a/>", "#queue/s"])
+    publication, _, _ = broker.publish(0, topic, [b"x"], [0], None)
+    assert publication is not None
+    assert publication.endpoints == (queue.number,)
+    assert (endpoint.depth, queue.depth) == (0, 1)
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
+    """With a log that takes nothing, and for settled messages with one that promotes none, a stream is nobody."""
+    broker = broker_of() if is_direct else broker_of(writes=False)
+    stream(broker)
+    assert broker.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct) == (None, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "shown", "not_shown"),
+    [
+        ((), ["#queue/s"], ["s", "a", "#queue/t"]),
+        (("a/>", "!a/x/>"), ["#queue/s", "a/b"], ["a/x/y", "b"]),
+        ((">", "!>"), ["#queue/s"], ["a"]),
+        ((">",), ["#queue/s", "a"], ["#queue/t"]),
+        (("#queue/>",), ["#queue/s", "#queue/t"], ["a"]),
+    ],
+)
+def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], not_shown: list[str]) -> None:
+    """Its own topic always, and what it subscribes to, as a queue of these subscriptions would get it."""
+    broker = broker_of()
+    shows = broker.topic_matcher(stream(broker, *subscriptions))
+    assert all(shows(topic) for topic in shown)
+    assert not any(shows(topic) for topic in not_shown)
+
+
+def test_a_stream_is_made_on_first_use() -> None:
+    """It is kept as what it is, and found again by those who say nothing of its kind."""
+    broker = broker_of()
+    endpoint, effects = broker.queue_for("s", kind=STREAM, exclusive=Exclusivity.WAIT)
+    assert [(e.name, e.kind) for e in effects if isinstance(e, SaveEndpoint)] == [("s", "stream")]
+    assert broker.queue_for("s") == (endpoint, [])
+    assert broker.queue_for("s", kind=STREAM, exclusive=Exclusivity.WAIT) == (endpoint, [])
+    with pytest.raises(Refused) as refused:
+        broker.queue_for("s", kind=EndpointKind.QUEUE)
+    assert refused.value.code is ErrorCode.PRECONDITION_FAILED
+    assert broker.set_subscriptions(endpoint, ["a"]) == [SaveSubscription(endpoint.number, "a")]
+
+
+def test_without_a_log_no_stream_is_made() -> None:
+    """A log that only takes, or only gives, is enough for one."""
+    with pytest.raises(Refused) as refused:
+        broker_of(writes=False, reads=False).queue_for("s", kind=STREAM)
+    assert refused.value.code is ErrorCode.REPLAY_DISABLED
+    for policy in ({"writes": False}, {"reads": False}):
+        broker_of(**policy).queue_for("s", kind=STREAM)
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+def test_a_stream_is_not_rewound(by_client: bool) -> None:
+    """An endpoint replay puts messages on an endpoint; on a stream there is no place for them."""
+    broker = broker_of()
+    with pytest.raises(Refused) as refused:
+        broker.replays.check(stream(broker), by_client=by_client)
+    assert refused.value.code is ErrorCode.NOT_ALLOWED
+
+
+def test_waiting_readers_become_active_in_order() -> None:
+    """A reader is a flow: of a stream that is exclusive=wait one is active, and the next when that is gone."""
+    endpoint = stream(broker_of(), exclusive=Exclusivity.WAIT)
+    flows = [Flow(endpoint, None) for _ in range(3)]
+    for flow in flows:
+        endpoint.bind(flow)
+    assert list(endpoint.active_flows) == flows[:1]
+    endpoint.unbind(flows[1])
+    endpoint.unbind(flows[0])
+    assert list(endpoint.active_flows) == flows[2:]
