@@ -20,7 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from gateway.core.effects import Row, SaveEndpoint, SaveReplay
@@ -204,7 +204,7 @@ class Endpoint:
 
     def add_committed(self, ids: Sequence[int]) -> None:
         """References of these ids (rising, newer than all before) are durable."""
-        if self.is_complete and len(self.front) + len(ids) <= self.window:
+        if self.is_complete and len(self.front) + len(ids) <= self._most_in_front(self.window):
             self._append(ids)
             self.horizon = ids[-1]
             return
@@ -243,11 +243,15 @@ class Endpoint:
         if (
             self.horizon >= self.beyond
             and self.recent
-            and len(self.front) + len(self.recent) <= 2 * self.window
+            and len(self.front) + len(self.recent) <= self._most_in_front(2 * self.window)
         ):
             self._append(self.recent)
             self.horizon = max(self.horizon, self.recent[-1])
             self.recent.clear()
+
+    def _most_in_front(self, window: int) -> int:
+        """Flows with a selector look at nothing else: what none of them wants must not keep the newest out."""
+        return window if self.members is None else max(window, SELECTOR_WINDOW)
 
     def _append(self, ids: Iterable[int]) -> None:
         self.front.extend(ids)
@@ -328,7 +332,8 @@ class Endpoint:
             self._join()
         members = self.members
         assert members is not None
-        ready = heapq.merge(self.returned, self.front)
+        # One that was taken out of the middle and came back is in both, and no more than once among the ready.
+        ready = (i for i, _ in groupby(heapq.merge(self.returned, self.front)))
         return list(islice((i for i in ready if i in members), limit))
 
     def candidates_of(self, flow: Flow, limit: int) -> list[int]:
@@ -376,6 +381,7 @@ class Endpoint:
         """From now on a bound flow is given only messages that match."""
         if self.members is None:
             self.members = {*self.front, *self.returned}
+            self._join()
         flow.matches = matches
         flow.candidates = deque(sorted(self.members))
 
@@ -384,6 +390,7 @@ class Endpoint:
         members = self.members
         if members is None or any(flow.candidates is not None for flow in self.flows):
             return
+        members.difference_update(self.returned)
         self.front = deque(i for i in self.front if i in members)
         self.members = None
 
