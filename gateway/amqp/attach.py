@@ -8,6 +8,7 @@ error. The reply to a consumer says which filters are in place, and where its re
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from proton import Link, Terminus
@@ -194,7 +195,8 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
         if "temporary-topic" in capabilities:
             topic = temporary_name("TTMP")
             name = f"topic://{topic}"
-            owned, effects = make_topic_endpoint(connection, [topic], known_as=topic)
+            no_local, filters = filters.no_local, replace(filters, no_local=False)
+            owned, effects = make_topic_endpoint(connection, [topic], known_as=topic, no_local=no_local)
         else:
             owned, effects = make_queue(connection, lifetime)
             name = owned.endpoint.name
@@ -240,7 +242,7 @@ async def _read_log(
         raise Refused(
             ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
         )
-    selects = selection_of(filters)
+    selects = selection_of(connection, filters)
     resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
     if is_gone(connection, link):
         return
@@ -283,7 +285,7 @@ def _browse(
     vpn = connection.vpn
     if start is not None and start.kind is not StartKind.LIVE:
         raise Refused(ErrorCode.BROWSER_FLOW, "a browser cannot ask for a replay; consume, or read log://")
-    selects = selection_of(filters)
+    selects = selection_of(connection, filters)
     if is_gone(connection, link):
         return
     splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
@@ -303,9 +305,13 @@ async def _subscribe(
     connection: Connection, link: Link, address: Address, filters: Filters, start: ReplayStart | None
 ) -> None:
     """A topic as source: a durable topic endpoint, or a temporary one, subscribed to it."""
+    capabilities = capabilities_of(link.remote_source)
     endpoint, effects, owned = endpoint_for(
-        connection, link, address.name, capabilities_of(link.remote_source)
+        connection, link, address.name, capabilities, no_local=filters.no_local
     )
+    if "shared" not in capabilities:
+        # Its endpoint sees to it.
+        filters = replace(filters, no_local=False)
     await _committed(connection.vpn, effects, owned)
     await _consume(connection, link, endpoint, link.remote_source.address, filters, start, owned)
 
@@ -324,7 +330,7 @@ async def _consume(
     flow: Flow | None = None
     is_attached = False
     try:
-        selects = selection_of(filters)
+        selects = selection_of(connection, filters)
         # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
         if start is None and endpoint.settings.default_start and not endpoint.flows:
             start = parse_text(endpoint.settings.default_start)

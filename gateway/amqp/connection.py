@@ -92,6 +92,11 @@ class Connection(asyncio.Protocol):
         return self._access
 
     @property
+    def origin(self) -> str:
+        """Whom its messages come from, for consumers that do not want their own: the client's container."""
+        return self.peer_container or f"#{self.number}"
+
+    @property
     def is_open(self) -> bool:
         """The connection can still carry something."""
         return not self._is_lost and self._transport is not None
@@ -154,6 +159,7 @@ class Connection(asyncio.Protocol):
         self._release_engine()
         self.container.left(self)
         if self._vpn is not None:
+            self._vpn.origins.forget(self)
             self._log.info("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
 
     def pause_writing(self) -> None:

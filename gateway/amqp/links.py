@@ -88,6 +88,7 @@ class PublishingLink:
         self._topic = topic
         self._held = held
         self._vpn = connection.vpn
+        self._origin = connection.origin
         self._relay_topics = connection.access.relay_topics
         self._denied: set[str] = set()
         """Addresses that were logged as not permitted."""
@@ -139,9 +140,9 @@ class PublishingLink:
             self.not_stored(deliveries or [], deleted)
             self.refuse(deleted)
         elif deliveries is None:
-            self._vpn.publish(self, topic, contents, bares, [], is_direct=True)
+            self._vpn.publish(self, topic, contents, bares, [], is_direct=True, origin=self._origin)
         else:
-            self._vpn.publish(self, topic, contents, bares, deliveries)
+            self._vpn.publish(self, topic, contents, bares, deliveries, origin=self._origin)
 
     def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
         """The anonymous relay: neighbours to the same address stay together."""

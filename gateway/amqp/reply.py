@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proton import Described, Link, Terminus, symbol, timestamp, ulong
 
-from amqp_ext.filters import NO_LOCAL, REPLAY_START, STREAM_FILTER, STREAM_MATCH_UNFILTERED, Filters
+from amqp_ext.filters import REPLAY_START, STREAM_FILTER, STREAM_MATCH_UNFILTERED, Filters
 from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
@@ -18,9 +18,7 @@ from gateway.core.replay_position import Resolved
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
 
-NOT_APPLIED: Final = frozenset(
-    {str(NO_LOCAL), str(STREAM_FILTER), str(STREAM_MATCH_UNFILTERED), "no-local", str(0x0000_468C_0000_0003)}
-)
+NOT_APPLIED: Final = frozenset({str(STREAM_FILTER), str(STREAM_MATCH_UNFILTERED)})
 """Filters that are understood and not applied, by descriptor, or by the key of a bare value."""
 
 

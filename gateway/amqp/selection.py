@@ -5,7 +5,7 @@ What a consumer selects: its selector, SQL filter and property filters as one pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import Filters
@@ -19,11 +19,33 @@ from amqp_ext.selector import SelectorError, compile_selector, compile_sql_filte
 from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
 
-def selection_of(filters: Filters) -> Callable[[Row], bool] | None:
+
+def selection_of(connection: Connection, filters: Filters) -> Callable[[Row], bool] | None:
     """
-    The filters of a source, compiled; None when everything passes. A message has to pass every one (AMQP 1.0
-    section 3.5.8); one whose sections cannot be read passes none.
+    What the consumer of a source is to be given: what passes its filters, and with no-local what did not come from
+    its own container, as far as that is known (see ``Origins``). None when everything passes.
+
+    Raises:
+        Refused: INVALID_FIELD, with the place in the selector and the reason.
+    """
+    passes = compile_filters(filters)
+    if not filters.no_local:
+        return passes
+    origins, own = connection.vpn.origins, connection.origin
+    if connection.is_open:
+        origins.watch(connection)
+    if passes is None:
+        return lambda row: origins.of(row[0]) != own
+    return lambda row: origins.of(row[0]) != own and passes(row)
+
+
+def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
+    """
+    The filters of a source that look at messages, compiled; None when everything passes. A message has to pass every
+    one (AMQP 1.0 section 3.5.8); one whose sections cannot be read passes none.
 
     Raises:
         Refused: INVALID_FIELD, with the place in the selector and the reason.

@@ -41,7 +41,7 @@ async def read_stream(
         raise Refused(
             ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
         )
-    selects = selection_of(filters)
+    selects = selection_of(connection, filters)
     epoch = epoch_of(link)
     if start is None and endpoint.settings.default_start:
         start = parse_text(endpoint.settings.default_start)

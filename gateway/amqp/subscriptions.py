@@ -49,10 +49,14 @@ def _shared_name(connection: Connection, link_name: str, capabilities: Collectio
 
 
 def endpoint_for(
-    connection: Connection, link: Link, pattern: str, capabilities: Collection[str]
+    connection: Connection, link: Link, pattern: str, capabilities: Collection[str], *, no_local: bool = False
 ) -> tuple[Endpoint, list[Effect], OwnedEndpoint | None]:
     """
     The topic endpoint of a subscription, made where there is none, and what has to be committed for it.
+
+    Args:
+        no_local: What the subscriber's own container publishes is not put on it (JMS 2.0 section 8.3.3); of no effect
+            on a shared one, which has many subscribers.
 
     Raises:
         Refused: INVALID_FIELD, the pattern is none; PRECONDITION_FAILED, the name is a queue's or the subscription is
@@ -67,6 +71,12 @@ def endpoint_for(
     name = durable_name(connection, link, capabilities)
     if name is not None:
         endpoint, effects = _durable(connection, name, pattern, is_shared=is_shared)
+        own = connection.origin if no_local else ""
+        if not is_shared and not endpoint.flows and endpoint.settings.no_local != own:
+            # What lies there stays: only messages from now on are chosen by it.
+            endpoint.settings.no_local = own
+            connection.vpn.broker.forget_routes()
+            effects.append(endpoint.definition())
         return endpoint, effects, None
     if is_shared:
         name = f"#P2P/SHARED/{_shared_name(connection, link.name, capabilities)}"
@@ -78,7 +88,7 @@ def endpoint_for(
         settings = EndpointSettings(temporary=True)
         made, effects = connection.vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
         return made, effects, SharedEndpoint(connection, made, name)
-    owned, effects = make_topic_endpoint(connection, [pattern])
+    owned, effects = make_topic_endpoint(connection, [pattern], no_local=no_local)
     return owned.endpoint, effects, owned
 
 

@@ -186,14 +186,24 @@ def make_queue(connection: Connection, lifetime: Lifetime) -> tuple[QueueHold, l
 
 
 def make_topic_endpoint(
-    connection: Connection, subscriptions: Sequence[str], *, known_as: str | None = None
+    connection: Connection,
+    subscriptions: Sequence[str],
+    *,
+    known_as: str | None = None,
+    no_local: bool = False,
 ) -> tuple[OwnedEndpoint, list[Effect]]:
-    """A topic endpoint that lives as long as its link; ``known_as`` is the topic's name for those who send to it."""
+    """
+    A topic endpoint that lives as long as its link.
+
+    Args:
+        known_as: The topic's name for those who send to it.
+        no_local: It does not want what its own container publishes.
+    """
     name = temporary_name("TETMP")
+    settings = EndpointSettings(
+        exclusive=Exclusivity.REFUSE, temporary=True, no_local=connection.origin if no_local else ""
+    )
     endpoint, effects = connection.vpn.broker.create(
-        name,
-        EndpointKind.TOPIC_ENDPOINT,
-        EndpointSettings(exclusive=Exclusivity.REFUSE, temporary=True),
-        subscriptions,
+        name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions
     )
     return OwnedEndpoint(connection, endpoint, known_as or name), effects

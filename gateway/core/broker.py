@@ -109,6 +109,19 @@ class Route(NamedTuple):
     live: tuple[int, ...]
     """The numbers of those that do not replay at the moment."""
     logged: bool
+    is_picky: bool
+    """Some endpoint leaves out what comes from its subscriber's own container."""
+
+    def seen_from(self, origin: str) -> Route:
+        """Without the endpoints that do not want what this origin publishes."""
+        unwanting = {e.number for e in self.endpoints if e.settings.no_local == origin}
+        return Route(
+            tuple(e for e in self.endpoints if e.number not in unwanting),
+            tuple(number for number in self.numbers if number not in unwanting),
+            tuple(number for number in self.live if number not in unwanting),
+            self.logged,
+            False,
+        )
 
 
 class Broker:
@@ -296,6 +309,7 @@ class Broker:
             tuple(e.number for e in matched),
             tuple(e.number for e in matched if e.replay is None or not e.replay.is_behind),
             logged,
+            any(e.settings.no_local for e in matched),
         )
         return route
 
@@ -308,6 +322,7 @@ class Broker:
         receipt: Any,
         *,
         is_direct: bool = False,
+        origin: str = "",
     ) -> tuple[Publication | None, int, Refused | None]:
         """
         Take messages of one topic that arrived together.
@@ -318,6 +333,7 @@ class Broker:
             bares: Where each one's bare message begins.
             receipt: Whatever the caller needs to tell the publisher afterwards; not looked at.
             is_direct: They came settled: kept where they land on an endpoint, logged only if the policy promotes them.
+            origin: Whom they came from, for endpoints that do not want their own; empty for nobody.
 
         Returns:
             The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
@@ -325,6 +341,8 @@ class Broker:
             ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
         """
         route = self._routes.get(topic) or self._route(topic)
+        if route.is_picky and origin:
+            route = route.seen_from(origin)
         endpoints, logged = route.endpoints, route.logged and (not is_direct or self.policy.promote_direct)
         # An endpoint that replays gets live messages from the log later; what the log does not take it gets now.
         numbers = route.live if logged else route.numbers

@@ -76,6 +76,8 @@ class EndpointSettings:
     """Deliveries a consumer may leave unsettled; 0 is the gateway's limit."""
     priorities: bool = False
     """Whether messages of a higher priority (0 to 9) overtake others."""
+    no_local: str = ""
+    """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
     declared: bool = False
     """Named in the configuration: not deleted by a client."""
 

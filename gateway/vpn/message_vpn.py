@@ -23,6 +23,7 @@ from gateway.core.effects import CountAttempts, Effect, Publication, RemoveRefer
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
+from gateway.core.origins import Origins
 from gateway.core.pacing import Pacer
 from gateway.core.point import ListedPoint, Point
 from gateway.core.replay_position import Resolved
@@ -107,6 +108,7 @@ class MessageVpn:
         self.pending_bytes = 0
         self.activity = 0
         """Rises with every batch published or settled: whether there is live traffic."""
+        self.origins = Origins()
         self.direct_dropped = 0
         """Direct messages that nobody took, or that there was no room for: nobody was told."""
         self._effects: list[Effect] = []
@@ -287,20 +289,25 @@ class MessageVpn:
         deliveries: list[Any],
         *,
         is_direct: bool = False,
+        origin: str = "",
     ) -> None:
         """
         Messages of one topic came in on a link; it is told of each delivery once that is true.
 
         Args:
             deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
+            origin: The publisher's container-id, see ``Origins``.
         """
         while contents:
             publication, taken, refused = self.broker.publish(
-                now_ms(), topic, contents, bares, (link, deliveries), is_direct=is_direct
+                now_ms(), topic, contents, bares, (link, deliveries), is_direct=is_direct, origin=origin
             )
             self.activity += 1
             if publication is not None:
                 self.add(publication)
+                if self.origins.watchers:
+                    rows = publication.rows
+                    self.origins.add(rows[0][0], rows[-1][0] + 1, origin)
             if taken == len(contents):
                 return
             if publication is not None:

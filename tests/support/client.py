@@ -107,6 +107,7 @@ class Client:
         address: str,
         *,
         hostname: str | None = None,
+        container: str | None = None,
         max_frame_size: int | None = None,
         idle_timeout: float | None = None,
         user: tuple[str, str] | None = None,
@@ -115,6 +116,7 @@ class Client:
         Args:
             address: HOST:PORT, or a URL.
             hostname: What the open frame says; the address's host if None.
+            container: What the open frame says; a name of its own if None.
             max_frame_size: Largest frame taken, in bytes.
             idle_timeout: Asked for in the open frame, in seconds.
             user: Name and password, said with SASL PLAIN; without, there is no SASL.
@@ -133,7 +135,7 @@ class Client:
         self.connection = Connection()
         self._collector = Collector()
         self.connection.collect(self._collector)
-        self.connection.container = f"test-{next(_names)}"
+        self.connection.container = f"test-{next(_names)}" if container is None else container
         self.connection.hostname = host if hostname is None else hostname
         if user is not None:
             self.connection.user, self.connection.password = user

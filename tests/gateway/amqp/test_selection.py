@@ -71,7 +71,7 @@ def test_a_selector_finds_what_lies_beyond_the_window(gateway: RunningGateway, c
 
 
 def test_accepted_filters_are_in_the_reply_and_others_are_not(client: Client) -> None:
-    """The reply's source holds selector and property filters unchanged; no-local, which is not applied, is left out."""
+    """The reply's source holds selector, no-local and property filters unchanged, and no unknown ones."""
     receiver = client.receiver(
         "orders",
         filters={
@@ -81,7 +81,12 @@ def test_accepted_filters_are_in_the_reply_and_others_are_not(client: Client) ->
             "example.org:unknown": 1,
         },
     )
-    assert set(receiver.filters) == {SELECTOR, "amqp:application-properties-filter", "rewind:replay-start"}
+    assert set(receiver.filters) == {
+        SELECTOR,
+        "amqp:application-properties-filter",
+        "apache.org:no-local-filter:list",
+        "rewind:replay-start",
+    }
     assert receiver.filters[SELECTOR] == Described(symbol(SELECTOR), "n = 1")
 
 
