@@ -31,12 +31,14 @@ def fill_reply(
     *,
     copies: bool,
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE,
+    first_id: int = 0,
 ) -> None:
     """
     Fill in our side of the attach: the source as it is in place, and the log's bounds.
 
     Args:
         lifetime: Of a dynamic source.
+        first_id: Of a stream: the first id in its view, where the log has older ones.
     """
     source, asked = link.source, link.remote_source
     source.copy(asked)
@@ -59,7 +61,7 @@ def fill_reply(
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     link.properties = {
-        symbol("rewind:replay-first"): ulong(log.first_id),
+        symbol("rewind:replay-first"): ulong(max(log.first_id, first_id)),
         symbol("rewind:replay-last"): ulong(log.next_id - 1),
         symbol("rewind:replay-generation"): ulong(log.generation),
     }

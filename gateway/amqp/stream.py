@@ -55,7 +55,15 @@ async def read_stream(
     reader = ReadingLink(connection, link, splicer)
     feed = vpn.streams.read(endpoint, reader, resolved, epoch=epoch, selects=selects, pacer=pacer)
     try:
-        fill_reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
+        fill_reply(
+            connection,
+            link,
+            link.remote_source.address,
+            filters,
+            resolved,
+            copies=True,
+            first_id=endpoint.settings.purged_below,
+        )
     except BaseException:
         feed.close()
         raise

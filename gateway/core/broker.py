@@ -9,7 +9,7 @@ along them, so that a date is found by binary search.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -491,11 +491,23 @@ class Broker:
         """Where messages go has changed."""
         self._routes.clear()
 
-    def log_facts(self) -> LogFacts:
+    def log_facts(self, endpoint: Endpoint | None = None) -> LogFacts:
+        """What is known of the log; of the part that a stream shows, if one is given."""
         log = self.log
-        return LogFacts(
-            self.policy.reads, log.generation, log.first_id, log.next_id, log.floor_ms, self.points
+        first_id, floor_ms = log.first_id, log.floor_ms
+        if endpoint is not None:
+            first_id = max(first_id, endpoint.settings.purged_below)
+            floor_ms = max(floor_ms, endpoint.settings.purged_ms)
+        return LogFacts(self.policy.reads, log.generation, first_id, log.next_id, floor_ms, self.points)
+
+    def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
+        """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""
+        log = self.log
+        # As with trimming, others of that millisecond may follow: from the next on nothing is missing.
+        endpoint.settings = replace(
+            endpoint.settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1
         )
+        return [endpoint.definition()]
 
     def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
         """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""

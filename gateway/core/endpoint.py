@@ -80,6 +80,10 @@ class EndpointSettings:
     """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
     declared: bool = False
     """Named in the configuration: not deleted by a client."""
+    purged_below: int = 0
+    """Of a stream: the first id that is in its view, since an administrator purged it."""
+    purged_ms: int = 0
+    """Of a stream that was purged: from this time on its view is whole; ms since the epoch."""
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "exclusive": self.exclusive.value})

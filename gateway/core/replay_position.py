@@ -120,7 +120,7 @@ def _first(
             return facts.next_id
         case StartKind.LAST:
             last = probe.last_matching(matches)
-            return facts.next_id if last is None else last
+            return facts.next_id if last is None or last < facts.first_id else last
         case StartKind.DATE:
             return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
         case StartKind.AGO:
@@ -137,7 +137,7 @@ def _first(
                     f"this log is generation {facts.generation}",
                 )
             number = position.number
-            if probe.time_of(number) is None and not clamp:
+            if (number < facts.first_id or probe.time_of(number) is None) and not clamp:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
                     f"message {number} is not in the replay log, which holds ids "

@@ -8,6 +8,7 @@ none: the gateway does not start. A stream may become a queue: its messages are 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from gateway.config import Queue
@@ -77,7 +78,8 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
         if found is None:
             effects += broker.create(name, kind, settings, list(queue.subscriptions))[1]
         else:
-            found.settings = settings
+            purged = found.settings
+            found.settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
             effects += [found.definition(), *broker.set_subscriptions(found, queue.subscriptions)]
     for name in {queue.dead_message_queue for queue in queues.values()} - {""}:
         if broker.find(name) is None:

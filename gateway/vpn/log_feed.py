@@ -53,6 +53,14 @@ class LogFeed:
         """What the pace holds back; the last of it may be the last before live."""
         self._end_id: int | None = None
 
+    @property
+    def position(self) -> int:
+        """The first id that may not have been sent."""
+        if self._due_later:
+            return self._due_later[0][0]
+        held_back = self.reader.held_back
+        return self.reader.position if held_back is None else held_back[0]
+
     def run(self) -> None:
         """Send while the link takes it and the log has more. Called when credit, room or messages came."""
         if self._closed or self._is_scheduled:

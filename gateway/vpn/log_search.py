@@ -16,6 +16,7 @@ import structlog
 
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
+from gateway.core.replay_position import LogFacts
 from gateway.core.search import Search
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ class LogSearch:
 
     Args:
         patterns: The topics that are looked at.
+        facts: The log, or the part of it that is looked at.
     """
 
-    def __init__(self, vpn: MessageVpn, start: ReplayStart, search: Search, patterns: Sequence[str]) -> None:
-        facts = vpn.broker.log_facts()
+    def __init__(
+        self, vpn: MessageVpn, start: ReplayStart, search: Search, patterns: Sequence[str], facts: LogFacts
+    ) -> None:
         self._vpn = vpn
         self._search = search
         self._patterns = patterns

@@ -477,7 +477,7 @@ class MessageVpn:
         """The same for what an endpoint subscribes to, its exceptions among it."""
         broker = self.broker
         patterns, matches = broker.topic_patterns(endpoint), broker.topic_matcher(endpoint)
-        return await starts.resolve_start(self, start, patterns, matches, now_ms())
+        return await starts.resolve_start(self, start, patterns, matches, now_ms(), endpoint)
 
     async def create_point(self, name: str, start: ReplayStart | None = None) -> Point:
         """See ``starts.create_point``."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.core.endpoint import Endpoint
 from gateway.core.point import ListedPoint, Point
 from gateway.core.replay_position import LogProbe, Resolved, check_start, resolve
 from gateway.core.search import search_for
@@ -27,6 +28,7 @@ async def resolve_start(
     patterns: Sequence[str],
     matches: Callable[[str], bool] | None,
     now_ms: int,
+    endpoint: Endpoint | None = None,
 ) -> Resolved:
     """
     Where a replay starts; a message-id or a selector is searched for first, in what the log holds at this moment.
@@ -34,15 +36,17 @@ async def resolve_start(
     Args:
         patterns: The topics to be replayed.
         matches: Whether a topic is one of them; None when every topic is.
+        endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part of it.
 
     Raises:
         Refused: It cannot start there.
     """
     # What can be refused at once is refused before a search that may take minutes.
-    check_start(start, vpn.broker.log_facts())
+    facts = vpn.broker.log_facts(endpoint)
+    check_start(start, facts)
     search = search_for(start, matches)
-    found = None if search is None else await LogSearch(vpn, start, search, patterns).run()
-    facts, reader = vpn.broker.log_facts(), vpn.reader
+    found = None if search is None else await LogSearch(vpn, start, search, patterns, facts).run()
+    facts, reader = vpn.broker.log_facts(endpoint), vpn.reader
     probe: LogProbe = reader
     return await asyncio.wrap_future(
         reader.submit(lambda: resolve(start, facts, probe, now_ms, matches, found))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint, Exclusivity, Flow
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.pacing import Pacer
 from gateway.core.replay_position import Resolved
 from gateway.vpn.log_feed import LogFeed
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 class StreamFeed:
     """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
 
-    def __init__(self, streams: Streams, flow: Flow, begin: Callable[[], LogFeed]) -> None:
+    def __init__(self, streams: Streams, flow: Flow, first: int, begin: Callable[[], LogFeed]) -> None:
         self.flow = flow
+        self._first = first
         self._streams = streams
         self._begin = begin
         self._reading: LogFeed | None = None
@@ -36,6 +38,11 @@ class StreamFeed:
     def is_reading(self) -> bool:
         """Its turn has come."""
         return self._reading is not None
+
+    @property
+    def position(self) -> int:
+        """The first id that may not have been sent."""
+        return self._first if self._reading is None else self._reading.position
 
     def run(self) -> None:
         """Send what the link takes. Called when credit or room came, or its turn."""
@@ -84,13 +91,18 @@ class Streams:
             pacer: Its pace, if one was asked for; it counts from the reader's first message.
 
         Raises:
-            Refused: The stream's exclusivity or its limits say so.
+            Refused: The stream's exclusivity or its limits say so; REPLAY_MESSAGE_UNAVAILABLE, it was purged meanwhile.
         """
         vpn = self._vpn
+        if resolved.first < endpoint.settings.purged_below:
+            raise _purged(endpoint)
         patterns, matches = vpn.broker.topic_patterns(endpoint), vpn.broker.topic_matcher(endpoint)
         flow = vpn.bind(endpoint, link, epoch)
         feed = self._feeds[flow] = StreamFeed(
-            self, flow, lambda: vpn.read_log(resolved, patterns, link, selects, pacer, matches=matches)
+            self,
+            flow,
+            resolved.first,
+            lambda: vpn.read_log(resolved, patterns, link, selects, pacer, matches=matches),
         )
         return feed
 
@@ -108,3 +120,30 @@ class Streams:
             feed = self._feeds.get(flow)
             if feed is not None and not feed.is_reading:
                 feed.run()
+
+    async def purge(self, endpoint: Endpoint) -> None:
+        """
+        Take all that a stream shows out of its view, as an administrator; returns when that is durable. Readers that
+        were not through with it are detached and told. Neither the log nor any other endpoint loses anything.
+
+        Raises:
+            Refused: INTERNAL, the store could not write.
+        """
+        vpn, before = self._vpn, endpoint.settings
+        effects = vpn.broker.purge_stream(endpoint)
+        first_id = endpoint.settings.purged_below
+        try:
+            await vpn.committed(effects)
+        except Refused:
+            endpoint.settings = before
+            raise
+        for feed in list(self._feeds.values()):
+            if feed.flow.endpoint is endpoint and feed.position < first_id:
+                feed.flow.link.refuse(_purged(endpoint))
+
+
+def _purged(endpoint: Endpoint) -> Refused:
+    return Refused(
+        ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+        f"{endpoint.name!r} was purged: it begins at id {endpoint.settings.purged_below} now; attach again",
+    )
