@@ -1,4 +1,4 @@
-"""The command `rewind`.
+"""The command `rewind`, and its verbs that run a gateway or look at its configuration.
 
 Exit status: 0 done, 1 failed while running, 2 wrong configuration or usage. What a program reads goes to
 stdout, what a person must know to stderr.
@@ -15,6 +15,8 @@ import click
 
 from amqp_ext.passwords import SALT_BYTES
 from amqp_ext.passwords import hash_password as hash_with_salt
+from gateway.cli.send import send
+from gateway.cli.tail import tail
 from gateway.config import NO_OVERRIDES, ConfigError, Overrides, Settings, effective_toml, load
 
 DISTRIBUTION = "rewind-gateway"
@@ -99,6 +101,10 @@ def hash_password(from_stdin: bool) -> None:
         click.echo(hash_with_salt(password, salt=secrets.token_bytes(SALT_BYTES)))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+main.add_command(send)
+main.add_command(tail)
 
 
 def _settings(context: click.Context, file: Path | None, overrides: Overrides = NO_OVERRIDES) -> Settings:

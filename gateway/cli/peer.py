@@ -1,0 +1,186 @@
+"""
+A connection to a gateway for a person's hands: where it is, who asks, and how it ends.
+
+The one place outside ``gateway.amqp`` that speaks to proton: as a client, by its Container, which is slow and enough.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+from proton import SSLDomain
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL = "amqp://127.0.0.1:5672"
+
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+"""As shells have it for Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """Where a gateway is, and as whom it is asked."""
+
+    url: str
+    user: str | None = None
+    password_file: Path | None = None
+    vpn: str | None = None
+    tls_ca: Path | None = None
+
+
+def gateway_options(command: F) -> F:
+    """The options of every verb that speaks AMQP; they come as one argument, ``gateway``."""
+    for option in reversed(
+        [
+            click.option(
+                "--url",
+                default=DEFAULT_URL,
+                envvar="REWIND_URL",
+                show_default=True,
+                help="The gateway: amqp://HOST:PORT, or amqps:// for TLS.",
+            ),
+            click.option("--user", envvar="REWIND_USER", help="Name of the user; without one, ANONYMOUS."),
+            click.option(
+                "--password-file",
+                type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                envvar="REWIND_PASSWORD_FILE",
+                help="File with the user's password on its first line.",
+            ),
+            click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; without one, the default."),
+            click.option(
+                "--tls-ca",
+                type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                envvar="REWIND_TLS_CA",
+                help="Certificates of authorities to be trusted, PEM; without, the system's.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+class Client(MessagingHandler):
+    """
+    One connection, one link, until ``done`` or until something goes wrong; ``problem`` says what.
+
+    Deliveries are neither accepted nor settled by themselves, and credit is given by the subclass.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
+        self._gateway = gateway
+        self.problem: str | None = None
+        self.is_done = False
+        self._connection: Any = None
+
+    def run(self) -> int:
+        """
+        Connect and work until it is done.
+
+        Returns:
+            The exit status: 0, 1 where something went wrong (said on stderr), 130 when interrupted.
+        """
+        container = Container(self)
+        try:
+            container.run()
+        except KeyboardInterrupt:
+            self.finish()
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:
+            # Whoever read our output has seen enough; Python must not try once more at its own end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        self.finish()
+        if self.problem is not None:
+            click.echo(f"rewind: {self.problem}", err=True)
+            return EXIT_FAILED
+        return 0
+
+    def attach(self, event: Any) -> None:
+        """Make the link on ``event.container`` and the connection."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The connection is gone: what is left to be said, or let go of."""
+
+    def done(self) -> None:
+        """Nothing more is to be done."""
+        self.is_done = True
+        if self._connection is not None:
+            self._connection.close()
+
+    def fail(self, problem: str) -> None:
+        """End with a sentence; the first one counts."""
+        self.problem = self.problem or problem
+        self.done()
+
+    # --- what proton calls ----------------------------------------------------------------------------------------
+
+    def on_start(self, event: Any) -> None:
+        gateway = self._gateway
+        options: dict[str, Any] = {"reconnect": False}
+        if gateway.user is not None:
+            options |= {"user": gateway.user, "password": _password(gateway)}
+            options["allowed_mechs"] = "PLAIN"
+        else:
+            options["allowed_mechs"] = "ANONYMOUS"
+        if gateway.vpn is not None:
+            options["virtual_host"] = f"vhost:{gateway.vpn}"
+        if urlsplit(gateway.url).scheme == "amqps":
+            options["ssl_domain"] = _trusted(gateway.tls_ca)
+        self._connection = event.container.connect(gateway.url, **options)
+        self.attach(event)
+
+    def on_link_error(self, event: Any) -> None:
+        condition = event.link.remote_condition
+        subcode = (condition.info or {}).get("subcode")
+        number = f", subcode {int(subcode)}" if subcode is not None else ""
+        self.fail(f"{event.link.name}: {condition.description} ({condition.name}{number})")
+
+    def on_link_closed(self, event: Any) -> None:
+        self.done()
+
+    def on_connection_error(self, event: Any) -> None:
+        condition = event.connection.remote_condition
+        self.fail(f"{self._gateway.url}: {condition.description} ({condition.name})")
+
+    def on_transport_error(self, event: Any) -> None:
+        if self.is_done:
+            return
+        condition = event.transport.condition
+        said = f"{condition.description} ({condition.name})" if condition is not None else "no reason given"
+        self.fail(f"{self._gateway.url}: {said}")
+
+    def on_disconnected(self, event: Any) -> None:
+        if not self.is_done:
+            condition = event.transport.condition if event.transport is not None else None
+            why = f": {condition.description}" if condition is not None and condition.description else ""
+            self.fail(f"{self._gateway.url}: there is no connection, or no longer{why}")
+
+
+def _password(gateway: Gateway) -> str:
+    if gateway.password_file is None:
+        return str(click.prompt(f"Password of {gateway.user}", hide_input=True, err=True))
+    lines = gateway.password_file.read_text(encoding="utf-8").splitlines()
+    if not lines or not lines[0]:
+        raise click.UsageError(f"{gateway.password_file} has no password on its first line")
+    return lines[0]
+
+
+def _trusted(authorities: Path | None) -> SSLDomain:
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    if authorities is not None:
+        domain.set_trusted_ca_db(str(authorities))
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+    return domain

@@ -1,0 +1,192 @@
+"""`rewind send`: publish lines of a file, or of standard input, or whole files."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Final
+
+import click
+from click.core import ParameterSource
+from proton import Message
+from proton.reactor import ApplicationEvent, EventInjector
+
+from gateway.cli.peer import Client, Gateway, gateway_options
+
+READ_AHEAD: Final = 1_000
+"""Messages read and not sent yet: a large file must not turn into memory."""
+
+TURN_S: Final = 0.02
+"""Seconds between two looks at the clock where a rate was asked for."""
+
+
+class Send(Client):
+    """
+    Args:
+        bodies: What to send; read on a thread of its own, for a terminal may take its time.
+        rate: Messages a second at most; None for as fast as they are taken.
+    """
+
+    def __init__(
+        self, gateway: Gateway, address: str, bodies: Iterator[bytes], template: Message, rate: float | None
+    ) -> None:
+        super().__init__(gateway)
+        self._address = address
+        self._bodies = bodies
+        self._template = template
+        self._rate = rate
+        self._read: queue.Queue[bytes | None] = queue.Queue(READ_AHEAD)
+        self._news = EventInjector()
+        self._has_read_all = False
+        self._sender: Any = None
+        self._started = 0.0
+        self.sent = 0
+        self.accepted = 0
+        self.refused: dict[str, int] = {}
+
+    def attach(self, event: Any) -> None:
+        event.container.selectable(self._news)
+        self._sender = event.container.create_sender(self._connection, self._address, name="rewind-send")
+        self._started = time.monotonic()
+        threading.Thread(target=self._read_all, name="reading", daemon=True).start()
+        if self._rate is not None:
+            event.container.schedule(TURN_S, self)
+
+    def _read_all(self) -> None:
+        for body in self._bodies:
+            self._read.put(body)
+            self._news.trigger(ApplicationEvent("more"))
+        self._read.put(None)
+        self._news.trigger(ApplicationEvent("more"))
+
+    # --- what proton calls ----------------------------------------------------------------------------------------
+
+    def on_sendable(self, event: Any) -> None:
+        self._go_on()
+
+    def on_more(self, event: Any) -> None:
+        self._go_on()
+
+    def on_timer_task(self, event: Any) -> None:
+        if not self.is_done:
+            self._go_on()
+            event.container.schedule(TURN_S, self)
+
+    def _go_on(self) -> None:
+        sender = self._sender
+        while sender.credit > 0 and not self._has_read_all and not self.is_done:
+            if self._rate is not None and self.sent >= (time.monotonic() - self._started) * self._rate + 1:
+                return
+            try:
+                body = self._read.get_nowait()
+            except queue.Empty:
+                return
+            if body is None:
+                self._has_read_all = True
+                break
+            self._template.body = body
+            sender.send(self._template)
+            self.sent += 1
+        self._end_if_told_of_all()
+
+    def _end_if_told_of_all(self) -> None:
+        if self._has_read_all and self.accepted + sum(self.refused.values()) >= self.sent:
+            self.done()
+
+    def done(self) -> None:
+        if not self.is_done:
+            # It would keep the container waiting for more.
+            self._news.close()
+        super().done()
+
+    def on_accepted(self, event: Any) -> None:
+        self.accepted += 1
+        self._end_if_told_of_all()
+
+    def on_rejected(self, event: Any) -> None:
+        condition = event.delivery.remote.condition
+        self._count(f"rejected: {condition.description} ({condition.name})" if condition else "rejected")
+
+    def on_released(self, event: Any) -> None:
+        self._count("released: no queue and no log takes it")
+
+    def _count(self, what: str) -> None:
+        self.refused[what] = self.refused.get(what, 0) + 1
+        self._end_if_told_of_all()
+
+    def finish(self) -> None:
+        for what, count in self.refused.items():
+            click.echo(f"rewind: {count} {what}", err=True)
+
+
+def _properties(context: click.Context, option: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{text!r} is none; write KEY=VALUE")
+        found[key] = value
+    return found
+
+
+@click.command()
+@click.argument("address", required=False)
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--topic", help="Publish to this topic, in place of ADDRESS.")
+@click.option("--whole", is_flag=True, help="FILE as one message, not a message a line.")
+@click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", callback=_properties,
+              help="An application property, text. Repeat it for more.")  # fmt: skip
+@click.option("--subject", help="The messages' subject.")
+@click.option("--content-type", help="The messages' content-type.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second at most.")
+@click.option("--quiet", is_flag=True, help="Do not say how many were accepted.")
+@gateway_options
+@click.pass_context
+def send(
+    context: click.Context,
+    /,
+    address: str | None,
+    file: IO[bytes],
+    topic: str | None,
+    whole: bool,
+    properties: dict[str, str],
+    subject: str | None,
+    content_type: str | None,
+    rate: float | None,
+    quiet: bool,
+    **gateway: Any,
+) -> None:
+    """Publish FILE (standard input without one) to ADDRESS, a message a line, and wait until all are accepted.
+
+    Exit status 1 if any was not.
+
+    \b
+    rewind send orders < orders.jsonl
+    rewind send --topic flights/JFK/AA departures.jsonl --rate 100
+    """
+    if topic is not None:
+        if address is not None and context.get_parameter_source("file") is ParameterSource.DEFAULT:
+            # With a topic, the one argument is the file.
+            file = click.File("rb").convert(address, None, context)
+        address = f"topic://{topic}"
+    if address is None:
+        raise click.UsageError("say where to: an ADDRESS, or --topic")
+    template = Message(
+        durable=True, subject=subject, content_type=content_type, properties=properties or None
+    )
+    template.inferred = True
+    client = Send(Gateway(**gateway), address, _bodies(file, whole), template, rate)
+    status = client.run()
+    if not quiet:
+        click.echo(f"{client.accepted} of {client.sent} accepted", err=True)
+    context.exit(status or int(client.accepted < client.sent))
+
+
+def _bodies(file: IO[bytes], whole: bool) -> Iterator[bytes]:
+    if whole:
+        yield file.read()
+        return
+    for line in file:
+        yield line.rstrip(b"\r\n")

@@ -1,0 +1,147 @@
+"""`rewind tail`: read an address from any start, and on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+from urllib.parse import quote
+
+import click
+from proton import Terminus
+from proton.reactor import LinkOption
+
+from amqp_ext.addresses import AddressError, AddressKind, parse_source
+from amqp_ext.replay_start import ReplayStartError, parse_text
+from gateway.cli.message_text import as_line, as_object
+from gateway.cli.peer import Client, Gateway, gateway_options
+
+CREDIT = 500
+"""Messages asked for at a time: enough to keep the wire busy, few enough to stop soon."""
+
+
+class Browsing(LinkOption):
+    """The source gives copies: what is read stays where it is."""
+
+    def apply(self, link: Any) -> None:
+        link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+class Tail(Client):
+    def __init__(
+        self, gateway: Gateway, address: str, *, browses: bool, count: int | None, as_json: bool
+    ) -> None:
+        super().__init__(gateway)
+        self._address = address
+        self._browses = browses
+        self._left = count
+        self._as_json = as_json
+        self._asked = 0
+
+    def attach(self, event: Any) -> None:
+        options = [Browsing()] if self._browses else []
+        receiver = event.container.create_receiver(
+            self._connection, self._address, name="rewind-tail", options=options
+        )
+        self._ask(receiver)
+
+    def _ask(self, receiver: Any) -> None:
+        """Credit for no more than is wanted: what is sent and not shown would be taken from others."""
+        wanted = CREDIT if self._left is None else min(CREDIT, self._left)
+        more = wanted - self._asked
+        if more > 0 and (self._asked <= CREDIT // 2):
+            receiver.flow(more)
+            self._asked += more
+
+    def on_delivery(self, event: Any) -> None:
+        # The bytes as they came: proton's own message would lose what it does not know.
+        delivery, link = event.delivery, event.link
+        if not link.is_receiver or not delivery.readable or delivery.partial or self.is_done:
+            return
+        content = bytes(link.recv(delivery.pending))
+        link.advance()
+        self._asked -= 1
+        self._show(content)
+        self.accept(delivery)
+        if self._left is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self.done()
+                return
+        self._ask(link)
+
+    def _show(self, content: bytes) -> None:
+        if self._as_json:
+            print(json.dumps(as_object(content), ensure_ascii=False), flush=sys.stdout.isatty())
+        else:
+            print(as_line(content), flush=True)
+
+    def finish(self) -> None:
+        sys.stdout.flush()
+
+
+@click.command()
+@click.argument("address")
+@click.option(
+    "--from",
+    "start",
+    metavar="START",
+    help="Where to begin: beginning, a date, 10m (ago), #123, rmid1:…, point:NAME, message-id:ID, "
+    "match:SELECTOR, last. Without it, live.",
+)
+@click.option("--until", metavar="END", help="Where to end: now, a date, #123 or rmid1:…. Without it, never.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
+@click.option("--consume", is_flag=True, help="Take messages off a queue; with --from, rewind it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@gateway_options
+@click.pass_context
+def tail(
+    context: click.Context,
+    /,
+    address: str,
+    start: str | None,
+    until: str | None,
+    count: int | None,
+    consume: bool,
+    as_json: bool,
+    **gateway: Any,
+) -> None:
+    """Print what comes to ADDRESS, from any start, and on.
+
+    \b
+    rewind tail 'log://flights/>' --from 10m          ten minutes of history, then live
+    rewind tail 'log://#queue/orders' --from '#1000'  what was sent to a queue
+    rewind tail 'topic://flights/>'                   live only
+    rewind tail orders                                what lies on a queue, left there
+    """
+    try:
+        parsed = parse_source(address)
+        if start is not None:
+            parse_text(start)
+    except (AddressError, ReplayStartError) as error:
+        raise click.UsageError(str(error)) from error
+    is_queue = parsed.kind is AddressKind.QUEUE
+    if consume and not is_queue:
+        raise click.UsageError("--consume is for queues; nothing else is taken by reading it")
+    if is_queue and start is not None and not consume:
+        raise click.UsageError(
+            f"a look at a queue has no start: to see what was sent to it, tail 'log://#queue/{parsed.name}'; "
+            "to rewind the queue itself and take what it has, say --consume"
+        )
+    context.exit(
+        Tail(
+            Gateway(**gateway),
+            _with_options(address, {"replay-start": start, "until": until}),
+            browses=is_queue and not consume,
+            count=count,
+            as_json=as_json,
+        ).run()
+    )
+
+
+def _with_options(address: str, options: dict[str, str | None]) -> str:
+    """The address with these options behind it; those that are None are left out."""
+    said = "&".join(f"{key}={quote(value, safe='')}" for key, value in options.items() if value is not None)
+    if not said:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{said}"
