@@ -173,7 +173,7 @@ class EndpointReplays:
 
     @staticmethod
     def dropped(endpoint: Endpoint, effect: DropReplayed) -> None:
-        """The replayed messages are gone, durably (or could not be dropped): what is left is read from the store."""
+        """The replayed messages are gone, durably: what is left is read from the store."""
         if endpoint.number == effect.endpoint:
             endpoint.depth -= effect.count
             endpoint.size_bytes -= effect.size_bytes

@@ -7,12 +7,13 @@ The rules are the broker's (``gateway.core.endpoint_replays``); here they meet c
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from gateway import log_keys
-from gateway.core.effects import Effect
+from gateway.core.effects import DropReplayed, Effect
 from gateway.core.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import ReplayState
@@ -125,8 +126,24 @@ class Replays:
             "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
         )
 
+        self._drop(endpoint, effect)
+
+    def _drop(self, endpoint: Endpoint, effect: DropReplayed, *tried: DropReplayed) -> None:
+        """
+        Nothing is handed out until what the replay had put is gone. A write that failed may be owed (``store.writer``):
+        what it dropped then, it was told when the next one was.
+        """
+        vpn = self._vpn
+        if vpn.broker.by_number(effect.endpoint) is not endpoint:
+            return
+
         def committed(error: sqlite3.Error | None) -> None:
-            vpn.broker.replays.dropped(endpoint, effect)
+            if error is not None:
+                again = replace(effect, count=0, size_bytes=0)
+                vpn.later(TRY_AGAIN_S, lambda: self._drop(endpoint, again, *tried, effect))
+                return
+            for done in (*tried, effect):
+                vpn.broker.replays.dropped(endpoint, done)
             vpn.look_at(endpoint)
 
         vpn.commit([effect], committed)

@@ -1,19 +1,24 @@
 """
-What a Message VPN's consumers must see, said as plainly as possible: sets of ids and the next one due.
+What a Message VPN must do, said as plainly as possible: sets of ids, and the lowest of them is next.
 
-Nothing here knows of windows, pages, positions or states of a replay. What is durable is the naive store's word.
+Nothing here knows of windows, pages, positions or turns. What is durable is the naive store's word; that live messages
+follow a replay from ``Replay.live_from`` on is the gateway's, and that it leaves no gap there is what is checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from amqp_ext.ttl import ttl_of
 from gateway.core.effects import Row
-from gateway.core.endpoint import Flow
+from gateway.core.endpoint import Endpoint
 from gateway.core.errors import Refused
-from gateway.vpn.log_feed import LogFeed
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.core.replay import Replay
 from tests.core.naive_store import NaiveStore
+
+if TYPE_CHECKING:
+    from tests.core.naive_links import Consumer
 
 
 def matches(pattern: str, topic: str) -> bool:
@@ -25,238 +30,205 @@ def matches(pattern: str, topic: str) -> bool:
     return topic == pattern
 
 
+def message(serial: int, padding: int, ttl_ms: int) -> tuple[bytes, int]:
+    """A message known by its content, and where its bare message begins."""
+    header = b"\x00\x53\x70\xc0\x05\x03\x40\x40\x52%c" % ttl_ms if ttl_ms else b""
+    data = b"%d %*s" % (serial, padding, b"")
+    return b"%s\x00\x53\x75\xa0%c%s" % (header, len(data), data), len(header)
+
+
+def is_expired(row: Row, now_ms: int) -> bool:
+    """Whether the message's header says that it is too old."""
+    ttl_ms = ttl_of(row[5]) if row[3] else None
+    return ttl_ms is not None and row[1] + ttl_ms < now_ms
+
+
 class Publisher:
-    """A link that messages come in on; each is known by its content."""
+    """A link that messages come in on."""
 
     def __init__(self, store: NaiveStore) -> None:
         self._store = store
+        self.waiting: set[bytes] = set()
+        """Delivered, and nothing was said of it yet."""
         self.accepted_contents: set[bytes] = set()
         self.refused_contents: set[bytes] = set()
 
     def accepted(self, deliveries: Sequence[bytes]) -> None:
-        durable = {row[5] for row in self._store.published.values()}
-        assert durable.issuperset(deliveries), "accepted before it was durable"
-        assert self.accepted_contents.isdisjoint(deliveries)
+        assert self._store.contents.keys() >= set(deliveries), "accepted before it was durable"
+        self.waiting -= set(deliveries)
         self.accepted_contents.update(deliveries)
 
     def not_stored(self, deliveries: Sequence[bytes], refused: Refused | None) -> None:
+        assert self.accepted_contents.isdisjoint(deliveries)
+        self.waiting -= set(deliveries)
         self.refused_contents.update(deliveries)
 
     def check(self) -> None:
-        """What was refused is nowhere."""
-        durable = {row[5] for row in self._store.published.values()}
-        assert durable.isdisjoint(self.refused_contents)
+        """What was refused is nowhere, and what was accepted was stored."""
+        assert self._store.contents.keys().isdisjoint(self.refused_contents)
+        assert self._store.contents.keys() >= self.accepted_contents
 
 
 class Content:
     """
     What lies on an endpoint under one number: from its making, or from the start of a replay, to the next.
 
-    Each of its messages is handed out in the order of ids; one that comes back is the next one due.
+    Each of its messages is handed out in the order of ids; one that comes back keeps its place.
     """
 
     def __init__(
-        self, store: NaiveStore, number: int, replay_from: int | None, takes: Callable[[str], bool]
+        self, store: NaiveStore, endpoint: Endpoint, replay_from: int | None, takes: Callable[[str], bool]
     ) -> None:
         self._store = store
-        self.number = number
-        self.replay_from = replay_from
         self._takes = takes
+        self.number = endpoint.number
+        self.replay: Replay | None = endpoint.replay if replay_from is not None else None
+        self.replay_from = replay_from
+        self.live_from: int | None = None
+        """Messages from here on do not come by the replay."""
+        self.cut: int | None = None
+        """Where a replay ended that was told to end where it was."""
+        self.was_forced = False
+        """It was told so: not everything that it put may have been acknowledged."""
+        self.is_failed = False
+        """The replay failed; what it had put is about to go."""
+        self.was_interrupted = False
+        """A crash came in between."""
         self.routed: set[bytes] = set()
-        """Contents of the messages published while the endpoint subscribed to them."""
+        """Contents of the messages that were sent to it, and that no replay will bring."""
+        self.ids: set[int] = set()
+        """Everything durable that is, or once was, on the endpoint; a replay may have yet to put some of it there."""
+        self.ready: set[int] = set()
         self.unsettled: dict[int, Consumer] = {}
-        self.returned: set[int] = set()
         self.gone: set[int] = set()
+        self.rejected: set[int] = set()
+        """Unsettled still, but nobody is to have them again."""
         self.failures: dict[int, int] = {}
-        self.last_handed_out = 0
-        self.marked: set[int] = set()
+        self.handed_out_once: set[int] = set()
+        for row in store.published.values():
+            self.offer(row)
 
-    def holds(self, row: Row) -> bool:
-        is_replayed = (
+    # --- messages come ----------------------------------------------------------------------------------------------
+
+    def is_replayed(self, row: Row) -> bool:
+        """Whether the replay brings it."""
+        return (
             self.replay_from is not None
+            and not self.is_failed
             and row[0] >= self.replay_from
+            and (self.live_from is None or row[0] < self.live_from)
+            and (self.cut is None or row[0] < self.cut)
             and row[4] is None
             and self._takes(row[2])
         )
-        return is_replayed or row[5] in self.routed
 
-    @property
-    def ids(self) -> set[int]:
-        """Everything durable that is, or once was, on the endpoint; a replay may have yet to put some of it there."""
-        return {i for i, row in self._store.published.items() if self.holds(row)}
+    def note_hand_over(self) -> None:
+        """To be called before anything is published."""
+        if self.replay is not None and self.replay.live_from is not None:
+            self.live_from = self.replay.live_from
 
-    @property
-    def next_due(self) -> int | None:
-        if self.returned:
-            return min(self.returned)
-        published = self._store.published
-        return next(
-            (
-                i
-                for i in sorted(published)
-                if i > self.last_handed_out and i not in self.gone and self.holds(published[i])
-            ),
-            None,
-        )
+    def offer(self, row: Row) -> None:
+        """A message became durable."""
+        if row[5] in self.routed or self.is_replayed(row):
+            self.ids.add(row[0])
+            self.ready.add(row[0])
+
+    def is_fresh(self, message_id: int) -> bool:
+        """Whether it came live, and can expire."""
+        if self.replay is None or self.replay_from is None:
+            return True
+        return self.live_from is not None and message_id >= self.live_from
+
+    # --- and go -----------------------------------------------------------------------------------------------------
+
+    def next_for(self, consumer: Consumer) -> int | None:
+        """What this consumer is to be given next."""
+        if not consumer.selects:
+            return min(self.ready, default=None)
+        return min((i for i in self.ready if consumer.wants(i)), default=None)
+
+    def check_next(self, message_id: int, consumer: Consumer) -> None:
+        assert not self.is_failed, "handed out before what the replay had put was dropped"
+        assert message_id in self.ready, f"{message_id} was handed out, and is not ready"
+        assert consumer.wants(message_id)
+        if not consumer.selects:
+            assert message_id == min(self.ready), f"{message_id} was handed out, {min(self.ready)} was due"
+        elif message_id not in self.handed_out_once:
+            # One that comes back may be looked at again only after what was there before it came back.
+            due = min(i for i in self.ready - self.handed_out_once if consumer.wants(i))
+            assert message_id == due, f"{message_id} was handed out, {due} was due"
 
     def handed_out(self, message_id: int, consumer: Consumer) -> None:
-        assert message_id not in self.unsettled and message_id not in self.gone
-        assert message_id == self.next_due, f"{message_id} was handed out, {self.next_due} was due"
-        self.returned.discard(message_id)
-        self.last_handed_out = max(self.last_handed_out, message_id)
+        self.check_next(message_id, consumer)
+        self.ready.remove(message_id)
+        self.handed_out_once.add(message_id)
         self.unsettled[message_id] = consumer
 
     def given_back(self, message_id: int, *, failed: bool) -> None:
         del self.unsettled[message_id]
-        self.returned.add(message_id)
+        self.rejected.discard(message_id)
+        self.ready.add(message_id)
         if failed:
             self.failures[message_id] = self.failures.get(message_id, 0) + 1
 
     def settled(self, message_id: int) -> None:
         del self.unsettled[message_id]
+        self.buried(message_id)
+
+    def buried(self, message_id: int) -> None:
+        self.ready.discard(message_id)
+        self.rejected.discard(message_id)
         self.failures.pop(message_id, None)
         self.gone.add(message_id)
 
-    def restarted(self) -> None:
-        """What was not durably settled is due again."""
-        self.unsettled.clear()
-        self.returned.clear()
-        self.failures.clear()
-        self.last_handed_out = 0
+    # --- what becomes of replays ------------------------------------------------------------------------------------
+
+    def failed(self) -> None:
+        """The replay cannot go on: nothing is handed out until what it had put is dropped."""
+        self.note_hand_over()
+        self.is_failed = True
+
+    def dropped(self) -> None:
+        """What a failed replay had put is gone: live messages stay, and what was trimmed meanwhile."""
+        store, live_from = self._store, self.live_from
+        left = store.references[self.number]
+        for i in self.ids - self.gone:
+            row = store.published[i]
+            if row[4] is not None or (live_from is not None and i >= live_from):
+                assert i in left, f"{i} came live, and was dropped with what the replay had put"
+        for i in left:
+            is_live = i in self.ids and (live_from is None or i >= live_from)
+            assert is_live or not store.is_logged(i), f"{i} was put by the replay, and was not dropped"
+        self.replay_from = self.replay = None
+        self.is_failed = False
+        self.ids = {*left, *self.gone}
+        self.ready = set(left)
+        self.failures = dict(store.attempts[self.number])
+
+    def forced(self, position: int) -> None:
+        """The replay is to end where it is."""
+        self.note_hand_over()
+        self.cut = position
+        published = self._store.published
+        given_up = {i for i in self.ready if i >= position and published[i][5] not in self.routed}
+        given_up = {i for i in given_up if self.live_from is None or i < self.live_from}
+        self.ids -= given_up
+        self.ready -= given_up
+
+    def restarted(self, replay: Replay | None) -> None:
+        """What was not durably settled is ready again; a replay goes on from what was durable of it."""
+        self.was_interrupted = True
+        self.is_failed = False
+        if self.replay_from is not None:
+            assert replay is not None
+            self.replay, self.live_from = replay, replay.live_from
+            if replay.is_reading:
+                self.cut = None
+        for row in self._store.published.values():
+            self.offer(row)
         self.gone = set(self._store.removed[self.number])
-
-
-class Consumer:
-    """A link that an endpoint's messages go out on."""
-
-    def __init__(self, vpn: MessageVpn, max_unsettled: int, *, is_pre_settled: bool) -> None:
-        self._vpn = vpn
-        self._max_unsettled = max_unsettled
-        self.is_pre_settled = is_pre_settled
-        self.credit = 0
-        self.flow: Flow | None = None
-        self.content: Content | None = None
-        """What it consumes; None once it was detached."""
-        self.history: list[int] = []
-        self.refused: Refused | None = None
-
-    def room(self) -> int:
-        if self.flow is None or self.content is None:
-            return 0
-        return min(self.credit, self._max_unsettled - len(self.flow.unsettled))
-
-    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        assert self.flow is not None and self.content is not None, "messages for a link that is not attached"
-        assert 0 < len(rows) <= self.credit, "handed out beyond credit"
-        self.credit -= len(rows)
-        content = self.content
-        for row in rows:
-            content.handed_out(row[0], self)
-            self.history.append(row[0])
-            assert attempts.get(row[0], 0) == content.failures.get(row[0], 0)
-        assert len(self.flow.unsettled) <= self._max_unsettled or self.is_pre_settled
-        if end_id is not None and end_id in {row[0] for row in rows}:
-            content.marked.add(end_id)
-        if self.is_pre_settled:
-            self.settle([row[0] for row in rows])
-
-    def settle(self, ids: Sequence[int]) -> None:
-        assert self.flow is not None
-        if self.content is not None:
-            for i in ids:
-                self.content.settled(i)
-        self._vpn.settle(self.flow, list(ids))
-
-    def release(self, ids: Sequence[int], *, failed: bool) -> None:
-        assert self.flow is not None
-        if self.content is not None:
-            for i in ids:
-                self.content.given_back(i, failed=failed)
-        self._vpn.release(self.flow, list(ids), failed=failed)
-
-    def ask(self) -> None:
-        if self.flow is not None and self.content is not None:
-            self._vpn.ask(self.flow, self.room())
-
-    def idle(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        raise AssertionError("an endpoint's consumer goes on live")
-
-    def refuse(self, refused: Refused) -> None:
-        self.refused = refused
-        self.left()
-
-    def left(self) -> None:
-        """It is attached no more: what it had not settled is due again."""
-        content, self.content = self.content, None
-        if content is not None:
-            for i in [i for i, holder in content.unsettled.items() if holder is self]:
-                content.given_back(i, failed=False)
-
-
-class LogConsumer:
-    """A link that the log goes out on, from ``first`` to ``last``."""
-
-    def __init__(self, store: NaiveStore, patterns: Sequence[str], first: int, last: int | None) -> None:
-        self._store = store
-        self._patterns = patterns
-        self._first = first
-        self._last = last
-        self.has_history = False
-        """There was something to read before live when it attached."""
-        self.feed: LogFeed | None = None
-        self.credit = 0
-        self.received: list[int] = []
-        self.marked: list[int] = []
-        self.is_finished = False
-        self.refused: Refused | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return not self.is_finished and self.refused is None
-
-    @property
-    def due(self) -> Iterator[int]:
-        """Everything it must have received by now, in order."""
-        for i, row in sorted(self._store.published.items()):
-            wanted = ">" in self._patterns or any(matches(pattern, row[2]) for pattern in self._patterns)
-            if self._first <= i <= (self._last or i) and row[4] is None and wanted:
-                yield i
-
-    def room(self) -> int:
-        return self.credit
-
-    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        assert 0 < len(rows) <= self.credit, "handed out beyond credit"
-        self.credit -= len(rows)
-        self.received += [row[0] for row in rows]
-        if end_id is not None:
-            assert end_id == self.received[-1], "the end is marked on the last message of what is sent"
-            self.marked.append(end_id)
-
-    def idle(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        self.is_finished = True
-
-    def refuse(self, refused: Refused) -> None:
-        self.refused = refused
-
-    def check(self) -> None:
-        """No gap and no duplicate, at any time."""
-        due = list(self.due)
-        assert self.received == due[: len(self.received)]
-        assert len(self.marked) <= 1
-
-    def check_end(self) -> None:
-        """All there was credit for has come, and exactly the last message before live is marked."""
-        if self.refused is None and self.credit:
-            assert self.received == list(self.due)
-            if self._last is not None and self._last <= max(self._store.published, default=0):
-                assert self.is_finished
-                assert self.marked == self.received[-1:]
-            elif self.has_history:
-                assert len(self.marked) == 1
+        self.ready = self.ids - self.gone
+        self.unsettled.clear()
+        self.rejected.clear()
+        self.handed_out_once.clear()
+        self.failures = dict(self._store.attempts[self.number])

@@ -1,0 +1,190 @@
+"""
+What both machines have in common: messages come in, threads and disks get on or fail, time passes, everything stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from amqp_ext.addresses import queue_topic
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind
+from gateway.core.errors import Refused
+from tests.core.model import message
+from tests.core.naive_store import GENERATION
+from tests.core.world import UNLOGGED, Tuning, World
+
+TOPICS = ("a/x", "a/y", "b/x", UNLOGGED, queue_topic("q1"), queue_topic("q2"))
+
+picks = st.integers(0, 7)
+few = st.integers(1, 4)
+
+tunings = st.builds(
+    Tuning,
+    window=st.integers(1, 6),
+    page_rows=st.integers(1, 4),
+    tail_bytes=st.sampled_from([1, 1_000, 100_000]),
+    ahead=st.integers(1, 5),
+    quantum=st.integers(1, 4),
+    is_quick=st.booleans(),
+    log_quota=st.sampled_from([0, 0, 0, 300]),
+)
+
+
+def _start(kind: StartKind, number: int, until: int) -> ReplayStart:
+    """Numbers are near the beginning, and clamped where they are not there."""
+    value: Any = None
+    if kind in (StartKind.AFTER, StartKind.AT):
+        value = ReplayId(GENERATION, number)
+    elif kind is StartKind.DATE:
+        value = 1_000 + number
+    elif kind is StartKind.OFFSET:
+        value = number
+    end = None
+    if until:
+        end = Until(UntilKind.NOW) if until == 1 else Until(UntilKind.OFFSET, until)
+    return ReplayStart(kind, value, until=end, missing=Missing.CLAMP)
+
+
+KINDS = (
+    StartKind.BEGINNING,
+    StartKind.BEGINNING,
+    StartKind.OFFSET,
+    StartKind.AFTER,
+    StartKind.AT,
+    StartKind.LAST,
+    StartKind.DATE,
+)
+
+starts = st.builds(_start, st.sampled_from(KINDS), st.integers(1, 12), st.just(0))
+bounded_starts = st.builds(
+    _start, st.sampled_from((*KINDS, StartKind.LIVE, StartKind.LIVE)), st.integers(1, 12), st.integers(0, 20)
+)
+
+
+class VpnMachine(RuleBasedStateMachine):
+    """Rules are what clients, administrators, threads and disks do; the checks are the world's."""
+
+    world: World
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.serial = 0
+
+    @initialize(tuning=tunings)
+    def start(self, tuning: Tuning) -> None:
+        self.world = World(tuning)
+        self.begin()
+
+    def begin(self) -> None:
+        """Whatever a machine has from the beginning."""
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            try:
+                self.finish()
+            finally:
+                self.world.loop.close()
+
+    def finish(self) -> None:
+        """What everything comes to in the end."""
+        raise NotImplementedError
+
+    # --- publishing -------------------------------------------------------------------------------------------------
+
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        count=st.integers(1, 5),
+        is_direct=st.sampled_from([False, False, False, True]),
+        padding=st.integers(0, 3),
+        ttl_ms=st.sampled_from([0, 0, 0, 1, 5]),
+    )
+    def publish(self, topic: str, count: int, is_direct: bool, padding: int, ttl_ms: int) -> None:
+        world = self.world
+        made = [message(self.serial + k, padding, ttl_ms) for k in range(count)]
+        contents = [content for content, _ in made]
+        self.serial += count
+        deliveries = [] if is_direct else list(contents)
+        world.publisher.waiting.update(deliveries)
+        world.on_loop(
+            lambda: world.vpn.publish(
+                world.publisher, topic, contents, [bare for _, bare in made], deliveries, is_direct=is_direct
+            )
+        )
+
+    # --- threads, disks, time ---------------------------------------------------------------------------------------
+
+    @rule()
+    def turn(self) -> None:
+        self.world.loop.run()
+
+    @rule(count=few)
+    def commit(self, count: int) -> None:
+        self.world.loop.run()
+        self.world.writer.commit(count)
+
+    @rule(count=few)
+    def fail_to_commit(self, count: int) -> None:
+        self.world.loop.run()
+        self.world.has_failed_to_write = True
+        self.world.writer.fail(count)
+
+    @rule(count=few)
+    def read(self, count: int) -> None:
+        self.world.loop.run()
+        self.world.reader.read(count)
+
+    @rule(count=few)
+    def fail_to_read(self, count: int) -> None:
+        self.world.loop.run()
+        self.world.reader.fail(count)
+
+    @rule(milliseconds=st.integers(-3, 6))
+    def time_passes(self, milliseconds: int) -> None:
+        """Clocks are set back, too."""
+        self.world.clock.now += milliseconds
+        self.world.loop.advance(max(milliseconds, 0) / 5)
+
+    @rule()
+    def settle_down(self) -> None:
+        """Every thread does what it has to do."""
+        self.world.settle_down()
+        self.world.check_at_rest()
+
+    @rule(is_clean=st.booleans())
+    def restart(self, is_clean: bool) -> None:
+        """A stop that commits what is under way, or a crash that does not."""
+        if is_clean:
+            self.settle_down()
+        self.world.crash()
+
+    @rule(before=st.integers(1, 30))
+    def trim(self, before: int) -> None:
+        self.spawn(self._trim, before)
+
+    async def _trim(self, before: int) -> None:
+        world = self.world
+        first_id = await world.vpn.trimmer.trim_before(before)
+        assert first_id == world.store.first_id
+        assert first_id >= min(before, world.vpn.broker.log.first_id)
+
+    def spawn(self, order: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        async def guarded() -> None:
+            with contextlib.suppress(Refused, sqlite3.Error):
+                await order(*args)
+
+        self.world.loop.create_task(guarded())
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def each_message_is_in_one_place(self) -> None:
+        if hasattr(self, "world"):
+            self.world.look_after_links()
+            self.world.check_places()

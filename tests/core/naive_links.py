@@ -1,0 +1,215 @@
+"""
+Links that check what they are sent: against credit, against the model, against each other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gateway.core.effects import Row
+from gateway.core.endpoint import Flow
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.log_feed import LogFeed
+from tests.core.model import Content, is_expired, matches
+
+if TYPE_CHECKING:
+    from tests.core.world import World
+
+
+class Consumer:
+    """A link that an endpoint's messages go out on. With ``modulus`` its selector takes no id divisible by that."""
+
+    def __init__(self, world: World, *, is_pre_settled: bool = False, modulus: int = 0) -> None:
+        self._world = world
+        self._max_unsettled = world.limits.max_unsettled_per_flow
+        self._modulus = modulus
+        self._shunned: set[int] = set()
+        self.is_pre_settled = is_pre_settled
+        self.credit = 0
+        self.flow: Flow | None = None
+        self.content: Content | None = None
+        """What it consumes; None once it was detached."""
+        self.history: list[int] = []
+        self.refused: Refused | None = None
+
+    @property
+    def selects(self) -> bool:
+        return bool(self._modulus or self._shunned)
+
+    def wants(self, message_id: int) -> bool:
+        return message_id not in self._shunned and (not self._modulus or message_id % self._modulus != 0)
+
+    @property
+    def unsettled(self) -> list[int]:
+        """What it was sent and has said nothing about."""
+        if self.content is None:
+            return []
+        rejected = self.content.rejected
+        return [i for i, c in self.content.unsettled.items() if c is self and i not in rejected]
+
+    # --- what the gateway says ----------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        if self.flow is None or self.content is None:
+            return 0
+        return min(self.credit, self._max_unsettled - len(self.flow.unsettled))
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        assert self.flow is not None and self.content is not None, "messages for a link that is not attached"
+        assert 0 < len(rows) <= self.credit, "handed out beyond credit"
+        self.credit -= len(rows)
+        content, settings = self.content, self.flow.endpoint.settings
+        is_of_the_dead = self._world.is_dead_message_queue(self.flow.endpoint)
+        for row in rows:
+            message_id = row[0]
+            content.handed_out(message_id, self)
+            self.history.append(message_id)
+            failures = content.failures.get(message_id, 0)
+            assert attempts.get(message_id, 0) == failures
+            if not is_of_the_dead:
+                assert not settings.max_redelivery or failures <= settings.max_redelivery
+                assert not (content.is_fresh(message_id) and is_expired(row, self._world.clock.now))
+        assert len(self.flow.unsettled) <= self._max_unsettled or self.is_pre_settled
+        if end_id is not None:
+            self._check_end(content, end_id)
+        if self.is_pre_settled:
+            self.settle([row[0] for row in rows])
+
+    def _check_end(self, content: Content, end_id: int) -> None:
+        if content.replay is None:
+            # Of a replay that failed, what the log held no longer is left.
+            return
+        content.note_hand_over()
+        published = self._world.store.published
+        replayed = [i for i in content.ids if content.is_replayed(published[i])]
+        assert content.cut is not None or end_id == max(replayed), "the end is the last message before live"
+
+    def idle(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        raise AssertionError("an endpoint's consumer goes on live")
+
+    def refuse(self, refused: Refused) -> None:
+        self.refused = refused
+        self.left()
+
+    # --- what its peer does -------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        if self.flow is not None and self.content is not None:
+            self._world.vpn.ask(self.flow, self.room())
+
+    def settle(self, ids: Sequence[int]) -> None:
+        assert self.flow is not None
+        if self.content is not None:
+            for i in ids:
+                self.content.settled(i)
+        self._world.vpn.settle(self.flow, list(ids))
+
+    def release(self, ids: Sequence[int], *, failed: bool, undeliverable: bool) -> None:
+        assert self.flow is not None and self.content is not None
+        if undeliverable and ids:
+            self._shunned.update(ids)
+            self._world.vpn.shun(self.flow, list(ids))
+        for i in ids:
+            self.content.given_back(i, failed=failed)
+        self._world.vpn.release(self.flow, list(ids), failed=failed)
+
+    def reject(self, ids: Sequence[int]) -> None:
+        assert self.flow is not None and self.content is not None
+        if self.flow.endpoint.settings.dead_message_queue:
+            self.content.rejected.update(ids)
+        else:
+            for i in ids:
+                self.content.settled(i)
+        self._world.vpn.dead.bury_rejected(self.flow, list(ids))
+
+    def left(self) -> None:
+        """It is attached no more: what it had not settled is due again."""
+        content, self.content = self.content, None
+        if content is not None:
+            for i in [i for i, holder in content.unsettled.items() if holder is self]:
+                content.given_back(i, failed=True)
+
+
+def takes(pattern: str, topic: str) -> bool:
+    """Alone, the log's widest pattern takes what is reserved, too."""
+    return pattern == ">" or matches(pattern, topic)
+
+
+class LogConsumer:
+    """A link that the log goes out on, from ``first`` to ``last``."""
+
+    def __init__(self, world: World, patterns: Sequence[str], first: int, last: int | None) -> None:
+        self._world = world
+        self._patterns = patterns
+        self._first = first
+        self._last = last
+        self.feed: LogFeed | None = None
+        self.credit = 0
+        self.received: list[int] = []
+        self.marked: list[int] = []
+        self.is_finished = False
+        self.refused: Refused | None = None
+        self.due: list[int] = []
+        """Everything it must have received by now, or will, in order."""
+        for row in world.store.published.values():
+            self.offer(row)
+        self.has_history = bisect_left(self.due, world.vpn.broker.log.next_id) > 0
+        """There was something to read before live when it attached."""
+
+    def offer(self, row: Row) -> None:
+        """A message became durable."""
+        is_between = self._first <= row[0] and (self._last is None or row[0] <= self._last)
+        if is_between and row[4] is None and any(takes(pattern, row[2]) for pattern in self._patterns):
+            self.due.append(row[0])
+
+    @property
+    def is_open(self) -> bool:
+        return not self.is_finished and self.refused is None
+
+    def room(self) -> int:
+        return self.credit
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        assert self.is_open
+        assert 0 < len(rows) <= self.credit, "handed out beyond credit"
+        self.credit -= len(rows)
+        ids = [row[0] for row in rows]
+        done = len(self.received)
+        assert ids == self.due[done : done + len(ids)], "no gap, no duplicate, in order"
+        self.received += ids
+        if end_id is not None:
+            assert end_id == ids[-1], "the end is marked on the last message of what is sent"
+            self.marked.append(end_id)
+            assert len(self.marked) == 1
+
+    def idle(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        assert self._last is not None and self.received == self.due, "a bounded replay ends at its end"
+        assert self.marked == self.received[-1:]
+        self.is_finished = True
+
+    def refuse(self, refused: Refused) -> None:
+        self.refused = refused
+        if refused.code is ErrorCode.REPLAY_MESSAGE_UNAVAILABLE:
+            position = self.due[len(self.received)] if len(self.received) < len(self.due) else None
+            first_id = self._world.store.first_id
+            assert first_id > self._first, "nothing was trimmed under it"
+            assert position is None or first_id > (self.received or [self._first])[-1]
+        else:
+            assert refused.code is ErrorCode.INTERNAL
+
+    def check_at_rest(self) -> None:
+        """All there was credit for has come, and exactly the last message before live is marked."""
+        if self.is_open and self.credit:
+            assert self.received == self.due
+            if self._last is not None and self._last <= max(self._world.store.published, default=0):
+                assert self.is_finished
+            elif self.has_history and self._last is None:
+                assert len(self.marked) == 1

@@ -1,0 +1,144 @@
+"""
+The store's threads without threads: a writer that commits, and a reader that reads, when told to.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from gateway.core.effects import Effect, Row
+from store.errors import LogTrimmed
+from store.reader import MAX_ID, LogPage
+from store.writer import _TAKEN_BACK, Batch
+from tests.core.naive_store import NaiveStore
+
+T = TypeVar("T")
+
+
+class NaiveWriter:
+    """Commits when told to, as many batches at once as it is told; small ones at once where ``is_quick``."""
+
+    def __init__(
+        self,
+        store: NaiveStore,
+        on_commit: Callable[[list[Batch], sqlite3.Error | None], None],
+        *,
+        is_quick: bool,
+    ) -> None:
+        self._store = store
+        self._on_commit = on_commit
+        self._is_quick = is_quick
+        self.owed: list[Effect] = []
+        self.waiting: deque[Batch] = deque()
+
+    def submit(self, batch: Batch) -> None:
+        self.waiting.append(batch)
+
+    def commit_now(self, batch: Batch) -> tuple[bool, sqlite3.Error | None]:
+        if not self._is_quick:
+            return False, None
+        assert not self.waiting, "everything submitted was reported"
+        self._write([batch])
+        return True, None
+
+    def commit_owed(self) -> None:
+        """As a clean stop does it."""
+        self._write([])
+
+    def commit(self, count: int) -> None:
+        batches = self._take(count)
+        if batches:
+            self._write(batches)
+            self._on_commit(batches, None)
+
+    def fail(self, count: int) -> None:
+        """A transaction that is rolled back, as when the disk is full: what only says what is so already, is owed."""
+        batches = self._take(count)
+        if batches:
+            self.owed += [e for batch in batches for e in batch.effects if not isinstance(e, _TAKEN_BACK)]
+            self._on_commit(batches, sqlite3.OperationalError("database or disk is full"))
+
+    def _write(self, batches: list[Batch]) -> None:
+        owed, self.owed = self.owed, []
+        for effect in owed:
+            self._store.apply(effect)
+        for batch in batches:
+            for effect in batch.effects:
+                self._store.apply(effect)
+
+    def _take(self, count: int) -> list[Batch]:
+        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+
+
+class NaiveReader:
+    """Reads when told to; what it reads is what is durable at that moment."""
+
+    def __init__(self, store: NaiveStore, page_rows: int) -> None:
+        self._store = store
+        self._page_rows = page_rows
+        self.largest_bytes = 0
+        self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self.waiting.append((future, read))
+        return future
+
+    def read(self, count: int) -> None:
+        for future, read in self._take(count):
+            try:
+                found = read()
+            except AssertionError:
+                raise
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(found)
+
+    def fail(self, count: int) -> None:
+        for future, _ in self._take(count):
+            future.set_exception(sqlite3.OperationalError("disk I/O error"))
+
+    def _take(self, count: int) -> list[tuple[Future[Any], Callable[[], Any]]]:
+        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+
+    # --- pages ------------------------------------------------------------------------------------------------------
+
+    def _logged(self) -> list[Row]:
+        return [row for _, row in sorted(self._store.messages.items()) if row[4] is None]
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+        first_id = self._store.first_id
+        if first_id > position:
+            raise LogTrimmed(position, first_id)
+        rows = [row for row in self._logged() if position <= row[0] < end]
+        page = rows[: self._page_rows]
+        return LogPage(page, end if len(page) == len(rows) else page[-1][0] + 1)
+
+    def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
+        ids = sorted(i for i in self._store.references[endpoint] if after < i < end)
+        return [self._store.messages[i] for i in ids[: self._page_rows]]
+
+    def attempts(self, endpoint: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        return [(i, n) for i, n in sorted(self._store.attempts[endpoint].items()) if first <= i <= last]
+
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        messages = self._store.messages
+        return [messages[i] for i in ids if i in messages][: self._page_rows]
+
+    # --- probes -----------------------------------------------------------------------------------------------------
+
+    def first_since(self, time_ms: int) -> int | None:
+        return next((row[0] for row in self._logged() if row[1] >= time_ms), None)
+
+    def time_of(self, message_id: int) -> int | None:
+        row = self._store.messages.get(message_id)
+        return row[1] if row is not None and row[4] is None else None
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        logged = reversed(self._logged())
+        return next((row[0] for row in logged if matches is None or matches(row[2])), None)

@@ -1,0 +1,269 @@
+"""
+Queues and topic endpoints against a naive model, through whatever order of events Hypothesis comes up with.
+
+``HYPOTHESIS_PROFILE=nightly`` runs many more examples of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.replay import ReplayState
+from tests.core.machine import VpnMachine, few, picks, starts
+from tests.core.naive_links import Consumer
+from tests.core.world import replaced_surroundings
+
+EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
+
+NAMES = ("q1", "q1", "q2", "t1", "dead")
+SUBSCRIPTIONS = (("a/>",), (">",), ("a/x", "b/x"), ("c/>", "a/y"), ())
+NOTHING_ASKED = ReplayStart(StartKind.LIVE)
+
+any_settings = st.builds(
+    EndpointSettings,
+    exclusive=st.sampled_from(Exclusivity),
+    quota_messages=st.sampled_from([0, 0, 0, 4, 8]),
+    quota_bytes=st.sampled_from([0, 0, 0, 60]),
+    max_redelivery=st.sampled_from([0, 0, 1, 2]),
+    dead_message_queue=st.sampled_from(["", "dead"]),
+    max_unsettled=st.sampled_from([0, 0, 1, 2]),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _surroundings() -> Iterator[None]:
+    with replaced_surroundings():
+        yield
+
+
+class EndpointMachine(VpnMachine):
+    """Consumers and administrators of a few endpoints."""
+
+    def begin(self) -> None:
+        self.create("q1", EndpointSettings(), ("a/>",), temporary=False)
+
+    # --- endpoints --------------------------------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        options=any_settings,
+        subscriptions=st.sampled_from(SUBSCRIPTIONS),
+        temporary=st.booleans(),
+    )
+    def create(
+        self, name: str, options: EndpointSettings, subscriptions: tuple[str, ...], temporary: bool
+    ) -> None:
+        world = self.world
+        if name in world.broker.endpoints:
+            return
+        kind = EndpointKind.TOPIC_ENDPOINT if name == "t1" else EndpointKind.QUEUE
+        options.temporary = temporary and name == "t1"
+        endpoint, effects = world.broker.create(name, kind, options, subscriptions)
+        world.new_content(endpoint, None)
+        world.on_loop(lambda: world.vpn.commit(effects))
+
+    @precondition(lambda self: len(self.world.broker.endpoints) > 1)
+    @rule(pick=picks)
+    def delete(self, pick: int) -> None:
+        endpoint = self.endpoint(pick)
+        self.world.on_loop(lambda: self.world.vpn.delete(endpoint))
+
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(pick=picks, subscriptions=st.sampled_from(SUBSCRIPTIONS))
+    def subscribe(self, pick: int, subscriptions: tuple[str, ...]) -> None:
+        world, endpoint = self.world, self.endpoint(pick)
+        if endpoint.replay is None or not endpoint.replay.is_reading:
+            world.on_loop(lambda: world.vpn.commit(world.broker.set_subscriptions(endpoint, subscriptions)))
+
+    def endpoint(self, pick: int) -> Endpoint:
+        endpoints = self.world.broker.endpoints
+        names = sorted(endpoints)
+        return endpoints[names[pick % len(names)]]
+
+    # --- consuming --------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(
+        pick=picks,
+        start=st.none() | starts,
+        credit=st.integers(0, 12),
+        epoch=st.none() | few,
+        is_pre_settled=st.sampled_from([False, False, False, True]),
+        modulus=st.sampled_from([0, 0, 0, 2, 3]),
+    )
+    def attach(
+        self,
+        pick: int,
+        start: ReplayStart | None,
+        credit: int,
+        epoch: int | None,
+        is_pre_settled: bool,
+        modulus: int,
+    ) -> None:
+        consumer = Consumer(self.world, is_pre_settled=is_pre_settled, modulus=modulus)
+        consumer.credit = credit
+        self.spawn(self._attach, self.endpoint(pick), consumer, start, epoch)
+
+    async def _attach(
+        self, endpoint: Endpoint, consumer: Consumer, start: ReplayStart | None, epoch: int | None
+    ) -> None:
+        """As the wire side does it."""
+        world, vpn, broker = self.world, self.world.vpn, self.world.broker
+        resolved = await vpn.resolve_start(start or NOTHING_ASKED, broker.topic_patterns(endpoint))
+        if broker.find(endpoint.name) is not endpoint:
+            return
+        if start is not None:
+            broker.replays.check(endpoint, by_client=True)
+        selects = (lambda row: consumer.wants(row[0])) if consumer.selects else None
+        flow = vpn.bind(endpoint, consumer, epoch, selects)
+        is_attached = False
+        try:
+            if start is not None:
+                vpn.replays.start(endpoint, resolved.first, flow)
+                await vpn.committed(())
+            is_attached = flow in endpoint.flows
+        finally:
+            if not is_attached:
+                vpn.unbind(flow)
+        if is_attached:
+            consumer.flow = flow
+            consumer.content = world.contents[endpoint.number]
+            world.consumers.append(consumer)
+            consumer.ask()
+
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(pick=picks, start=starts)
+    def administrator_replays(self, pick: int, start: ReplayStart) -> None:
+        self.spawn(self._replay, self.endpoint(pick), start)
+
+    async def _replay(self, endpoint: Endpoint, start: ReplayStart) -> None:
+        vpn, broker = self.world.vpn, self.world.broker
+        resolved = await vpn.resolve_start(start, broker.topic_patterns(endpoint))
+        if broker.find(endpoint.name) is endpoint:
+            broker.replays.check(endpoint, by_client=False)
+            vpn.replays.start(endpoint, resolved.first, None)
+            await vpn.committed(())
+
+    async def replay_from_the_beginning(self, endpoint: Endpoint) -> None:
+        await self._replay(endpoint, ReplayStart(StartKind.BEGINNING))
+
+    @precondition(lambda self: any(e.replay is not None for e in self.world.broker.endpoints.values()))
+    @rule(pick=picks, force_complete=st.booleans())
+    def cancel(self, pick: int, force_complete: bool) -> None:
+        replayed = [e for e in self.world.broker.endpoints.values() if e.replay is not None]
+        endpoint = replayed[pick % len(replayed)]
+        self.spawn(self._cancel, endpoint, force_complete)
+
+    async def _cancel(self, endpoint: Endpoint, force_complete: bool) -> None:
+        if self.world.broker.find(endpoint.name) is endpoint:
+            self.world.vpn.replays.cancel(endpoint, force_complete=force_complete)
+            self.world.contents[endpoint.number].was_forced = force_complete
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(pick=picks, credit=st.integers(1, 12))
+    def credit(self, pick: int, credit: int) -> None:
+        consumer = self.consumer(pick)
+        consumer.credit += credit
+        self.world.on_loop(consumer.ask)
+
+    @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
+    @rule(pick=picks, chosen=st.integers(1, 255), everything=st.booleans())
+    def settle(self, pick: int, chosen: int, everything: bool) -> None:
+        consumer, ids = self.some_unsettled(pick, 255 if everything else chosen)
+        self.world.on_loop(lambda: (consumer.settle(ids), consumer.ask()))
+
+    @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
+    @rule(pick=picks, chosen=st.integers(1, 255), failed=st.booleans(), undeliverable=st.booleans())
+    def release(self, pick: int, chosen: int, failed: bool, undeliverable: bool) -> None:
+        consumer, ids = self.some_unsettled(pick, chosen)
+        self.world.on_loop(
+            lambda: (consumer.release(ids, failed=failed, undeliverable=undeliverable), consumer.ask())
+        )
+
+    @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
+    @rule(pick=picks, chosen=st.integers(1, 255))
+    def reject(self, pick: int, chosen: int) -> None:
+        consumer, ids = self.some_unsettled(pick, chosen)
+        self.world.on_loop(lambda: (consumer.reject(ids), consumer.ask()))
+
+    def some_unsettled(self, pick: int, chosen: int) -> tuple[Consumer, list[int]]:
+        """Of one consumer, the messages whose bit is set in ``chosen``."""
+        holders = [c for c in self.world.consumers if c.unsettled]
+        consumer = holders[pick % len(holders)]
+        return consumer, [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
+
+    @precondition(lambda self: self.world.departed or self.world.consumers)
+    @rule(pick=picks, chosen=st.integers(1, 255))
+    def settle_late(self, pick: int, chosen: int) -> None:
+        """What is not unsettled on a link any more can be settled as often as its peer likes."""
+        world = self.world
+        everybody = world.departed + world.consumers
+        consumer = everybody[pick % len(everybody)]
+        own = consumer.content.unsettled if consumer.content is not None else {}
+        ids = [i for i in consumer.history if own.get(i) is not consumer]
+        late = [i for k, i in enumerate(ids) if chosen >> k & 1]
+        flow = consumer.flow
+        if late and flow is not None:
+            world.on_loop(lambda: world.vpn.settle(flow, late))
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(which=st.integers(1, 15))
+    def drop_connection(self, which: int) -> None:
+        self.drop([c for k, c in enumerate(self.world.consumers) if which >> k & 1])
+
+    def drop(self, consumers: list[Consumer]) -> None:
+        for consumer in consumers:
+            flow = consumer.flow
+            assert flow is not None
+            consumer.left()
+            self.world.on_loop(lambda flow=flow: self.world.vpn.unbind(flow))
+
+    def consumer(self, pick: int) -> Consumer:
+        return self.world.consumers[pick % len(self.world.consumers)]
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Everything is read and settled: nothing is left, and every replay that did not fail is complete."""
+        world = self.world
+        world.settle_down()
+        self.drop(list(world.consumers))
+        for _ in range(200):
+            # A replay that fails takes its consumer with it.
+            for endpoint in [e for e in world.broker.endpoints.values() if not e.flows]:
+                consumer = Consumer(world)
+                consumer.credit = 10_000
+                self.spawn(self._attach, endpoint, consumer, None, None)
+            world.settle_down()
+            world.check_at_rest()
+            holders = [c for c in world.consumers if c.unsettled]
+            for consumer in holders:
+                world.on_loop(lambda c=consumer: (c.settle(c.unsettled), c.ask()))
+            if not holders and all(e.flows for e in world.broker.endpoints.values()):
+                break
+        for endpoint in world.broker.endpoints.values():
+            assert endpoint.depth == 0, f"{endpoint.depth} messages are left on {endpoint.name}"
+            replay = endpoint.replay
+            if replay is not None and replay.state is not ReplayState.FAILED:
+                assert replay.state is ReplayState.COMPLETE
+                was_forced = world.contents[endpoint.number].was_forced
+                assert was_forced or replay.put == replay.acknowledged
+                assert replay.record.last_completed_ms >= replay.started_ms
+            if replay is not None:
+                record = replay.record
+                assert record.started == record.succeeded + record.failed
+
+
+TestEndpoints = EndpointMachine.TestCase
+TestEndpoints.settings = settings(
+    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 100),
+    stateful_step_count=30,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,410 @@
+"""
+A Message VPN in a world that moves only when a test says so, and the checks of what it does there.
+
+What is real: ``MessageVpn`` with its broker, feeds, replay pumps, trimmer and log sources. What is not: the loop, the
+clock, the store's threads and the links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from amqp_ext.addresses import queue_topic
+from gateway.config import Limits, ReplayLog, Store, Vpn
+from gateway.core import endpoint as endpoint_module
+from gateway.core.effects import Row
+from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
+from gateway.core.errors import ErrorCode
+from gateway.core.replay import ReplayState
+from gateway.vpn import dead_messages, endpoint_feed, log_feed, message_vpn, replay_pump, replays, trimmer
+from gateway.vpn.message_vpn import MessageVpn
+from tests.core.model import Content, Publisher, is_expired, matches
+from tests.core.naive_links import Consumer, LogConsumer
+from tests.core.naive_store import NaiveStore
+from tests.core.naive_threads import NaiveReader, NaiveWriter
+from tests.core.step_loop import StepLoop
+
+UNLOGGED = "c/x"
+"""The one topic that the log does not take."""
+
+VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",)))
+STORE = Store()
+FOLDER: Any = SimpleNamespace(file_of=Path)
+
+_world: World
+
+
+class Clock:
+    """Milliseconds since the epoch; may be set back."""
+
+    now = 1_000
+
+
+class _Silent:
+    """A logger that nobody listens to."""
+
+    def bind(self, **more: object) -> _Silent:
+        return self
+
+    def info(self, event: str, **more: object) -> None:
+        pass
+
+    warning = error = info
+
+
+@contextmanager
+def replaced_surroundings() -> Iterator[None]:
+    """While it lasts, every Message VPN is opened in the world made last."""
+    with ExitStack() as stack:
+        for module in (dead_messages, message_vpn, replays, trimmer):
+            stack.enter_context(patch.object(module, "log", _Silent()))
+        for module, names in TUNED.items():
+            for name in names:
+                stack.enter_context(patch.object(module, name, getattr(module, name)))
+        stack.enter_context(
+            patch.multiple(
+                message_vpn,
+                open_file=lambda *args, **kwargs: None,
+                recover=lambda path: _world.store.recover(),
+                Reader=lambda *args, **kwargs: _world.reader,
+                Writer=lambda path, on_commit, **kwargs: NaiveWriter(
+                    _world.store, on_commit, is_quick=_world.tuning.is_quick
+                ),
+                now_ms=lambda: _world.clock.now,
+            )
+        )
+        yield
+
+
+TUNED: dict[Any, tuple[str, ...]] = {
+    endpoint_module: ("FLOW_QUANTUM",),
+    endpoint_feed: ("FLOW_QUANTUM", "TURN_ROWS"),
+    log_feed: ("SLICE_ROWS", "TURN_ROWS", "TURN_ROWS_BESIDE_LIVE"),
+    replay_pump: ("AHEAD_WITHOUT_CONSUMER",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Small numbers, so that few messages are many. ``log_quota`` in bytes, 0 for none."""
+
+    window: int = 4
+    page_rows: int = 2
+    tail_bytes: int = 1_000
+    ahead: int = 3
+    quantum: int = 2
+    is_quick: bool = False
+    log_quota: int = 0
+
+
+class World:
+    def __init__(self, tuning: Tuning) -> None:
+        global _world  # noqa: PLW0603 - who opens a VPN cannot be told which world it is in
+        _world = self
+        self.tuning = tuning
+        self.clock = Clock()
+        self.store = NaiveStore()
+        self.store.on_row = self._committed
+        self.store.on_dropped = lambda number: self.contents[number].dropped()
+        self.publisher = Publisher(self.store)
+        self.limits = Limits(
+            endpoint_window=tuning.window,
+            read_page_rows=tuning.page_rows,
+            tail_bytes=tuning.tail_bytes,
+            max_unsettled_per_flow=tuning.ahead,
+        )
+        for module, names in TUNED.items():
+            for name in names:
+                setattr(module, name, tuning.ahead + 1 if module is replay_pump else tuning.quantum)
+        self.contents: dict[int, Content] = {}
+        """By endpoint number; those that are durable, or about to be."""
+        self.consumers: list[Consumer] = []
+        self.departed: list[Consumer] = []
+        self.log_consumers: list[LogConsumer] = []
+        self.buried: list[tuple[int, list[int], list[bytes]]] = []
+        """Messages taken off an endpoint (by number) in one go, and what was to be put on a dead message queue."""
+        self.published_last: list[bytes] = []
+        self.has_failed_to_write = False
+        self.open()
+
+    # --- begun and ended --------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        self.loop = StepLoop()
+        self.reader = NaiveReader(self.store, self.tuning.page_rows)
+        with self.loop.running():
+            self.vpn = MessageVpn("default", VPN, self.limits, STORE, FOLDER)
+            self.broker = self.vpn.broker
+            self.broker.policy.quota_bytes = self.tuning.log_quota
+            self.writer: NaiveWriter = self.vpn._writer  # type: ignore[assignment]
+            self._listen()
+            for endpoint in self.broker.endpoints.values():
+                self.contents[endpoint.number].restarted(endpoint.replay)
+            self.vpn.start()
+
+    def crash(self) -> None:
+        """Nothing goes on; what was durable is found again."""
+        for consumer in self.consumers:
+            consumer.content = None
+        self.consumers.clear()
+        self.departed.clear()
+        self.log_consumers.clear()
+        self.publisher.waiting.clear()
+        self.contents = {number: self.contents[number] for number in self.store.endpoints}
+        if not self.has_failed_to_write:
+            self.check_buried()
+        self.buried.clear()
+        self.loop.close()
+        self.open()
+
+    def _listen(self) -> None:
+        """Tell the model what the gateway does by itself."""
+        broker, vpn = self.broker, self.vpn
+        publish, bury = broker.publish, vpn.dead.bury
+        start, fail = vpn.replays.start, vpn.replays.fail
+        finish_reading = broker.replays.finish_reading
+
+        def published(now: int, topic: str, contents: list[bytes], *args: Any, **options: Any) -> Any:
+            logged = broker.policy.takes(topic) and not options.get("is_direct")
+            endpoints = [e for e in broker.endpoints.values() if self.takes(e)(topic)]
+            expected = self._room_for(contents, endpoints, is_logged=logged)
+            for content in self.contents.values():
+                content.note_hand_over()
+            behind = [e for e in endpoints if e.replay is not None and e.replay.is_behind]
+            found = publish(now, topic, contents, *args, **options)
+            assert found[1] == expected, f"{found[1]} messages were taken, there was room for {expected}"
+            taken = contents[:expected]
+            self.published_last = taken
+            for endpoint in endpoints:
+                if not (logged and endpoint in behind):
+                    self.contents[endpoint.number].routed.update(taken)
+            return found
+
+        def buried(flow: Flow, rows: Sequence[Row], reason: str) -> None:
+            endpoint = flow.endpoint
+            content = self.contents[endpoint.number]
+            for row in rows:
+                self._check_burial(content, endpoint, row, reason)
+                content.unsettled.pop(row[0], None)
+                content.buried(row[0])
+            self.published_last = []
+            bury(flow, rows, reason)
+            self.buried.append((endpoint.number, [row[0] for row in rows], self.published_last))
+
+        def started(endpoint: Endpoint, first: int, requester: Flow | None) -> None:
+            self.contents[endpoint.number].note_hand_over()
+            start(endpoint, first, requester)
+            self.new_content(endpoint, first)
+
+        def failed(endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
+            if code is ErrorCode.REPLAY_MESSAGE_UNAVAILABLE:
+                assert endpoint.replay is not None
+                assert endpoint.replay.position < broker.trimming_below, "nothing was trimmed under it"
+            elif code is ErrorCode.REPLAY_FAILED:
+                assert self.has_failed_to_write
+            self.contents[endpoint.number].failed()
+            fail(endpoint, reason, code)
+
+        def finished(endpoint: Endpoint) -> Any:
+            assert endpoint.replay is not None
+            if endpoint.replay.is_forced:
+                self.contents[endpoint.number].forced(endpoint.replay.position)
+            return finish_reading(endpoint)
+
+        broker.publish = published  # type: ignore[method-assign]
+        vpn.dead.bury = buried  # type: ignore[method-assign]
+        vpn.replays.start = started  # type: ignore[method-assign]
+        vpn.replays.fail = failed  # type: ignore[method-assign]
+        broker.replays.finish_reading = finished  # type: ignore[method-assign]
+
+    def _committed(self, row: Row) -> None:
+        for content in self.contents.values():
+            content.offer(row)
+        for consumer in self.log_consumers:
+            consumer.offer(row)
+
+    # --- endpoints --------------------------------------------------------------------------------------------------
+
+    def new_content(self, endpoint: Endpoint, replay_from: int | None) -> Content:
+        content = Content(self.store, endpoint, replay_from, self.takes(endpoint))
+        self.contents[endpoint.number] = content
+        return content
+
+    @staticmethod
+    def takes(endpoint: Endpoint) -> Callable[[str], bool]:
+        """Whether a topic goes to the endpoint, by its name or by what it subscribes to now."""
+        patterns = [*endpoint.subscriptions]
+        if endpoint.kind is EndpointKind.QUEUE:
+            patterns.append(queue_topic(endpoint.name))
+        return lambda topic: any(matches(pattern, topic) for pattern in patterns)
+
+    def is_dead_message_queue(self, endpoint: Endpoint) -> bool:
+        return any(e.settings.dead_message_queue == endpoint.name for e in self.broker.endpoints.values())
+
+    def _room_for(self, contents: list[bytes], endpoints: list[Endpoint], *, is_logged: bool) -> int:
+        """How many of these messages, from the first on, there is room for everywhere."""
+        if not endpoints and not is_logged:
+            return 0
+        room = 0
+        for room in range(len(contents), 0, -1):
+            size = sum(map(len, contents[:room]))
+            quota = self.broker.policy.quota_bytes
+            fits = not (is_logged and quota) or self.broker.log.size_bytes + size <= quota
+            for endpoint in endpoints:
+                most, most_bytes = endpoint.settings.quota_messages, endpoint.settings.quota_bytes
+                fits = fits and not (most and endpoint.depth + room > most)
+                fits = fits and not (most_bytes and endpoint.size_bytes + size > most_bytes)
+            if fits:
+                return room
+        return 0
+
+    def _check_burial(self, content: Content, endpoint: Endpoint, row: Row, reason: str) -> None:
+        message_id, settings = row[0], endpoint.settings
+        if reason == "rejected":
+            assert message_id in content.unsettled, "buried although it went back"
+            assert message_id in content.rejected
+            return
+        assert message_id in content.ready
+        assert not content.is_failed
+        if reason == "expired":
+            assert content.is_fresh(message_id), "history does not expire"
+            assert is_expired(row, self.clock.now)
+            assert not self.is_dead_message_queue(endpoint), "what is dead does not expire"
+        else:
+            assert content.failures.get(message_id, 0) > settings.max_redelivery > 0
+
+    # --- what the world does ----------------------------------------------------------------------------------------
+
+    def settle_down(self) -> None:
+        """Every thread does what it has to do."""
+        timers = 3
+        while True:
+            self.loop.run()
+            if self.writer.waiting:
+                self.writer.commit(len(self.writer.waiting))
+            elif self.reader.waiting:
+                self.reader.read(len(self.reader.waiting))
+            elif timers:
+                # What failed is tried again after a second; the sweep for expired messages goes on for ever.
+                timers -= 1
+                self.loop.advance(1.0)
+            elif self.writer.owed:
+                self.writer.commit_owed()
+            else:
+                break
+        self.look_after_links()
+
+    def on_loop(self, call: Callable[[], object]) -> None:
+        with self.loop.running():
+            call()
+        self.look_after_links()
+
+    def look_after_links(self) -> None:
+        """Links that were detached by the gateway are links no more."""
+        if any(consumer.content is None for consumer in self.consumers):
+            self.departed += [c for c in self.consumers if c.content is None]
+            self.consumers = [c for c in self.consumers if c.content is not None]
+        if not all(consumer.is_open for consumer in self.log_consumers):
+            self.log_consumers = [c for c in self.log_consumers if c.is_open]
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def check_places(self) -> None:
+        """Each message is in one place, and where it belongs."""
+        for endpoint in self.broker.endpoints.values():
+            unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
+            if endpoint.members is None:
+                ready = [*endpoint.returned, *endpoint.front, *endpoint.recent]
+            else:
+                ready = [*endpoint.members, *endpoint.recent]
+            here = {*unsettled, *ready, *endpoint.awaiting_replay}
+            assert len(here) == len(unsettled) + len(ready) + len(endpoint.awaiting_replay), "in one place"
+            content = self.contents[endpoint.number]
+            assert content.unsettled.keys() == set(unsettled)
+            assert content.ready.issuperset(ready), "and nowhere else"
+            assert endpoint.depth >= len(here) or endpoint.is_dropping
+            settings = endpoint.settings
+            if endpoint.replay is None and settings.quota_messages:
+                assert endpoint.depth <= settings.quota_messages
+
+    def check_at_rest(self) -> None:
+        """Everything was committed, read and told."""
+        store, broker = self.store, self.broker
+        assert not self.publisher.waiting, "publishers were told"
+        self.publisher.check()
+        self.check_buried()
+        assert broker.log.first_id == store.first_id
+        assert broker.log.size_bytes == store.size_bytes
+        assert store.size_bytes == sum(len(row[5]) for row in store.messages.values() if row[4] is None)
+        assert broker.points == store.points
+        held = {i for number in store.endpoints for i in store.references[number]}
+        for i, row in store.messages.items():
+            assert row[4] is None or i in held, f"{i} is kept, and nothing refers to it"
+        for endpoint in broker.endpoints.values():
+            self._check_endpoint(endpoint)
+        for consumer in self.log_consumers:
+            consumer.check_at_rest()
+
+    def _check_endpoint(self, endpoint: Endpoint) -> None:
+        content, stored = self.contents[endpoint.number], self.store.references[endpoint.number]
+        assert not endpoint.is_dropping
+        assert endpoint.depth == len(stored)
+        assert endpoint.size_bytes == sum(len(self.store.published[i][5]) for i in stored)
+        replay = endpoint.replay
+        is_reading = replay is not None and replay.is_reading
+        if not is_reading:
+            assert stored == content.ids - content.gone
+            assert not endpoint.awaiting_replay
+        if replay is not None:
+            self._check_counters(endpoint, content)
+        if is_reading and replay is not None:
+            assert replay.state is ReplayState.ACTIVE
+            full = min(self.limits.max_unsettled_per_flow, endpoint.settings.max_unsettled or 1_000)
+            full = full if endpoint.flows else replay_pump.AHEAD_WITHOUT_CONSUMER
+            assert replay.outstanding >= full, "it goes on as long as there is room"
+        is_exclusive = endpoint.settings.exclusive is not Exclusivity.NONE
+        for consumer in self.consumers:
+            flow = consumer.flow
+            if flow is None or flow.endpoint is not endpoint or consumer.room() <= 0:
+                continue
+            if is_exclusive and flow is not next(iter(endpoint.flows)):
+                continue
+            due = content.next_for(consumer)
+            assert due is None or (is_reading and due not in stored), f"{due} is due, and a consumer waits"
+
+    def _check_counters(self, endpoint: Endpoint, content: Content) -> None:
+        replay = endpoint.replay
+        assert replay is not None
+        if replay.state is ReplayState.FAILED or content.was_forced:
+            return
+        live_from = replay.live_from
+        bound = replay.position if replay.is_reading or live_from is None else live_from
+        lying = sum(1 for i in self.store.references[endpoint.number] if i < bound)
+        if replay.is_under_way:
+            assert replay.outstanding == lying, "put, and not acknowledged"
+        if replay.state is ReplayState.PENDING_COMPLETE:
+            assert lying, "with the last acknowledgement it is complete"
+        if not replay.is_reading:
+            replayed = [i for i in content.ids if content.is_replayed(self.store.published[i])]
+            if replay.end_id is not None or (replayed and not content.was_interrupted):
+                assert replay.end_id == max(replayed), "the last message before live is known"
+            if not content.was_interrupted:
+                before_live = [i for i in content.ids if i < bound]
+                assert replay.put == len(before_live)
+
+    def check_buried(self) -> None:
+        """What left an endpoint lies on the dead message queue, and the other way round."""
+        for number, ids, contents in self.buried:
+            if number not in self.store.endpoints:
+                continue
+            gone = self.store.removed[number]
+            durable = [content for content in contents if content in self.store.contents]
+            if contents:
+                assert gone.issuperset(ids) or gone.isdisjoint(ids)
+                assert len(durable) == (len(contents) if gone.issuperset(ids) else 0)
