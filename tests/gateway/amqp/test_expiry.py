@@ -7,6 +7,7 @@ from proton import Delivery
 
 from amqp_ext.codec import UByte, UInt
 from gateway.config import Limits, Queue, Vpn
+from gateway.vpn import expiry
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, texts
 from tests.support.messages import HEADER, data, section
@@ -68,6 +69,12 @@ def test_to_the_last_millisecond(gateway: RunningGateway, client: Client, clock:
 # --- where nobody consumes --------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _swept_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask for it before a gateway, which then looks at its queues twenty times a second instead of once."""
+    monkeypatch.setattr(expiry, "SWEEP_SECONDS", 0.05)
+
+
 @pytest.mark.parametrize(
     ("queue", "messages"),
     [
@@ -77,6 +84,7 @@ def test_to_the_last_millisecond(gateway: RunningGateway, client: Client, clock:
     ],
     ids=["by the queue", "by the header", "by both"],
 )
+@pytest.mark.usefixtures("_swept_often")
 def test_messages_nobody_consumes_expire(
     gateway: RunningGateway, client: Client, clock: Clock, queue: str, messages: list[bytes]
 ) -> None:
@@ -91,6 +99,7 @@ def test_messages_nobody_consumes_expire(
     assert texts(client.receiver(queue).drain()) == ["later"]
 
 
+@pytest.mark.usefixtures("_swept_often")
 def test_a_head_that_lives_longer_keeps_those_behind_it(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
@@ -107,6 +116,7 @@ def test_a_head_that_lives_longer_keeps_those_behind_it(
     assert sorted(texts(client.receiver("dead", credit=5).take(2))) == ["1", "2"]
 
 
+@pytest.mark.usefixtures("_swept_often")
 def test_what_a_consumer_holds_does_not_expire(gateway: RunningGateway, client: Client, clock: Clock) -> None:
     """An unsettled message is the consumer's; what lies behind it goes."""
     client.sender("timed").send_all([data(1), data(2)])
@@ -119,6 +129,7 @@ def test_what_a_consumer_holds_does_not_expire(gateway: RunningGateway, client: 
     assert texts(client.receiver("dead", credit=5).take(1)) == ["2"]
 
 
+@pytest.mark.usefixtures("_swept_often")
 def test_what_no_selector_wants_expires(gateway: RunningGateway, client: Client, clock: Clock) -> None:
     """Messages that a queue's only consumer does not select leave when their time is over, and it is not harmed."""
     consumer = client.receiver("timed", filters={"apache.org:selector-filter:string": "n = 1"}, credit=5)
@@ -128,6 +139,7 @@ def test_what_no_selector_wants_expires(gateway: RunningGateway, client: Client,
     assert not consumer.arrived
 
 
+@pytest.mark.usefixtures("_swept_often")
 def test_a_backlog_on_disk_expires_after_a_restart(start: Start, connect: Connect, clock: Clock) -> None:
     """Messages that are in no memory any more are read and buried, a page at a time."""
     limits = Limits(tail_bytes=10_000, read_page_rows=50, endpoint_window=100)
@@ -142,6 +154,7 @@ def test_a_backlog_on_disk_expires_after_a_restart(start: Start, connect: Connec
     assert gateway.depth("dead") == 5_000
 
 
+@pytest.mark.usefixtures("_swept_often")
 def test_replayed_history_is_not_swept(gateway: RunningGateway, client: Client, clock: Clock) -> None:
     """A replay that nobody consumes yet keeps what it has put; a live message behind it goes when it can be seen."""
     client.sender("timed").send_all([data(1)])
@@ -154,6 +167,7 @@ def test_replayed_history_is_not_swept(gateway: RunningGateway, client: Client, 
     assert texts(client.receiver("timed", credit=5).take_and_accept(1)) == ["1"]
 
 
+@pytest.mark.usefixtures("_swept_often")
 def test_the_dead_expire_only_by_their_own_queue(
     gateway: RunningGateway, client: Client, clock: Clock
 ) -> None:
