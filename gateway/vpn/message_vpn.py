@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -390,6 +390,11 @@ class MessageVpn:
         self._feeds.pop(endpoint.name, None)
         self.replays.forget(endpoint)
         self.commit(self.broker.delete(endpoint))
+
+    def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> None:
+        """Make these an endpoint's subscriptions; what lies on it stays, and readers of a stream go on by them."""
+        self.commit(self.broker.set_subscriptions(endpoint, subscriptions))
+        self.streams.subscriptions_changed(endpoint)
 
     def ask(self, flow: Flow, room: int) -> None:
         """The flow's link can take ``room`` messages now."""

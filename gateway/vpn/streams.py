@@ -9,6 +9,7 @@ long it had to wait. Invariant: reading and acknowledging lead to no effect, so 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.core.effects import Row
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 class StreamFeed:
     """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
 
-    def __init__(self, streams: Streams, flow: Flow, first: int, begin: Callable[[], LogFeed]) -> None:
+    def __init__(
+        self, streams: Streams, flow: Flow, resolved: Resolved, begin: Callable[[Resolved], LogFeed]
+    ) -> None:
         self.flow = flow
-        self._first = first
+        self._resolved = resolved
         self._streams = streams
         self._begin = begin
         self._reading: LogFeed | None = None
@@ -42,7 +45,7 @@ class StreamFeed:
     @property
     def position(self) -> int:
         """The first id that may not have been sent."""
-        return self._first if self._reading is None else self._reading.position
+        return self._resolved.first if self._reading is None else self._reading.position
 
     def run(self) -> None:
         """Send what the link takes. Called when credit or room came, or its turn."""
@@ -53,7 +56,17 @@ class StreamFeed:
                 # Nothing is for it until the active one is gone: credit that is to be drained can be used up.
                 self.flow.link.idle()
                 return
-            self._reading = self._begin()
+            self._reading = self._begin(self._resolved)
+        self._reading.run()
+
+    def read_anew(self) -> None:
+        """The stream shows other topics from now on: those are read from where the reader is."""
+        reading = self._reading
+        if reading is None or reading.reader.is_finished:
+            return
+        reading.close()
+        self._resolved = replace(self._resolved, first=reading.position, is_live=reading.reader.caught_up)
+        self._reading = self._begin(self._resolved)
         self._reading.run()
 
     def close(self) -> None:
@@ -96,14 +109,13 @@ class Streams:
         vpn = self._vpn
         if resolved.first < endpoint.settings.purged_below:
             raise _purged(endpoint)
-        patterns, matches = vpn.broker.topic_patterns(endpoint), vpn.broker.topic_matcher(endpoint)
+
+        def begin(resolved: Resolved) -> LogFeed:
+            patterns, matches = vpn.broker.topic_patterns(endpoint), vpn.broker.topic_matcher(endpoint)
+            return vpn.read_log(resolved, patterns, link, selects, pacer, matches=matches)
+
         flow = vpn.bind(endpoint, link, epoch)
-        feed = self._feeds[flow] = StreamFeed(
-            self,
-            flow,
-            resolved.first,
-            lambda: vpn.read_log(resolved, patterns, link, selects, pacer, matches=matches),
-        )
+        feed = self._feeds[flow] = StreamFeed(self, flow, resolved, begin)
         return feed
 
     def left(self, flow: Flow) -> None:
@@ -120,6 +132,13 @@ class Streams:
             feed = self._feeds.get(flow)
             if feed is not None and not feed.is_reading:
                 feed.run()
+
+    def subscriptions_changed(self, endpoint: Endpoint) -> None:
+        """Readers go on by the new ones, each from where it is, as a queue's consumers would."""
+        for flow in list(endpoint.flows):
+            feed = self._feeds.get(flow)
+            if feed is not None:
+                feed.read_anew()
 
     async def purge(self, endpoint: Endpoint) -> None:
         """

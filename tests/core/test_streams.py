@@ -37,6 +37,15 @@ def test_nothing_is_put_on_a_stream(topic: str) -> None:
     assert (endpoint.depth, queue.depth) == (0, 1)
 
 
+def test_direct_messages_that_the_log_promotes() -> None:
+    """A settled message to a stream is kept where `promote_direct` has the log take it."""
+    broker = broker_of(promote_direct=True)
+    stream(broker)
+    publication, taken, _ = broker.publish(0, "#queue/s", [b"x"], [0], None, is_direct=True)
+    assert publication is not None
+    assert (publication.logged, taken) == (True, 1)
+
+
 @pytest.mark.parametrize("is_direct", [False, True])
 def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
     """With a log that takes nothing, and for settled messages with one that promotes none, a stream is nobody."""

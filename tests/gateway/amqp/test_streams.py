@@ -252,6 +252,28 @@ def test_a_selector_start_looks_at_the_streams_topics_alone(start: Start, connec
     assert texts(client.receiver("audit?replay-start=match:n%3D1").drain()) == ["b", "c"]
 
 
+def test_readers_follow_the_subscriptions(start: Start, connect: Connect) -> None:
+    """When a stream's subscriptions change, its readers go on by the new ones from where they are, each once."""
+    gateway = start(audit(subscriptions=("a",)))
+    client = connect(gateway)
+    for topic in ("a", "a", "b", "a", "b"):
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    behind, live = client.receiver("audit", filters=BEGINNING), client.receiver("audit", credit=10)
+    behind.flow(1)
+    assert texts(behind.take(1)) == ["a"]
+    gateway.subscribe("audit", ["b"])
+    behind.flow(10)
+    history = behind.take(2)
+    assert texts(history) == ["b", "b"]
+    assert [message.is_end for message in history] == [False, True], "the end is that of the new view"
+    for topic in ("a", "b"):
+        client.sender(f"topic://{topic}").send_all([data(f"live {topic}")])
+    for reader in (behind, live):
+        (message,) = reader.take(1)
+        assert (message.text, message.is_end) == ("live b", False)
+    assert gateway.log_readers() == 2
+
+
 def test_any_number_of_readers_and_outcomes(start: Start, connect: Connect) -> None:
     """Each reader gets everything, whatever others say of their deliveries; nothing ever comes back to anybody."""
     gateway = start(audit())
@@ -412,9 +434,9 @@ def test_reading_and_acknowledging_writes_nothing(
     """Three readers read and accept 20,000 messages: not a row is changed, nothing is committed, no file grows."""
     count = 20_000
     commits: list[int] = []
-    tell = MessageVpn._on_commit
+    tell = MessageVpn._committed
     monkeypatch.setattr(
-        MessageVpn, "_on_commit", lambda vpn, batches, error: (commits.append(1), tell(vpn, batches, error))
+        MessageVpn, "_committed", lambda vpn, batches, error: (commits.append(1), tell(vpn, batches, error))
     )
     gateway = start(audit())
     with Publishing(gateway.url, "audit", limit=count) as publishing:
@@ -433,6 +455,7 @@ def test_reading_and_acknowledging_writes_nothing(
         reader.collect(taken := [], 1_000)
         assert len(taken) >= 1_000
     before = written()
+    assert before[1] > 0, "commits are counted"
     for reader in readers:
         rest: list[Received] = []
         while not rest or rest[-1].id < count:
