@@ -57,7 +57,7 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
             hint = "Give the queue another name, or have the subscription's owner unsubscribe first"
         elif found.depth:
             cause = (
-                f"it keeps {name!r} as a {found.kind.value} with {found.depth} messages, "
+                f"it keeps {name!r} as a {found.kind.value} with messages on it ({found.depth}), "
                 f"and the configuration makes it a {queue.kind}, which holds none"
             )
             hint = f'Start with kind = "{found.kind.value}" and have them consumed first, or give it another name'
