@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -105,6 +106,25 @@ def test_options_are_decoded_and_a_plus_stays_a_plus() -> None:
         "exclusive": "wait",
         "until": "match:a='b &=c'",
     }
+
+
+@pytest.mark.parametrize("parse", [parse_source, parse_target])
+def test_a_stream_is_a_queue_by_its_kind(parse: Callable[..., Address]) -> None:
+    """The capability `stream` and the option `kind=stream` say the same of a queue, and nothing of other nodes."""
+    stream = Address(QUEUE, "a", {"kind": "stream"})
+    assert (
+        parse("a?kind=stream") == parse("a", ["stream"]) == parse("queue://a", ["queue", "stream"]) == stream
+    )
+    assert parse("topic://a", ["stream"]) == stream, "the capability wins over the prefix"
+    assert parse("log://a", ["stream"]) == Address(LOG, "a")
+    assert parse("a?kind=queue", ["queue"]).options == {"kind": "queue"}
+    for address, capabilities in (
+        ("a?kind=queue", ["stream"]),
+        ("a?kind=heap", []),
+        ("a", ["topic", "stream"]),
+    ):
+        with pytest.raises(AddressError):
+            parse(address, capabilities)
 
 
 @pytest.mark.parametrize(
