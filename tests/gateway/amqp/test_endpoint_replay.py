@@ -74,6 +74,21 @@ def test_only_the_endpoints_own_topics_are_replayed(start: Start, connect: Conne
     assert texts(receiver.drain()) == ["a/b", "a/b/c", "by name"]
 
 
+@pytest.mark.parametrize(("asked", "found"), [("last", "a/c"), ("match:JMSPriority = 4", "a/b")])
+def test_a_start_is_looked_for_among_the_endpoints_own(
+    start: Start, connect: Connect, asked: str, found: str
+) -> None:
+    """Where the last message, or the first that matches, is: exceptions and other queues' traffic are not looked at."""
+    vpn = Vpn(queues={"orders": Queue(subscriptions=(">", "!a/secret"))})
+    client = connect(start(vpn))
+    client.sender("other").send_all([data("not mine")])
+    for topic in ("a/secret", "a/b", "a/c", "a/secret"):
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    client.sender("other").send_all([data("not mine")])
+    receiver = client.receiver("orders", filters={"rewind:replay-start": asked})
+    assert texts(receiver.drain())[0] == found
+
+
 def test_a_new_subscription_brings_its_history(gateway: RunningGateway, client: Client) -> None:
     """A queue that is subscribed to a topic only now can replay what was published to it before."""
     client.sender("topic://a").send_all([data(i) for i in range(5)])
