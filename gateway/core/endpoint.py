@@ -233,15 +233,15 @@ class Endpoint:
         is_searching = any(f.demand > 0 and not f.candidates for f in self.flows if f.candidates is not None)
         return len(self.front) < (SELECTOR_WINDOW if is_searching else page_rows)
 
-    def add_page(self, ids: Sequence[int]) -> None:
+    def add_page(self, ids: Sequence[int], end: int = sys.maxsize) -> None:
         """
         References read from the store, rising, all those after ``horizon`` as far as the page went; none means that
-        the store has no more.
+        the store has no more below ``end``. What was put there while the page was read may lie behind that.
         """
         # What is newer than ``beyond`` is in memory, or we will be told of it: the store may be ahead of us.
         known = bisect_right(ids, self.beyond)
         self._append(ids[:known])
-        self.horizon = ids[-1] if ids and known == len(ids) else self.beyond
+        self.horizon = ids[-1] if ids and known == len(ids) else min(self.beyond, end - 1)
         self._join()
 
     def _join(self) -> None:

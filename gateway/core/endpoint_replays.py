@@ -103,6 +103,13 @@ class EndpointReplays:
         endpoint.size_bytes += size_bytes
         return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json())]
 
+    @staticmethod
+    def not_put(endpoint: Endpoint, number: int, count: int, size_bytes: int) -> None:
+        """They could not be written, and are not on the endpoint, if it carries the same number still."""
+        if endpoint.number == number:
+            endpoint.depth -= count
+            endpoint.size_bytes -= size_bytes
+
     def hand_over(self, endpoint: Endpoint) -> list[Effect]:
         """Everything committed was read: from the next id on, live messages go to the endpoint again."""
         replay = _replay_of(endpoint)

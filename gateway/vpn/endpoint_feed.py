@@ -224,17 +224,17 @@ class EndpointFeed:
             rows = reader.endpoint_page(number, after, end)
             return rows, reader.attempts(number, rows[0][0], rows[-1][0]) if rows else []
 
-        self._read(read, self._add_page)
+        self._read(read, lambda page: self._add_page(page, end))
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         reader = self._vpn.reader
         self._read(lambda: reader.messages(ids), self.keep)
 
-    def _add_page(self, page: Page) -> None:
+    def _add_page(self, page: Page, end: int) -> None:
         rows, attempts = page
         self.keep(rows)
         self.endpoint.attempts.update(attempts)
-        self.endpoint.add_page([row[0] for row in rows])
+        self.endpoint.add_page([row[0] for row in rows], end)
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:

@@ -119,12 +119,14 @@ class ReplayPump:
             return
         # Messages that the log did not take are on the endpoint already; in its order they have their place here.
         passed = self._endpoint.take_awaiting(position)
-        effects = self._vpn.broker.replays.put(
-            self._endpoint, ids, sum(len(row[5]) for row in rows), position, len(passed)
-        )
+        replays, number = self._vpn.broker.replays, self._endpoint.number
+        size = sum(len(row[5]) for row in rows)
+        effects = replays.put(self._endpoint, ids, size, position, len(passed))
 
         def committed(error: sqlite3.Error | None) -> None:
             self._busy = False
+            if error is not None:
+                replays.not_put(self._endpoint, number, len(ids), size)
             if self.is_over:
                 return
             if error is not None:

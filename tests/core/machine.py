@@ -20,10 +20,11 @@ from tests.core.model import message
 from tests.core.naive_store import GENERATION
 from tests.core.world import UNLOGGED, Tuning, World
 
-TOPICS = ("a/x", "a/y", "b/x", UNLOGGED, queue_topic("q1"), queue_topic("q2"))
+TOPICS = ("a/x", "a/x", "a/x", "a/y", "b/x", UNLOGGED, queue_topic("q1"), queue_topic("q2"))
 
 picks = st.integers(0, 7)
 few = st.integers(1, 4)
+mostly = st.sampled_from([True, True, True, False])
 
 tunings = st.builds(
     Tuning,
@@ -77,10 +78,13 @@ class VpnMachine(RuleBasedStateMachine):
         super().__init__()
         self.serial = 0
 
-    @initialize(tuning=tunings)
-    def start(self, tuning: Tuning) -> None:
+    @initialize(tuning=tunings, history=st.integers(0, 6))
+    def start(self, tuning: Tuning, history: int = 0) -> None:
         self.world = World(tuning)
         self.begin()
+        if history:
+            self.publish("a/x", history, False, 0, 0)
+        self.world.settle_down()
 
     def begin(self) -> None:
         """Whatever a machine has from the beginning."""
@@ -120,30 +124,24 @@ class VpnMachine(RuleBasedStateMachine):
 
     # --- threads, disks, time ---------------------------------------------------------------------------------------
 
-    @rule()
-    def turn(self) -> None:
-        self.world.loop.run()
-
     @rule(count=few)
     def commit(self, count: int) -> None:
         self.world.loop.run()
         self.world.writer.commit(count)
 
     @rule(count=few)
-    def fail_to_commit(self, count: int) -> None:
-        self.world.loop.run()
-        self.world.has_failed_to_write = True
-        self.world.writer.fail(count)
-
-    @rule(count=few)
     def read(self, count: int) -> None:
         self.world.loop.run()
         self.world.reader.read(count)
 
-    @rule(count=few)
-    def fail_to_read(self, count: int) -> None:
+    @rule(count=few, is_write=st.booleans())
+    def disk_fails(self, count: int, is_write: bool) -> None:
         self.world.loop.run()
-        self.world.reader.fail(count)
+        if is_write:
+            self.world.has_failed_to_write = True
+            self.world.writer.fail(count)
+        else:
+            self.world.reader.fail(count)
 
     @rule(milliseconds=st.integers(-3, 6))
     def time_passes(self, milliseconds: int) -> None:
@@ -174,12 +172,21 @@ class VpnMachine(RuleBasedStateMachine):
         assert first_id == world.store.first_id
         assert first_id >= min(before, world.vpn.broker.log.first_id)
 
-    def spawn(self, order: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+    def spawn(
+        self, order: Callable[..., Coroutine[Any, Any, None]], *args: Any, is_prompt: bool = False
+    ) -> None:
+        """Have something done; promptly means that it need not wait until the store is read."""
+
         async def guarded() -> None:
             with contextlib.suppress(Refused, sqlite3.Error):
                 await order(*args)
 
-        self.world.loop.create_task(guarded())
+        world = self.world
+        world.loop.create_task(guarded())
+        if is_prompt:
+            world.loop.run()
+            world.reader.read(len(world.reader.waiting))
+            world.loop.run()
 
     # --- checks -----------------------------------------------------------------------------------------------------
 

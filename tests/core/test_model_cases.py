@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.endpoint import EndpointSettings
 from tests.core.test_model_endpoints import EndpointMachine
-from tests.core.world import Tuning, replaced_surroundings
+from tests.core.world import Tuning, World, replaced_surroundings
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_cancel_survives_a_full_disk(machine: EndpointMachine) -> None:
     """What a cancelled replay had put leaves the endpoint, even if that could not be written at first."""
     replayed(machine)
     machine.cancel(pick=0, force_complete=False)
-    machine.fail_to_commit(count=1)
+    machine.disk_fails(count=1, is_write=True)
     assert machine.endpoint(0).depth == 2
     machine.settle_down()
     assert machine.endpoint(0).depth == 0
@@ -57,3 +57,33 @@ def test_quota_holds_again_after_a_drop(machine: EndpointMachine) -> None:
     publish(machine, 3)
     machine.settle_down()
     assert q2.depth == 2
+
+
+def test_a_replay_that_could_not_write_leaves_no_depth(machine: EndpointMachine) -> None:
+    """Messages that a replay could not put on its endpoint are not counted there."""
+    publish(machine, 2)
+    machine.settle_down()
+    machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
+    machine.commit(count=1)
+    machine.disk_fails(count=1, is_write=True)
+    machine.settle_down()
+    assert machine.endpoint(0).depth == 0
+
+
+def test_what_spills_while_a_page_is_read_is_read_by_the_next(machine: EndpointMachine) -> None:
+    """A page that found nothing says nothing of what was committed since it was asked for."""
+    world = World(Tuning(window=1, page_rows=1, tail_bytes=1))
+    machine.world = world
+    machine.begin()
+    replayed(machine)
+    machine.attach_plain(machine.endpoint(0), credit=10)
+    machine.cancel(pick=0, force_complete=False)
+    machine.attach_plain(machine.endpoint(0), credit=10)
+    machine.commit(count=1)
+    world.loop.run()
+    publish(machine, 3)
+    machine.commit(count=1)
+    world.loop.run()
+    assert len(world.reader.waiting) == 1
+    machine.settle_down()
+    assert world.consumers[0].history == [3, 4, 5]

@@ -16,7 +16,7 @@ from hypothesis.stateful import precondition, rule
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.replay import ReplayState
-from tests.core.machine import VpnMachine, few, picks, starts
+from tests.core.machine import VpnMachine, few, mostly, picks, starts
 from tests.core.naive_links import Consumer
 from tests.core.world import replaced_surroundings
 
@@ -34,6 +34,20 @@ any_settings = st.builds(
     max_redelivery=st.sampled_from([0, 0, 1, 2]),
     dead_message_queue=st.sampled_from(["", "dead"]),
     max_unsettled=st.sampled_from([0, 0, 1, 2]),
+)
+
+
+outcomes = st.sampled_from(
+    [
+        "accepted",
+        "accepted",
+        "accepted",
+        "rejected",
+        "released",
+        "failed",
+        "undeliverable",
+        "failed, undeliverable",
+    ]
 )
 
 
@@ -97,6 +111,7 @@ class EndpointMachine(VpnMachine):
         epoch=st.none() | few,
         is_pre_settled=st.sampled_from([False, False, False, True]),
         modulus=st.sampled_from([0, 0, 0, 2, 3]),
+        is_prompt=mostly,
     )
     def attach(
         self,
@@ -106,10 +121,16 @@ class EndpointMachine(VpnMachine):
         epoch: int | None,
         is_pre_settled: bool,
         modulus: int,
+        is_prompt: bool,
     ) -> None:
         consumer = Consumer(self.world, is_pre_settled=is_pre_settled, modulus=modulus)
         consumer.credit = credit
-        self.spawn(self._attach, self.endpoint(pick), consumer, start, epoch)
+        self.spawn(self._attach, self.endpoint(pick), consumer, start, epoch, is_prompt=is_prompt)
+
+    def attach_plain(self, endpoint: Endpoint, credit: int) -> None:
+        consumer = Consumer(self.world)
+        consumer.credit = credit
+        self.spawn(self._attach, endpoint, consumer, None, None, is_prompt=True)
 
     async def _attach(
         self, endpoint: Endpoint, consumer: Consumer, start: ReplayStart | None, epoch: int | None
@@ -139,9 +160,9 @@ class EndpointMachine(VpnMachine):
             consumer.ask()
 
     @precondition(lambda self: self.world.broker.endpoints)
-    @rule(pick=picks, start=starts)
-    def administrator_replays(self, pick: int, start: ReplayStart) -> None:
-        self.spawn(self._replay, self.endpoint(pick), start)
+    @rule(pick=picks, start=starts, is_prompt=mostly)
+    def administrator_replays(self, pick: int, start: ReplayStart, is_prompt: bool) -> None:
+        self.spawn(self._replay, self.endpoint(pick), start, is_prompt=is_prompt)
 
     async def _replay(self, endpoint: Endpoint, start: ReplayStart) -> None:
         vpn, broker = self.world.vpn, self.world.broker
@@ -174,30 +195,23 @@ class EndpointMachine(VpnMachine):
         self.world.on_loop(consumer.ask)
 
     @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
-    @rule(pick=picks, chosen=st.integers(1, 255), everything=st.booleans())
-    def settle(self, pick: int, chosen: int, everything: bool) -> None:
-        consumer, ids = self.some_unsettled(pick, 255 if everything else chosen)
-        self.world.on_loop(lambda: (consumer.settle(ids), consumer.ask()))
-
-    @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
-    @rule(pick=picks, chosen=st.integers(1, 255), failed=st.booleans(), undeliverable=st.booleans())
-    def release(self, pick: int, chosen: int, failed: bool, undeliverable: bool) -> None:
-        consumer, ids = self.some_unsettled(pick, chosen)
-        self.world.on_loop(
-            lambda: (consumer.release(ids, failed=failed, undeliverable=undeliverable), consumer.ask())
-        )
-
-    @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
-    @rule(pick=picks, chosen=st.integers(1, 255))
-    def reject(self, pick: int, chosen: int) -> None:
-        consumer, ids = self.some_unsettled(pick, chosen)
-        self.world.on_loop(lambda: (consumer.reject(ids), consumer.ask()))
-
-    def some_unsettled(self, pick: int, chosen: int) -> tuple[Consumer, list[int]]:
-        """Of one consumer, the messages whose bit is set in ``chosen``."""
+    @rule(pick=picks, outcome=outcomes, chosen=st.integers(1, 255) | st.just(255))
+    def tell_outcome(self, pick: int, outcome: str, chosen: int) -> None:
+        """``chosen``: the unsettled messages whose bits are set in it."""
         holders = [c for c in self.world.consumers if c.unsettled]
         consumer = holders[pick % len(holders)]
-        return consumer, [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
+        ids = [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
+
+        def tell() -> None:
+            if outcome == "accepted":
+                consumer.settle(ids)
+            elif outcome == "rejected":
+                consumer.reject(ids)
+            else:
+                consumer.release(ids, failed="failed" in outcome, undeliverable="undeliverable" in outcome)
+            consumer.ask()
+
+        self.world.on_loop(tell)
 
     @precondition(lambda self: self.world.departed or self.world.consumers)
     @rule(pick=picks, chosen=st.integers(1, 255))
@@ -238,9 +252,7 @@ class EndpointMachine(VpnMachine):
         for _ in range(200):
             # A replay that fails takes its consumer with it.
             for endpoint in [e for e in world.broker.endpoints.values() if not e.flows]:
-                consumer = Consumer(world)
-                consumer.credit = 10_000
-                self.spawn(self._attach, endpoint, consumer, None, None)
+                self.attach_plain(endpoint, credit=10_000)
             world.settle_down()
             world.check_at_rest()
             holders = [c for c in world.consumers if c.unsettled]

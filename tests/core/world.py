@@ -205,7 +205,9 @@ class World:
         def failed(endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
             if code is ErrorCode.REPLAY_MESSAGE_UNAVAILABLE:
                 assert endpoint.replay is not None
-                assert endpoint.replay.position < broker.trimming_below, "nothing was trimmed under it"
+                assert endpoint.replay.position < max(broker.trimming_below, self.store.first_id), (
+                    "nothing was trimmed under it"
+                )
             elif code is ErrorCode.REPLAY_FAILED:
                 assert self.has_failed_to_write
             self.contents[endpoint.number].failed()
@@ -365,8 +367,8 @@ class World:
             self._check_counters(endpoint, content)
         if is_reading and replay is not None:
             assert replay.state is ReplayState.ACTIVE
-            full = min(self.limits.max_unsettled_per_flow, endpoint.settings.max_unsettled or 1_000)
-            full = full if endpoint.flows else replay_pump.AHEAD_WITHOUT_CONSUMER
+            ahead = endpoint.settings.max_unsettled or self.limits.max_unsettled_per_flow
+            full = min(ahead, replay_pump.AHEAD_WITHOUT_CONSUMER)
             assert replay.outstanding >= full, "it goes on as long as there is room"
         is_exclusive = endpoint.settings.exclusive is not Exclusivity.NONE
         for consumer in self.consumers:
