@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+SYSTEM_TESTS = Path(__file__).parent / "system"
 SPARK_TESTS = Path(__file__).parent / "spark_bridge"
 HAS_SPARK = find_spec("pyspark") is not None
 
@@ -30,7 +31,12 @@ def pytest_report_header() -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all of tests/spark_bridge `spark`, before -m selects by marker."""
+    """
+    Marks all of tests/spark_bridge `spark`, before -m selects by marker.
+
+    Puts tests/system first: those files take the longest, and of two workers none shall wait for the other's last.
+    """
     for item in items:
         if SPARK_TESTS in item.path.parents:
             item.add_marker(pytest.mark.spark)
+    items.sort(key=lambda item: SYSTEM_TESTS not in item.path.parents)

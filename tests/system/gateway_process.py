@@ -122,13 +122,13 @@ class GatewayProcess:
                 continue
             if target.startswith("socket:["):
                 held.add(target[8:-1])
-        found = 0
+        found = set()  # the kernel shows a socket twice when others come and go while it is read
         for line in Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]:
             fields = line.split()
             # local address, state (0A is LISTEN), inode
             if fields[1].endswith(port) and fields[3] != "0A" and fields[9] in held:
-                found += 1
-        return found
+                found.add(fields[9])
+        return len(found)
 
     # --- its log ------------------------------------------------------------------------------------------------
 

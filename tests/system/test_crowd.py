@@ -61,7 +61,7 @@ def test_five_thousand_idle_clients_are_carried_and_forgotten(start: Start) -> N
     with Bystander(gateway) as bystander, ExitStack() as held:
         connected(gateway, IDLE, held)
         assert bystander.count > 0
-        assert gateway.established_sockets() == IDLE + 1
+        wait_until(lambda: gateway.established_sockets() == IDLE + 1, "all are connected")
         assert gateway.resident_bytes() - before < IDLE * 48 * 1024
     wait_until(lambda: gateway.established_sockets() == 0, "no connection is left", 60)
     wait_until(lambda: len(gateway.log_lines("connection_closed")) == IDLE + 1, "each is forgotten", 60)

