@@ -16,6 +16,7 @@ import sqlite_utils
 
 from store import schema
 from store.database import connect_reader
+from store.priorities import define_functions
 from store.property_index import SEGMENT_BITS
 
 MOST_EXAMPLES: Final = 5
@@ -73,6 +74,17 @@ PROMISES: Final = (
     Promise(
         "message {} on endpoint {} was delivered {} times",
         "select message, endpoint, attempts from reference where attempts < 0",
+    ),
+    Promise(
+        "message {} on endpoint {} ({}) has the priority {} there, and its header says {}",
+        "select message.id, endpoint, name, priority, header_priority(content, bare) "
+        "from endpoint join reference on number = endpoint join message on message.id = message "
+        "where by_priority(settings) and priority is not header_priority(content, bare)",
+    ),
+    Promise(
+        "message {} has a priority, {}, on endpoint {} ({}), which does not deliver by it",
+        "select message, priority, endpoint, name from reference join endpoint on number = endpoint "
+        "where priority is not null and not by_priority(settings)",
     ),
     # --- endpoints
     Promise(
@@ -137,6 +149,7 @@ def check(path: Path) -> list[str]:
         return [f"there is no file {path}"]
     try:
         with closing(connect_reader(path)) as connection:
+            define_functions(connection)
             connection.execute("begin")
             return _check(connection)
     except sqlite3.Error as error:

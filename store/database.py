@@ -8,17 +8,20 @@ import fcntl
 import os
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import sqlite_utils
 
 from store import schema
 from store.errors import StoreError, StoreLocked, StoreTooNew
+from store.priorities import arrange_priorities
 from store.property_index import arrange
 
 LOCK_FILE: Final = "rewind.lock"
+NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
 """Prepared statements kept per connection: every row count of the multi-row inserts, and the rest."""
 
@@ -61,12 +64,20 @@ class DataFolder:
         os.close(self._lock)
 
 
-def open_file(path: Path, now_ms: int, *, synchronous: str, index: Sequence[str] = ()) -> None:
+def open_file(
+    path: Path,
+    now_ms: int,
+    *,
+    synchronous: str,
+    index: Sequence[str] = (),
+    priorities: Mapping[str, bool] = NONE_DECLARED,
+) -> None:
     """
     Make the file, or migrate it to what this version knows.
 
     Args:
         index: Properties that messages are filed under from now on.
+        priorities: Of queues, by name: whether they deliver by priority from now on.
 
     Raises:
         StoreTooNew: It was written by a later version.
@@ -94,6 +105,7 @@ def open_file(path: Path, now_ms: int, *, synchronous: str, index: Sequence[str]
                     [secrets.randbits(63), now_ms, now_ms],
                 )
                 arrange(connection, index)
+                arrange_priorities(connection, priorities)
         finally:
             connection.close()
     except sqlite3.Error as error:

@@ -47,6 +47,9 @@ MESSAGE: Final = {
     "held": OPTIONAL_INTEGER,
     "content": BLOB,
 }
+ONE_LANE: Final = " and reference.priority = ?"
+"""By the index of priorities: a lane's references are a run of it."""
+
 LOGGED: Final = {**MESSAGE, "held": NOTHING}
 """The columns of a ``Row``; where the query asks for logged messages alone, nothing holds them."""
 
@@ -143,19 +146,23 @@ class Reader:
             return SearchPage(None, min(trimmed.first_id, end))
         return SearchPage(next((row[0] for row in page.rows if search.takes(row)), None), page.position)
 
-    def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
+    def endpoint_page(
+        self, endpoint: int, after: int, end: int = MAX_ID, priority: int | None = None
+    ) -> list[Row]:
         """
         Messages on an endpoint with ids above ``after`` and below ``end``; none when there are no more.
 
         Args:
             end: One past the last id the caller was told of: the file may know more already.
+            priority: Only those of it, on an endpoint that delivers by priority.
         """
+        condition, values = ("", []) if priority is None else (ONE_LANE, [priority])
         rows, _ = self._bounded(
             MESSAGE,
-            "from reference join message on message.id = reference.message "
-            "where reference.endpoint = ? and reference.message > ? and reference.message < ? "
+            f"from reference join message on message.id = reference.message "
+            f"where reference.endpoint = ?{condition} and reference.message > ? and reference.message < ? "
             "order by reference.message",
-            [endpoint, after, end],
+            [endpoint, *values, after, end],
         )
         return rows
 
@@ -183,13 +190,22 @@ class Reader:
         )
         return rows
 
-    def attempts(self, endpoint: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        """(id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any."""
+    def attempts(
+        self, endpoint: int, first: int = 0, last: int = MAX_ID, priority: int | None = None
+    ) -> list[tuple[int, int]]:
+        """
+        (id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any.
+
+        Args:
+            priority: Only those of it, on an endpoint that delivers by priority.
+        """
+        condition, values = ("", []) if priority is None else (ONE_LANE, [priority])
         return fetch(
             self._connection,
             {"message": RISING, "attempts": INTEGER},
-            "from reference where endpoint = ? and message between ? and ? and attempts > 0 order by message",
-            [endpoint, first, last],
+            f"from reference where endpoint = ?{condition} and message between ? and ? and attempts > 0 "
+            "order by message",
+            [endpoint, *values, first, last],
         )
 
     def _bounded(

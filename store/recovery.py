@@ -13,7 +13,7 @@ from gateway.core.effects import SaveEndpoint
 from gateway.core.point import Point
 from gateway.core.replay import Replay
 from store.database import connect_reader
-from store.packed import RISING, fetch
+from store.packed import OPTIONAL_INTEGER, RISING, fetch
 from store.property_index import Stretch, stretches
 
 
@@ -86,12 +86,11 @@ def _find_replayed(connection: sqlite3.Connection, found: StoredEndpoint) -> Non
     ).fetchone()
     if replay.is_reading:
         found.newest_id = newest
-        found.awaiting = [
-            row[0]
-            for row in fetch(
-                connection,
-                {"message": RISING},
-                "from reference where endpoint = ? and message >= ? order by message",
-                below,
-            )
-        ]
+        awaiting = fetch(
+            connection,
+            {"message": RISING, "priority": OPTIONAL_INTEGER},
+            "from reference where endpoint = ? and message >= ? order by message",
+            below,
+        )
+        found.awaiting = [message for message, _ in awaiting]
+        found.awaiting_priorities = [priority for _, priority in awaiting if priority is not None]

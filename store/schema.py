@@ -12,7 +12,8 @@ Shape, and why:
                 ``held`` is null while the replay log holds the message; else it counts the references that alone still
                 do (not logged by policy, or trimmed while on an endpoint), and the last one takes the row with it.
 ``reference``   (endpoint, message): what lies on an endpoint. Without rowid, so that an endpoint's references are one
-                run of pages in id order: a window of a deep queue is one short read.
+                run of pages in id order: a window of a deep queue is one short read. ``priority`` is null but on
+                endpoints that deliver by it; only theirs are in the index that their windows are read by.
 ``endpoint``    definitions, with depth and bytes kept up to date in the same transaction as the references, so that
                 nothing has to be counted at start. An endpoint that is emptied goes on under a new number.
 ``garbage``     numbers of endpoints that are gone or were emptied: their references are collected in small batches.
@@ -132,6 +133,15 @@ def m002_points_and_indexed_properties(db: sqlite_utils.Database) -> None:
         """,
     ):
         db.execute(statement)
+
+
+@migrations()
+def m003_priorities(db: sqlite_utils.Database) -> None:
+    """Queues that deliver by priority: the rows of all others cost nothing more."""
+    db.execute("alter table reference add column priority integer")
+    db.execute(
+        "create index reference_priority on reference (endpoint, priority, message) where priority is not null"
+    )
 
 
 def unknown_migrations(db: sqlite_utils.Database) -> list[str]:

@@ -9,7 +9,7 @@ statements serves every batch.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Final, TypeVar, assert_never
@@ -54,6 +54,17 @@ INSERT_RUN: Final = (
 )
 """References to older messages: counted, so that their pages need not be read."""
 
+RANKED_PUBLISHED: Final = (
+    "insert into reference (endpoint, message, priority) "
+    "select ?1, id, ?2 from message where id between ?3 and ?4"
+)
+
+RANKED_RUN: Final = (
+    "insert into reference (endpoint, message, priority) with recursive run (id) as "
+    "(values (?3) union all select id + 1 from run where id < ?4) select ?1, id, ?2 from run"
+)
+"""The same two for endpoints that deliver by priority."""
+
 
 @cache
 def _insert_messages(count: int) -> str:
@@ -69,6 +80,12 @@ def _insert_alike(count: int) -> str:
 @cache
 def _insert_references(count: int) -> str:
     return "insert into reference (endpoint, message) values " + ",".join(["(?,?)"] * count)
+
+
+@cache
+def _insert_ranked(count: int) -> str:
+    values = ",".join(f"(?1,?{3 + k},?2)" for k in range(count))
+    return f"insert into reference (endpoint, message, priority) values {values}"
 
 
 @cache
@@ -107,6 +124,14 @@ def runs(ids: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
+def _rank(
+    ranked: dict[tuple[int, int], list[int]], endpoint: int, ids: Iterable[int], priorities: Iterable[int]
+) -> None:
+    """Sort an endpoint's messages by priority."""
+    for i, priority in zip(ids, priorities, strict=True):
+        ranked.setdefault((endpoint, priority), []).append(i)
+
+
 class Transaction:
     """Collects the effects of one commit, and applies them on ``connection`` inside an open transaction."""
 
@@ -129,6 +154,8 @@ class Transaction:
         self._alike: list[bytes] = []
         self._alike_from = 0
         self._runs: dict[int, list[list[int]]] = {}
+        self._ranked: dict[tuple[int, int], list[int]] = {}
+        """(endpoint, priority) -> ids to be referred to."""
         self._depths: dict[int, list[int]] = {}
         self._last_id = 0
         self._last_time = 0
@@ -153,6 +180,7 @@ class Transaction:
         self._insert_mixed()
         for endpoint, found in self._runs.items():
             self._refer(endpoint, found, INSERT_PUBLISHED)
+        self._refer_ranked(self._ranked, RANKED_PUBLISHED)
         # In the order of the table: neighbours go on the same page.
         for entries in chunks(sorted(self._filed)):
             self._execute(_insert_filed(len(entries)), list(chain.from_iterable(entries)))
@@ -179,6 +207,18 @@ class Transaction:
         for pairs in chunks(short):
             self._execute(_insert_references(len(pairs)), list(chain.from_iterable(pairs)))
 
+    def _refer_ranked(self, ranked: Mapping[tuple[int, int], Iterable[int]], insert_run: str) -> None:
+        """The same for endpoints that deliver by priority, given as ids for (endpoint, priority)."""
+        for lane, ids in ranked.items():
+            short: list[int] = []
+            for first, last in runs(ids):
+                if last - first >= SHORTEST_RUN:
+                    self._execute(insert_run, (*lane, first, last))
+                else:
+                    short += range(first, last + 1)
+            for piece in chunks(short):
+                self._execute(_insert_ranked(len(piece)), [*lane, *piece])
+
     def _count(self, endpoint: int, count: int, size: int) -> None:
         depth = self._depths.get(endpoint)
         if depth is None:
@@ -204,13 +244,17 @@ class Transaction:
             self._end_alike()
             self._mixed += rows
             contents = [row[5] for row in rows]
+        ranked = publication.ranked
         for endpoint in publication.endpoints:
+            self._count(endpoint, count, publication.size_bytes)
+            if ranked is not None and endpoint in ranked.endpoints:
+                _rank(self._ranked, endpoint, range(first, last + 1), ranked.priorities)
+                continue
             found = self._runs.setdefault(endpoint, [])
             if found and found[-1][1] == first - 1:
                 found[-1][1] = last
             else:
                 found.append([first, last])
-            self._count(endpoint, count, publication.size_bytes)
         self._last_id = last
         self._last_time = time
         if publication.logged:
@@ -272,8 +316,13 @@ class Transaction:
     def _define(self, effect: Effect) -> None:
         execute = self._execute
         match effect:
-            case AddReferences(endpoint, ids, size_bytes, replay):
-                self._refer(endpoint, runs(ids), INSERT_RUN)
+            case AddReferences(endpoint, ids, size_bytes, replay, priorities):
+                if priorities is None:
+                    self._refer(endpoint, runs(ids), INSERT_RUN)
+                else:
+                    ranked: dict[tuple[int, int], list[int]] = {}
+                    _rank(ranked, endpoint, ids, priorities)
+                    self._refer_ranked(ranked, RANKED_RUN)
                 self._count(endpoint, len(ids), size_bytes)
                 execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
             case DropReplayed():

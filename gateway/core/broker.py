@@ -14,12 +14,14 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from amqp_ext.addresses import queue_of_topic, queue_topic
+from amqp_ext.priority import priorities_of
 from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
 from gateway.core.effects import (
     DeleteEndpoint,
     DeleteSubscription,
     Effect,
     Publication,
+    Ranked,
     SaveEndpoint,
     SaveSubscription,
     TrimLog,
@@ -85,6 +87,8 @@ class StoredEndpoint:
     """Of an endpoint whose replay is not complete: how many of its references lie before live."""
     awaiting: list[int] = field(default_factory=list)
     """Of an endpoint in mid-replay: references that the replay has yet to reach, rising."""
+    awaiting_priorities: list[int] = field(default_factory=list)
+    """The priorities of those, where the endpoint delivers by them."""
 
 
 class TooLarge(Refused):
@@ -111,6 +115,8 @@ class Route(NamedTuple):
     logged: bool
     is_picky: bool
     """Some endpoint leaves out what comes from its subscriber's own container."""
+    ranked: tuple[int, ...]
+    """The numbers of those that deliver by priority."""
 
     def seen_from(self, origin: str) -> Route:
         """Without the endpoints that do not want what this origin publishes."""
@@ -121,6 +127,7 @@ class Route(NamedTuple):
             tuple(number for number in self.live if number not in unwanting),
             self.logged,
             False,
+            self.ranked,
         )
 
 
@@ -167,6 +174,8 @@ class Broker:
             )
             if endpoint.replay is not None:
                 endpoint.replay.take_up(self.next_id, found.replayed)
+            if endpoint.settings.priorities:
+                endpoint.ready.note(found.awaiting, found.awaiting_priorities)
             self._register(endpoint)
             for pattern in found.subscriptions:
                 endpoint.subscriptions[pattern] = None
@@ -310,6 +319,7 @@ class Broker:
             tuple(e.number for e in matched if e.replay is None or not e.replay.is_behind),
             logged,
             any(e.settings.no_local for e in matched),
+            tuple(e.number for e in matched if e.settings.priorities),
         )
         return route
 
@@ -405,7 +415,8 @@ class Broker:
             endpoint = self._by_number[number]
             endpoint.depth += room
             endpoint.size_bytes += size
-        return Publication(rows, topic, numbers, logged, size, receipt), room, refused
+        ranked = Ranked(route.ranked, priorities_of(contents, bares)) if route.ranked else None
+        return Publication(rows, topic, numbers, logged, size, receipt, ranked), room, refused
 
     def committed(self, publication: Publication) -> list[Endpoint]:
         """
@@ -424,6 +435,8 @@ class Broker:
                 continue
             if ids is None:
                 ids = range(rows[0][0], rows[-1][0] + 1)
+            if publication.ranked is not None:
+                endpoint.ready.note(ids, publication.ranked.priorities)
             replay = endpoint.replay
             if replay is not None and replay.is_reading:
                 endpoint.awaiting_replay.extend(ids)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from gateway.core.point import Point
 
@@ -20,10 +20,19 @@ Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 ``held`` is None while the replay log holds the message; else the number of references that alone still hold it."""
 
 
+class Ranked(NamedTuple):
+    """What endpoints that deliver by priority want to know of a publication."""
+
+    endpoints: tuple[int, ...]
+    """Those endpoints; the publication lies on some of them."""
+    priorities: Sequence[int]
+    """One for each row, 0 to 9."""
+
+
 class Publication:
     """Messages of one topic that arrived together: consecutive ids, one time, one set of endpoints."""
 
-    __slots__ = ("endpoints", "logged", "receipt", "rows", "size_bytes", "topic")
+    __slots__ = ("endpoints", "logged", "ranked", "receipt", "rows", "size_bytes", "topic")
 
     def __init__(
         self,
@@ -33,6 +42,7 @@ class Publication:
         logged: bool,
         size_bytes: int,
         receipt: Any,
+        ranked: Ranked | None = None,
     ) -> None:
         self.rows = rows
         self.topic = topic
@@ -40,6 +50,7 @@ class Publication:
         self.logged = logged
         self.size_bytes = size_bytes
         self.receipt = receipt
+        self.ranked = ranked
 
 
 class RemoveReferences:
@@ -61,6 +72,8 @@ class AddReferences:
     ids: Sequence[int]
     size_bytes: int
     replay: str | None
+    priorities: Sequence[int] | None = None
+    """One for each id, where the endpoint delivers by priority."""
 
 
 @dataclass(slots=True)

@@ -1,35 +1,29 @@
 """
 An endpoint: a queue or topic endpoint, the references on it, and the flows bound to it.
 
-What lies on an endpoint is, in order: messages given back by a consumer (``returned``), then ``front``, the oldest
-ready ids known here, then what only the store knows, then ``recent``, the newest committed ids. Only a window of ids
-is in memory, however deep the endpoint is; the rest is paged in from the store as the front is consumed.
+What is ready is kept in a ``lane``, of which only a window is in memory, or in ``priority_lanes``; what was handed out
+is at the flows.
 
-Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in exactly one of
-returned, front, recent, the store beyond ``horizon``, or one flow's unsettled; ids leave in rising order but for
-returned ones, which keep their place.
+Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in the lane (in memory or
+in the store), or in one flow's unsettled, or awaits a replay.
 """
 
 from __future__ import annotations
 
 import enum
-import heapq
 import json
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import groupby, islice
+from dataclasses import InitVar, asdict, dataclass, field
 from typing import Any
 
 from gateway.core.effects import Row, SaveEndpoint, SaveReplay
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.lane import Candidates, Lane
+from gateway.core.priority_lanes import PriorityLanes
 from gateway.core.replay import Replay
-
-SELECTOR_WINDOW = 100_000
-"""Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have
-taken what is in front of it."""
 
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
@@ -125,7 +119,7 @@ class Flow:
         """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
         self.matches = matches
         self.shunned: set[int] = set()
-        self.candidates: deque[int] | None = None
+        self.candidates: Candidates | None = None
         self.endpoint = endpoint
         self.link = link
         self.epoch = epoch
@@ -148,28 +142,45 @@ class Endpoint:
     window: int
     depth: int = 0
     size_bytes: int = 0
-    beyond: int = 0
-    """The newest committed id that only the store knows; nothing is out there when ``horizon`` has reached it."""
-    horizon: int = 0
-    """Every committed reference up to this id is, or was, in memory."""
+    beyond: InitVar[int] = 0
+    """The newest committed id, when only the store knows what lies on it."""
     subscriptions: dict[str, None] = field(default_factory=dict)
     replay: Replay | None = None
     flows: OrderedDict[Flow, None] = field(default_factory=OrderedDict)
     """Bound flows, in the order of their binding."""
     awaiting_replay: list[int] = field(default_factory=list)
     """Committed live references that come after the last replayed ones, while those are still being added."""
-    front: deque[int] = field(default_factory=deque)
-    recent: deque[int] = field(default_factory=deque)
-    returned: list[int] = field(default_factory=list)
+    ready: Lane | PriorityLanes = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
     is_dropping: bool = False
     """Some of what the store has of it is about to be dropped: no page is read before that is done."""
     era: int = 0
     """Rises whenever what is known here of the store is forgotten: a page that was asked for before is void."""
-    members: set[int] | None = None
-    """The ready ids in memory, while a flow with a selector is bound: others in ``front`` are gone."""
     _turn: deque[Flow] = field(default_factory=deque)
+
+    def __post_init__(self, beyond: int) -> None:
+        lanes = PriorityLanes if self.settings.priorities else Lane
+        self.ready = lanes(self.window, beyond)
+
+    # What is ready as far as it is in memory, for those who look at it.
+
+    @property
+    def front(self) -> Iterable[int]:
+        return self.ready.front
+
+    @property
+    def recent(self) -> Iterable[int]:
+        return self.ready.recent
+
+    @property
+    def returned(self) -> Iterable[int]:
+        return self.ready.returned
+
+    @property
+    def members(self) -> set[int] | None:
+        """What of it is ready, while a flow with a selector is bound."""
+        return self.ready.members
 
     # --- what the store is told -------------------------------------------------------------------------------
 
@@ -203,74 +214,19 @@ class Endpoint:
 
     # --- references come ------------------------------------------------------------------------------------
 
-    @property
-    def is_complete(self) -> bool:
-        """Every committed reference is in memory."""
-        return self.horizon >= self.beyond and not self.recent
-
     def add_committed(self, ids: Sequence[int]) -> None:
         """References of these ids (rising, newer than all before) are durable."""
-        if self.is_complete and len(self.front) + len(ids) <= self._most_in_front(self.window):
-            self._append(ids)
-            self.horizon = ids[-1]
-            return
-        recent = self.recent
-        recent.extend(ids)
-        excess = len(recent) - self.window
-        if excess > 0:
-            # The store has them: they come back by pages.
-            for _ in range(excess - 1):
-                recent.popleft()
-            self.beyond = recent.popleft()
+        self.ready.add_committed(ids)
 
-    def wants_page(self, page_rows: int) -> bool:
-        """The front runs low and older references wait in the store."""
-        if self.horizon >= self.beyond or self.is_dropping:
-            return False
-        if self.members is None:
-            return len(self.front) < page_rows
-        # What no selector wants stays in front: look past it, within reason.
-        is_searching = any(f.demand > 0 and not f.candidates for f in self.flows if f.candidates is not None)
-        return len(self.front) < (SELECTOR_WINDOW if is_searching else page_rows)
-
-    def add_page(self, ids: Sequence[int], end: int = sys.maxsize) -> None:
-        """
-        References read from the store, rising, all those after ``horizon`` as far as the page went; none means that
-        the store has no more below ``end``. What was put there while the page was read may lie behind that.
-        """
-        # What is newer than ``beyond`` is in memory, or we will be told of it: the store may be ahead of us.
-        known = bisect_right(ids, self.beyond)
-        self._append(ids[:known])
-        self.horizon = ids[-1] if ids and known == len(ids) else min(self.beyond, end - 1)
-        self._join()
-
-    def _join(self) -> None:
-        """Once all older references are in memory, the newest are simply the end of the front."""
-        if (
-            self.horizon >= self.beyond
-            and self.recent
-            and len(self.front) + len(self.recent) <= self._most_in_front(2 * self.window)
-        ):
-            self._append(self.recent)
-            self.horizon = max(self.horizon, self.recent[-1])
-            self.recent.clear()
-
-    def _most_in_front(self, window: int) -> int:
-        """Flows with a selector look at nothing else: what none of them wants must not keep the newest out."""
-        return window if self.members is None else max(window, SELECTOR_WINDOW)
-
-    def _append(self, ids: Iterable[int]) -> None:
-        self.front.extend(ids)
-        if self.members is not None:
-            self._offer(ids)
-
-    def _offer(self, ids: Iterable[int]) -> None:
-        """Ids that became ready: flows with a selector have yet to look at them."""
-        assert self.members is not None
-        self.members.update(ids)
-        for flow in self.flows:
-            if flow.candidates is not None:
-                flow.candidates.extend(ids)
+    def short_lane(self, page_rows: int) -> Lane | None:
+        """The lane that runs low while older references of it wait in the store, if there is one."""
+        ready = self.ready
+        if self.is_dropping or not ready.has_more:
+            return None
+        searching = [
+            flow.candidates for flow in self.flows if flow.candidates is not None and flow.demand > 0
+        ]
+        return ready.short_lane(page_rows, searching)
 
     def take_awaiting(self, below: int) -> list[int]:
         """Those that await the replay and come before what it puts next: it has passed them."""
@@ -280,11 +236,7 @@ class Endpoint:
 
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place in the order."""
-        back = list(ids)
-        self.returned += back
-        self.returned.sort()
-        if self.members is not None:
-            self._offer(back)
+        self.ready.give_back(ids)
 
     def forget_all(self, number: int) -> None:
         """Nothing lies here any more: the endpoint goes on, empty, under a new number."""
@@ -301,104 +253,44 @@ class Endpoint:
         """
         self.era += 1
         self.is_dropping = True
-        self.horizon, self.beyond = 0, newest
-        self.front.clear()
-        self.recent.clear()
-        self.returned.clear()
         self.awaiting_replay.clear()
         self.attempts.clear()
-        if self.members is not None:
-            self.members.clear()
+        self.ready.forget(newest)
         for flow in self.flows:
             flow.unsettled.clear()
-            if flow.candidates is not None:
-                flow.candidates.clear()
 
     # --- references go --------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
-        """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
-        if self.members is not None:
-            return self._peek_members(limit)
-        if self.returned:
-            if not self.front:
-                return self.returned[:limit]
-            # A returned message may belong behind others that were never handed out (two consumers).
-            before = bisect_left(self.returned, self.front[0])
-            if before:
-                return self.returned[: min(before, limit)]
-            boundary = self.returned[0]
-            return [i for i in islice(self.front, limit) if i < boundary]
-        if self.horizon >= self.beyond:
-            self._join()
-        return list(islice(self.front, limit))
-
-    def _peek_members(self, limit: int) -> list[int]:
-        if self.horizon >= self.beyond:
-            self._join()
-        members = self.members
-        assert members is not None
-        # One that was taken out of the middle and came back is in both, and no more than once among the ready.
-        ready = (i for i, _ in groupby(heapq.merge(self.returned, self.front)))
-        return list(islice((i for i in ready if i in members), limit))
-
-    def candidates_of(self, flow: Flow, limit: int) -> list[int]:
-        """The next ready ids that a flow with a selector has not looked at, at most ``limit``, rising."""
-        assert flow.candidates is not None and self.members is not None
-        found: set[int] = set()
-        while flow.candidates and len(found) < limit:
-            i = flow.candidates.popleft()
-            if i in self.members:
-                found.add(i)
-        return sorted(found)
+        """The next ready ids in order, at most ``limit``, rising."""
+        return self.ready.peek(limit)
 
     def take(self, flow: Flow, rows: Sequence[Row]) -> None:
         """Hand ready messages to a flow: unsettled from now on. The next ones, as ``peek`` named them, or selected."""
         flow.unsettled.update([(row[0], len(row[5])) for row in rows])
         flow.demand -= len(rows)
-        if self.members is not None:
-            self._take_members([row[0] for row in rows])
-        elif self.returned and self.returned[0] == rows[0][0]:
-            del self.returned[: len(rows)]
-        else:
-            popleft = self.front.popleft
-            for _ in rows:
-                popleft()
+        self.ready.take(rows)
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
         """The last message before live, if it is one of these (rising ids)."""
         end_id = self.replay.end_id if self.replay is not None else None
         return end_id if end_id is not None and rows[0][0] <= end_id <= rows[-1][0] else None
 
-    def _take_members(self, ids: Sequence[int]) -> None:
-        members = self.members
-        assert members is not None
-        members.difference_update(ids)
-        if self.returned:
-            self.returned = [i for i in self.returned if i in members]
-        while self.front and self.front[0] not in members:
-            self.front.popleft()
-        if len(self.front) > 2 * len(members) + FLOW_QUANTUM:
-            self.front = deque(i for i in self.front if i in members)
-
     # --- selectors --------------------------------------------------------------------------------------------
 
     def select(self, flow: Flow, matches: Callable[[Row], bool]) -> None:
         """From now on a bound flow is given only messages that match."""
-        if self.members is None:
-            self.members = {*self.front, *self.returned}
-            self._join()
+        if flow.candidates is not None:
+            self.ready.end_search(flow.candidates)
         flow.matches = matches
-        flow.candidates = deque(sorted(self.members))
+        flow.candidates = self.ready.search()
 
-    def _stop_selecting(self) -> None:
-        """The last flow with a selector is gone: the front is what it says again."""
-        members = self.members
-        if members is None or any(flow.candidates is not None for flow in self.flows):
-            return
-        members.difference_update(self.returned)
-        self.front = deque(i for i in self.front if i in members)
-        self.members = None
+    def candidates_of(self, flow: Flow, limit: int) -> list[int]:
+        """The next ready ids that a flow with a selector has not looked at, at most ``limit``, rising."""
+        assert flow.candidates is not None
+        return self.ready.candidates_of(flow.candidates, limit)
+
+    # --- settlement -------------------------------------------------------------------------------------------
 
     def settle(self, flow: Flow, ids: Iterable[int]) -> tuple[list[int], int]:
         """
@@ -418,6 +310,7 @@ class Endpoint:
                 size += content
         self.depth -= len(gone)
         self.size_bytes -= size
+        self.ready.settled(gone)
         if self.attempts:
             for i in gone:
                 self.attempts.pop(i, None)
@@ -525,11 +418,13 @@ class Endpoint:
         """The flow is gone; what it had not settled is ready again, in its place."""
         if flow in self.flows:
             del self.flows[flow]
-            flow.candidates = None
             self.give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
-            self._stop_selecting()
+            if flow.candidates is not None:
+                self.ready.end_search(flow.candidates)
+                flow.candidates = None
+                self.ready.stop_searching()
 
     def next_flow(self) -> Flow | None:
         """The flow whose turn it is among those that can take messages; None when none can."""
@@ -553,5 +448,4 @@ class Endpoint:
         if len(self.flows) == 1 or self.settings.exclusive is not Exclusivity.NONE:
             return min(flow.demand, FLOW_QUANTUM)
         hungry = sum(1 for f in self.flows if f.is_hungry)
-        ready = len(self.front) + len(self.returned)
-        return min(flow.demand, FLOW_QUANTUM, max(1, -(-ready // hungry)))
+        return min(flow.demand, FLOW_QUANTUM, max(1, -(-self.ready.ready // hungry)))

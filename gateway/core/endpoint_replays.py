@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, SaveReplay
+from amqp_ext.priority import priorities_of
+from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, Row, SaveReplay
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay import Replay, ReplayEvent, ReplayRecord
@@ -87,7 +88,7 @@ class EndpointReplays:
         replay.move(ReplayEvent.CLEARED)
 
     def put(
-        self, endpoint: Endpoint, ids: Sequence[int], size_bytes: int, position: int, passed: int = 0
+        self, endpoint: Endpoint, rows: Sequence[Row], size_bytes: int, position: int, passed: int = 0
     ) -> list[Effect]:
         """
         Messages read from the log go on the endpoint; ``position`` is the next id to read.
@@ -98,10 +99,15 @@ class EndpointReplays:
         """
         replay = _replay_of(endpoint)
         replay.position = position
+        ids = [row[0] for row in rows]
+        priorities = None
+        if endpoint.settings.priorities:
+            priorities = priorities_of([row[5] for row in rows], [row[3] for row in rows])
+            endpoint.ready.note(ids, priorities)
         replay.put += len(ids) + passed
         endpoint.depth += len(ids)
         endpoint.size_bytes += size_bytes
-        return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json())]
+        return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json(), priorities)]
 
     @staticmethod
     def not_put(endpoint: Endpoint, number: int, count: int, size_bytes: int) -> None:

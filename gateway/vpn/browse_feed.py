@@ -1,5 +1,8 @@
 """
 Shows what lies on an endpoint to a browser: each message once, in order, and none of it taken away.
+
+Where the endpoint delivers by priority, so does a browser see it: of what lies there when a page is read, the highest
+first.
 """
 
 from __future__ import annotations
@@ -7,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from amqp_ext.priority import HIGHEST, LOWEST
 from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
@@ -16,6 +20,10 @@ from gateway.core.errors import ErrorCode, Refused
 if TYPE_CHECKING:
     from gateway.vpn.links import ConsumingLink
     from gateway.vpn.message_vpn import MessageVpn
+
+
+Page: TypeAlias = "tuple[int | None, list[Row]]"
+"""Rows, and the priority they have where that is looked at."""
 
 
 class BrowseFeed:
@@ -35,7 +43,10 @@ class BrowseFeed:
         self._link = link
         self._matches = matches
         self._number = endpoint.number
-        self._cursor = 0
+        self._cursors: dict[int | None, int] = {None: 0}
+        """How far it has read, of each priority where the endpoint looks at them; in the order of their turns."""
+        if endpoint.settings.priorities:
+            self._cursors = dict.fromkeys(range(HIGHEST, LOWEST - 1, -1), 0)
         self._end = 0
         """One past the last id that the page under way, or the last one, could hold."""
         self._rows: Sequence[Row] = ()
@@ -68,13 +79,21 @@ class BrowseFeed:
     def _read(self) -> None:
         self._is_reading = True
         self._end = self._vpn.tail.next_id
-        number, after, end, reader = self._number, self._cursor, self._end, self._vpn.reader
+        number, end, reader = self._number, self._end, self._vpn.reader
+        cursors = self._cursors.copy()
         loop = asyncio.get_running_loop()
-        self._vpn.reader.submit(lambda: reader.endpoint_page(number, after, end)).add_done_callback(
-            lambda future: loop.call_soon_threadsafe(self._arrived, future)
-        )
 
-    def _arrived(self, future: Future[list[Row]]) -> None:
+        def read() -> Page:
+            for priority, after in cursors.items():
+                only = () if priority is None else (priority,)
+                rows = reader.endpoint_page(number, after, end, *only)
+                if rows:
+                    return priority, rows
+            return None, []
+
+        reader.submit(read).add_done_callback(lambda future: loop.call_soon_threadsafe(self._arrived, future))
+
+    def _arrived(self, future: Future[Page]) -> None:
         self._is_reading = False
         if self._is_closed or future.cancelled():
             return
@@ -86,7 +105,7 @@ class BrowseFeed:
                 Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
             )
             return
-        rows = future.result()
+        priority, rows = future.result()
         if not rows:
             if self._end < self._vpn.tail.next_id:
                 # Told of while the page was being read: nobody comes to wake us for it.
@@ -94,7 +113,7 @@ class BrowseFeed:
             else:
                 self._link.idle()
             return
-        self._cursor = rows[-1][0]
+        self._cursors[priority] = rows[-1][0]
         matches = self._matches
         self._rows = rows if matches is None else [row for row in rows if matches(row)]
         self.run()

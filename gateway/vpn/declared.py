@@ -78,6 +78,8 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
         if found is None:
             effects += broker.create(name, kind, settings, list(queue.subscriptions))[1]
         else:
+            # The store has seen to it: what lies on it was arranged before it was read.
+            assert found.settings.priorities == settings.priorities
             purged = found.settings
             found.settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
             effects += [found.definition(), *broker.set_subscriptions(found, queue.subscriptions)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from amqp_ext.ttl import ttl_of
 from gateway.core.effects import Row
 from gateway.core.endpoint import FLOW_QUANTUM, Endpoint, Flow
+from gateway.core.lane import Lane
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
@@ -71,14 +72,14 @@ class EndpointFeed:
             if flow.candidates is not None:
                 looked_at = self._select(flow)
                 if looked_at == 0 and flow.candidates:
+                    # Their contents are on their way, or more of a higher priority is to come first.
+                    self._read_ahead()
                     return
                 left -= looked_at
                 continue
             ids = endpoint.peek(endpoint.share(flow))
             if not ids:
-                if endpoint.wants_page(self._page_rows):
-                    self._read_page()
-                elif endpoint.replay is None or not endpoint.replay.is_reading:
+                if not self._read_ahead() and (endpoint.replay is None or not endpoint.replay.is_reading):
                     for hungry in list(endpoint.flows):
                         hungry.link.idle()
                 return
@@ -88,9 +89,9 @@ class EndpointFeed:
                 return
             left -= len(rows)
             self._hand_out(flow, rows)
-        if endpoint.flows and endpoint.wants_page(self._page_rows):
-            self._read_page()
-        elif endpoint.members is not None:
+        if endpoint.flows and self._read_ahead():
+            return
+        if endpoint.members is not None:
             for searching in list(endpoint.flows):
                 if searching.candidates is not None and not searching.candidates:
                     searching.link.idle()
@@ -110,7 +111,7 @@ class EndpointFeed:
             return 0
         rows = self._rows(ids)
         if not rows:
-            flow.candidates.extendleft(reversed(ids))
+            flow.candidates.put_back(ids)
             self._read_rows(ids)
             return 0
         chosen: list[Row] = []
@@ -121,7 +122,7 @@ class EndpointFeed:
             looked_at += 1
             if matches(row):
                 chosen.append(row)
-        flow.candidates.extendleft(reversed(ids[looked_at:]))
+        flow.candidates.put_back(ids[looked_at:])
         if chosen:
             self._hand_out(flow, chosen)
         return looked_at
@@ -168,8 +169,8 @@ class EndpointFeed:
         if not rows:
             if may_read and ids:
                 self._read_rows(ids)
-            elif may_read and endpoint.wants_page(self._page_rows):
-                self._read_page()
+            elif may_read:
+                self._read_ahead()
             return False, None
         dead = self._dead(rows)
         count = next((i for i, row in enumerate(rows) if row[0] not in dead), len(rows))
@@ -215,26 +216,34 @@ class EndpointFeed:
             rows.append(row)
         return rows
 
-    def _read_page(self) -> None:
-        number, after, reader = self.endpoint.number, self.endpoint.horizon, self._vpn.reader
+    def _read_ahead(self) -> bool:
+        """Read a page where a lane runs low; whether one does."""
+        lane = self.endpoint.short_lane(self._page_rows)
+        if lane is not None:
+            self._read_page(lane)
+        return lane is not None
+
+    def _read_page(self, lane: Lane) -> None:
+        number, after, reader = self.endpoint.number, lane.horizon, self._vpn.reader
+        only = () if lane.priority is None else (lane.priority,)
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         end = self._vpn.tail.next_id
 
         def read() -> Page:
-            rows = reader.endpoint_page(number, after, end)
-            return rows, reader.attempts(number, rows[0][0], rows[-1][0]) if rows else []
+            rows = reader.endpoint_page(number, after, end, *only)
+            return rows, reader.attempts(number, rows[0][0], rows[-1][0], *only) if rows else []
 
-        self._read(read, lambda page: self._add_page(page, end))
+        self._read(read, lambda page: self._add_page(lane, page, end))
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         reader = self._vpn.reader
         self._read(lambda: reader.messages(ids), self.keep)
 
-    def _add_page(self, page: Page, end: int) -> None:
+    def _add_page(self, lane: Lane, page: Page, end: int) -> None:
         rows, attempts = page
         self.keep(rows)
         self.endpoint.attempts.update(attempts)
-        self.endpoint.add_page([row[0] for row in rows], end)
+        lane.add_page([row[0] for row in rows], end)
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:

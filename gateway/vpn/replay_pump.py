@@ -121,7 +121,7 @@ class ReplayPump:
         passed = self._endpoint.take_awaiting(position)
         replays, number = self._vpn.broker.replays, self._endpoint.number
         size = sum(len(row[5]) for row in rows)
-        effects = replays.put(self._endpoint, ids, size, position, len(passed))
+        effects = replays.put(self._endpoint, rows, size, position, len(passed))
 
         def committed(error: sqlite3.Error | None) -> None:
             self._busy = False

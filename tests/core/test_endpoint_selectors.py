@@ -51,7 +51,9 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
 def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
     """However much in front of it is unwanted, a new message that a selector wants is looked at."""
     endpoint = endpoint_with(2, 4, 6, 8, 10, window=2)
-    endpoint.add_page([2, 4, 6, 8])
+    lane = endpoint.short_lane(page_rows=10)
+    assert lane is not None
+    lane.add_page([2, 4, 6, 8])
     flow = selecting_flow(endpoint)
     assert endpoint.candidates_of(flow, 10) == [2, 4, 6, 8, 10]
     endpoint.add_committed([11])

@@ -5,11 +5,13 @@ A batch refers only to messages of earlier batches, as commands do: nobody settl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import repeat
 
 from hypothesis import strategies as st
 
+from amqp_ext.priority import priorities_of
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,
@@ -19,6 +21,7 @@ from gateway.core.effects import (
     DropReplayed,
     Effect,
     Publication,
+    Ranked,
     RemoveReferences,
     RenumberEndpoint,
     SaveEndpoint,
@@ -37,8 +40,9 @@ PATTERNS = ("a/>", "*", "ä/€")
 
 # Around what statements are cut by: eight for a run, powers of two up to 256 for an insert.
 _counts = st.sampled_from([1, 1, 2, 3, 7, 8, 9, 10, 33, 255, 256, 257, 300])
-_contents = st.sampled_from([b"", b"\0", b"content", b"\xff" * 40, b"0123456789" * 60])
-_settings = st.sampled_from(['{"quota": 1}', "{}"])
+_headers = [bytes.fromhex("005370c004024050") + bytes((priority,)) for priority in (0, 9, 20)]
+_contents = st.sampled_from([b"", b"\0", b"content", b"\xff" * 40, b"0123456789" * 60, *_headers])
+_settings = st.sampled_from(['{"quota": 1}', "{}", '{"priorities": true}'])
 _replays = st.one_of(
     st.none(),
     st.builds(
@@ -64,8 +68,9 @@ def publication(
     logged: bool = True,
     time_ms: int,
     bares: Sequence[int] | None = None,
+    ranked: tuple[int, ...] = (),
 ) -> Publication:
-    """Messages as the broker would publish them, with ids from `first` on."""
+    """Messages as the broker would publish them, with ids from `first` on; `ranked` endpoints go by priority."""
     rows = list(
         zip(
             range(first, first + len(contents)),
@@ -77,7 +82,8 @@ def publication(
             strict=False,
         )
     )
-    return Publication(rows, topic, endpoints, logged, sum(map(len, contents)), None)
+    by_priority = Ranked(ranked, priorities_of(contents, bares or repeat(0))) if ranked else None
+    return Publication(rows, topic, endpoints, logged, sum(map(len, contents)), None, by_priority)
 
 
 @st.composite
@@ -86,7 +92,7 @@ def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
     model = Model()
     made: list[Effect] = [
         SaveEndpoint(1, "q", "queue", "{}", None),
-        SaveEndpoint(2, "r", "queue", "{}", None),
+        SaveEndpoint(2, "r", "queue", '{"priorities": true}', None),
     ]
     for effect in made:
         model.apply(effect)
@@ -131,7 +137,7 @@ def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect
             if model.messages[i][4] is None and i not in lies_on
         ]
         ids = sorted(_some(draw, free_ids))
-        return AddReferences(number, ids, model.size_of(ids), draw(_replays)) if ids else None
+        return added(model, number, ids, draw(_replays)) if ids else None
     if kind == "attempts":
         ids = _some(draw, lies_on)[:5]
         return CountAttempts(number, [(i, draw(st.integers(0, 9))) for i in ids]) if ids else None
@@ -145,6 +151,7 @@ def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication |
     contents = draw(st.lists(_contents, min_size=1, max_size=3))
     mixed = draw(st.booleans())
     published = [contents[k % len(contents)] for k in range(count)]
+    ranked = [number for number in endpoints if is_ranked(model.endpoints[number])]
     return publication(
         model.last_id + 1 + draw(st.sampled_from([0, 0, 0, 5])),  # a failed commit leaves a hole
         published,
@@ -153,17 +160,32 @@ def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication |
         logged=logged,
         time_ms=model.last_time_ms + draw(st.sampled_from([0, 0, 1, 1_000])),
         bares=[min(k % 3, len(content)) if mixed else 0 for k, content in enumerate(published)],
+        ranked=tuple(ranked),
     )
+
+
+def is_ranked(endpoint: SaveEndpoint) -> bool:
+    """Whether an endpoint delivers by priority."""
+    return bool(json.loads(endpoint.settings).get("priorities"))
+
+
+def added(model: Model, number: int, ids: list[int], replay: str | None) -> AddReferences:
+    """Messages put on an endpoint by a replay."""
+    rows = [model.messages[i] for i in ids]
+    priorities = priorities_of([row[5] for row in rows], [row[3] for row in rows])
+    ranked = priorities if is_ranked(model.endpoints[number]) else None
+    return AddReferences(number, ids, model.size_of(ids), replay, ranked)
 
 
 def _definition(draw: st.DrawFn, model: Model, number: int, end: int) -> Effect:
     found = model.endpoints[number]
     pattern, replay = draw(st.sampled_from(PATTERNS)), draw(_replays)
     cut = draw(st.sampled_from([0, 1, 20]))
+    changed = json.dumps({**json.loads(found.settings), "changed": True})
     return draw(
         st.sampled_from(
             [
-                SaveEndpoint(number, found.name, "queue", '{"changed": true}', found.replay),
+                SaveEndpoint(number, found.name, "queue", changed, found.replay),
                 SaveReplay(number, replay),
                 RenumberEndpoint(number, model.next_number, replay),
                 DropReplayed(number, end - cut, replay),

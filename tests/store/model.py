@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, assert_never
@@ -57,6 +57,8 @@ class State:
     messages: dict[int, Row] = field(default_factory=dict)
     references: dict[tuple[int, int], int] = field(default_factory=dict)
     """(endpoint, message) -> failed deliveries."""
+    priorities: dict[tuple[int, int], int] = field(default_factory=dict)
+    """The same -> priority, where it is looked at."""
     endpoints: dict[int, Stored] = field(default_factory=dict)
     subscriptions: set[tuple[int, str]] = field(default_factory=set)
     points: dict[str, Point] = field(default_factory=dict)
@@ -73,6 +75,8 @@ class State:
 class Model:
     messages: dict[int, Row] = field(default_factory=dict)
     references: dict[tuple[int, int], int] = field(default_factory=dict)
+    priorities: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of those, and of some that are gone."""
     endpoints: dict[int, SaveEndpoint] = field(default_factory=dict)
     subscriptions: set[tuple[int, str]] = field(default_factory=set)
     points: dict[str, Point] = field(default_factory=dict)
@@ -91,12 +95,17 @@ class Model:
                     self.largest_bytes = max(self.largest_bytes, len(row[5]))
                     for number in effect.endpoints:
                         self.references[number, row[0]] = 0
+                if effect.ranked is not None:
+                    ids = [row[0] for row in effect.rows]
+                    for number in effect.ranked.endpoints:
+                        self._rank(number, ids, effect.ranked.priorities)
                 self.last_id, self.last_time_ms = effect.rows[-1][:2]
             case RemoveReferences():
                 for i in effect.ids:
                     del self.references[effect.endpoint, i]
-            case AddReferences(endpoint, ids, _, replay):
+            case AddReferences(endpoint, ids, _, replay, priorities):
                 self.references |= {(endpoint, i): 0 for i in ids}
+                self._rank(endpoint, ids, priorities or ())
                 self._redefine(endpoint, replay=replay)
             case DropReplayed(endpoint, below, replay):
                 for i in self.on(endpoint):
@@ -134,6 +143,9 @@ class Model:
             case _:
                 assert_never(effect)
         self._let_go()
+
+    def _rank(self, endpoint: int, ids: Sequence[int], priorities: Sequence[int]) -> None:
+        self.priorities |= {(endpoint, i): priority for i, priority in zip(ids, priorities, strict=False)}
 
     def _redefine(self, endpoint: int, **changes: Any) -> None:
         found = self.endpoints[endpoint]
@@ -177,6 +189,7 @@ class Model:
         return State(
             messages=messages,
             references=dict(self.references),
+            priorities={key: n for key, n in self.priorities.items() if key in self.references},
             endpoints=endpoints,
             subscriptions=set(self.subscriptions),
             points=dict(self.points),
@@ -206,9 +219,12 @@ def _state(connection: sqlite3.Connection) -> State:
     garbage = {number for (number,) in connection.execute("select number from garbage")}
     messages = {row[0]: row for row in connection.execute("select * from message")}
     references = {}
-    for endpoint, message, attempts in connection.execute("select * from reference"):
+    priorities = {}
+    for endpoint, message, attempts, priority in connection.execute("select * from reference"):
         if endpoint not in garbage:
             references[endpoint, message] = attempts
+            if priority is not None:
+                priorities[endpoint, message] = priority
             continue
         row = messages[message]
         if row[4] is not None:
@@ -219,6 +235,7 @@ def _state(connection: sqlite3.Connection) -> State:
     return State(
         messages={i: row for i, row in messages.items() if row[4] is None or row[4] > 0},
         references=references,
+        priorities=priorities,
         endpoints={
             row[0]: Stored(*row[1:])
             for row in connection.execute(

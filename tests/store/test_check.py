@@ -85,6 +85,12 @@ DAMAGES = {
     "message 13 on endpoint 3 was delivered -1 times": (
         "update reference set attempts = -1 where message = 13"
     ),
+    "message 13 on endpoint 3 (r) has the priority None there, and its header says 4": (
+        """update endpoint set settings = '{"priorities": true}' where number = 3"""
+    ),
+    "message 14 has a priority, 4, on endpoint 3 (r), which does not deliver by it": (
+        "update reference set priority = 4 where message = 14"
+    ),
     "endpoint 3 (r) has a depth of 7 with 2 bytes on record, and 2 messages with 2 bytes lie on it": (
         "update endpoint set depth = 7 where number = 3"
     ),

@@ -31,6 +31,10 @@ def expected(model: Model, generation: int, garbage: list[int]) -> Recovered:
             if replay.is_reading:
                 found.newest_id = max(before, default=0)
                 found.awaiting = ids[len(before) :]
+                awaiting = ((number, i) for i in found.awaiting)
+                found.awaiting_priorities = [
+                    state.priorities[key] for key in awaiting if key in state.priorities
+                ]
         endpoints.append(found)
     log = LogState(
         generation, state.first_id, state.last_id + 1, state.last_time_ms, state.floor_ms, state.logged_bytes

@@ -122,7 +122,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
     assert "half" not in dict(after)
     open_file(path, 1, synchronous="FULL")
     assert check(path) == []
-    assert set(before) <= set(tables(path))
+    assert {name for name, _ in before} <= {name for name, _ in tables(path)}
 
 
 def test_known_migrations_are_not_unknown(path: Path) -> None:

@@ -1,0 +1,366 @@
+"""A queue that delivers by priority: the higher first, each in the order of publishing, however deep it is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from proton import Delivery, Link, Terminus
+
+from amqp_ext.codec import UByte
+from gateway.config import Limits, Queue, Vpn
+from store.check import check
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Received, texts
+from tests.support.messages import HEADER, data, section
+from tests.support.running import RunningGateway
+
+SELECTOR = "apache.org:selector-filter:string"
+QUEUES = {
+    "urgent": Queue(priorities=True, subscriptions=("t/>",), dead_message_queue="dead"),
+    "plain": Queue(subscriptions=("t/>",)),
+    "dead": Queue(priorities=True),
+}
+SMALL = Limits(endpoint_window=20, read_page_rows=10, tail_bytes=2_000)
+"""Windows and pages so small that some hundred messages are a deep queue."""
+
+
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """A gateway with a queue that delivers by priority, and one that does not."""
+    return start(vpn=Vpn(queues=QUEUES))
+
+
+def message(number: int, priority: int | None = None) -> bytes:
+    """A numbered message; without a priority it has no header."""
+    if priority is None:
+        return data(number)
+    return section(HEADER, [None, UByte(priority)]) + data(number)
+
+
+def shuffled(count: int, seed: int = 1) -> list[tuple[int, int]]:
+    """(number, priority) of so many messages, as they are published."""
+    priorities = random.Random(seed)
+    return [(number, priorities.randrange(10)) for number in range(count)]
+
+
+def by_priority(numbered: Iterable[tuple[int, int]]) -> list[str]:
+    """The order in which they are to come."""
+    return [str(number) for number, _ in sorted(numbered, key=lambda one: (-one[1], one[0]))]
+
+
+def publish(client: Client, numbered: Iterable[tuple[int, int]], address: str = "urgent") -> None:
+    sender = client.sender(address)
+    sender.send_all(message(number, priority) for number, priority in numbered)
+    sender.close()
+
+
+def collect(client: Client, count: int, address: str = "urgent") -> list[Received]:
+    """So many messages and no more, accepted one batch after the other."""
+    receiver = client.receiver(address)
+    taken: list[Received] = []
+    while len(taken) < count:
+        credit = min(7, count - len(taken))
+        receiver.flow(credit)
+        taken += receiver.take_and_accept(credit)
+    receiver.close()
+    return taken
+
+
+def browsing(link: Link) -> None:
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+# --- the order --------------------------------------------------------------------------------------------------------
+
+
+def test_a_higher_priority_comes_first(gateway: RunningGateway, client: Client) -> None:
+    """Each priority in the order of publishing, by name as by topic; another queue of the topic keeps its own order."""
+    numbered = shuffled(200)
+    publish(client, numbered, "topic://t/a")
+    assert texts(collect(client, 200)) == by_priority(numbered)
+    assert texts(collect(client, 200, "plain")) == [str(number) for number, _ in numbered]
+    publish(client, numbered)
+    assert texts(collect(client, 200)) == by_priority(numbered)
+    assert gateway.depth("urgent") == 0
+
+
+def test_what_no_header_says_is_four_and_above_nine_is_nine(gateway: RunningGateway, client: Client) -> None:
+    """A message without a header is behind one of 5 and before one of 3; 200 and 9 are the same."""
+    client.sender("urgent").send_all(
+        [message(1, 3), message(2), message(3, 5), message(4, 9), message(5, 200), message(6, 4)]
+    )
+    assert texts(client.receiver("urgent").drain()) == ["4", "5", "3", "2", "6", "1"]
+
+
+def test_what_comes_later_overtakes(gateway: RunningGateway, client: Client) -> None:
+    """A message of a higher priority is next, however long others have waited for credit."""
+    publish(client, [(1, 4), (2, 4)])
+    receiver = client.receiver("urgent", credit=1)
+    assert texts(receiver.take_and_accept(1)) == ["1"]
+    publish(client, [(3, 9), (4, 0)])
+    assert texts(receiver.drain()) == ["3", "2", "4"]
+
+
+# --- deep queues and restarts -----------------------------------------------------------------------------------------
+
+
+def test_a_deep_queue_keeps_the_order(start: Start, connect: Connect) -> None:
+    """With windows of 20 and pages of 10: what lies in the store comes in its turn, and new messages in theirs."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=SMALL)
+    client = connect(gateway)
+    numbered = shuffled(600)
+    publish(client, numbered)
+    first = collect(client, 100)
+    assert texts(first) == by_priority(numbered)[:100]
+    later = [(number + 1_000, priority) for number, priority in shuffled(300, seed=2)]
+    publish(client, later)
+    gone = {int(one.text) for one in first}
+    left = [one for one in numbered if one[0] not in gone] + later
+    assert texts(collect(client, 800)) == by_priority(left)
+    assert gateway.depth("urgent") == 0
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+def test_the_order_outlives_a_restart(start: Start, connect: Connect, limits: Limits) -> None:
+    """Also when some were taken, and others come after it."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
+    numbered = shuffled(300)
+    client = connect(gateway)
+    publish(client, numbered)
+    assert texts(collect(client, 50)) == by_priority(numbered)[:50]
+    gateway.restart()
+    client = connect(gateway)
+    later = [(number + 1_000, priority) for number, priority in shuffled(100, seed=3)]
+    publish(client, later)
+    left = [one for one in numbered if str(one[0]) in by_priority(numbered)[50:]] + later
+    assert texts(collect(client, 350)) == by_priority(left)
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+def test_a_queue_that_is_configured_anew_keeps_its_messages(
+    start: Start, connect: Connect, limits: Limits
+) -> None:
+    """What lies on it is delivered by priority from the next start on, and in the order of publishing again after one
+    without; the file is sound each time, and so is a queue in mid-replay."""
+    numbered = shuffled(200)
+    plain, urgent = Queue(subscriptions=("t/>",)), QUEUES["urgent"]
+    gateway = start(vpn=Vpn(queues={"urgent": plain}), limits=limits)
+    publish(connect(gateway), numbered, "topic://t/a")
+    path = gateway.settings.data / "default.db"
+
+    def again(queue: Queue) -> Client:
+        gateway.stop()
+        assert check(path) == []
+        vpn = replace(gateway.settings.vpns["default"], queues={"urgent": queue})
+        gateway.settings = replace(gateway.settings, vpns={"default": vpn})
+        gateway.start()
+        return connect(gateway)
+
+    client = again(urgent)
+    assert texts(collect(client, 50)) == by_priority(numbered)[:50]
+    client = again(plain)
+    rest = sorted(by_priority(numbered)[50:], key=int)
+    assert texts(collect(client, 50)) == rest[:50]
+    gateway.start_replay("urgent", "beginning")
+    client = again(urgent)
+    client.wait(lambda: gateway.replay_state("urgent") == "pending-complete", "all is put")
+    assert texts(collect(client, 200)) == by_priority(numbered)
+    again(plain)
+
+
+# --- what comes back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+def test_what_comes_back_keeps_its_place(start: Start, connect: Connect, limits: Limits) -> None:
+    """Released, failed, or left behind by a consumer that went away: in its place within its priority."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
+    client = connect(gateway)
+    numbered = shuffled(120)
+    order = by_priority(numbered)
+    publish(client, numbered)
+    receiver = client.receiver("urgent", credit=60)
+    taken = receiver.take(60)
+    assert texts(taken) == order[:60]
+    receiver.settle(taken[1:20:2], Delivery.RELEASED)
+    receiver.modify(taken[0:20:2], failed=True)
+    receiver.settle(taken[30:40])
+    receiver.close()
+    back = collect(client, 110)
+    assert texts(back) == order[:30] + order[40:]
+    failed = {one.text for one in back if one.delivery_count}
+    assert failed == {*order[0:20:2], *order[20:30], *order[40:60]}
+
+
+def test_failed_deliveries_are_counted_over_a_restart(start: Start, connect: Connect) -> None:
+    """Each priority's pages bring their own counts, and none of another's."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=SMALL)
+    numbered = shuffled(60)
+    client = connect(gateway)
+    publish(client, numbered)
+    receiver = client.receiver("urgent", credit=60)
+    taken = receiver.take(60)
+    receiver.modify(taken[::3], failed=True)
+    receiver.settle(taken[1::3], Delivery.RELEASED)
+    receiver.settle(taken[2::3], Delivery.RELEASED)
+    receiver.close()
+    gateway.restart()
+    back = collect(connect(gateway), 60)
+    assert texts(back) == by_priority(numbered)
+    assert [one.delivery_count for one in back] == [1, 0, 0] * 20
+
+
+def test_dead_messages_leave_for_a_queue_by_priority(gateway: RunningGateway, client: Client) -> None:
+    """What is rejected goes to the dead message queue with its header, and comes from there by its priority."""
+    publish(client, [(1, 2), (2, 8), (3, 5)])
+    receiver = client.receiver("urgent", credit=3)
+    taken = receiver.take(3)
+    assert texts(taken) == ["2", "3", "1"]
+    receiver.settle(reversed(taken), Delivery.REJECTED)
+    client.wait(lambda: gateway.depth("dead") == 3, "the copies are there")
+    assert texts(client.receiver("dead").drain()) == ["2", "3", "1"]
+    assert gateway.depth("urgent") == 0
+
+
+# --- several consumers, selectors, browsers --------------------------------------------------------------------------
+
+
+def test_consumers_share_by_priority(gateway: RunningGateway, client: Client) -> None:
+    """Two consumers get all there is; each one sees priorities fall, and each priority in order."""
+    numbered = shuffled(400)
+    first, second = client.receiver("urgent"), client.receiver("urgent")
+    publish(client, numbered)
+    seen = [first.drain(), second.drain()]
+    assert sorted(texts([*seen[0], *seen[1]]), key=int) == [str(number) for number, _ in numbered]
+    order = {text: place for place, text in enumerate(by_priority(numbered))}
+    for taken in seen:
+        places = [order[one.text] for one in taken]
+        assert places == sorted(places)
+
+
+def test_an_exclusive_queue_goes_by_priority(start: Start, connect: Connect) -> None:
+    """What the active consumer had and lost, the next one gets, in its place."""
+    client = connect(start(vpn=Vpn(queues={"urgent": Queue(priorities=True, exclusive="wait")})))
+    active, waiting = client.receiver("urgent", credit=4), client.receiver("urgent", credit=10)
+    publish(client, [(1, 1), (2, 9), (3, 1), (4, 9), (5, 4)])
+    assert len(active.take(4)) == 4
+    active.close()
+    assert texts(waiting.take_and_accept(5)) == ["2", "4", "5", "1", "3"]
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+@pytest.mark.parametrize("has_restarted", [False, True], ids=["running", "restarted"])
+def test_a_selector_is_served_by_priority(
+    start: Start, connect: Connect, limits: Limits, has_restarted: bool
+) -> None:
+    """Of what it wants, the highest first, from the store too; the others find the rest."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
+    client = connect(gateway)
+    numbered = shuffled(300)
+    publish(client, numbered)
+    if has_restarted:
+        gateway.restart()
+        client = connect(gateway)
+    wanted = [one for one in numbered if one[1] in (2, 3, 7, 9)]
+    choosy = client.receiver("urgent", filters={SELECTOR: "JMSPriority IN (2, 3, 7, 9)"})
+    taken: list[Received] = []
+    choosy.collect(taken, len(wanted), credit=7)
+    assert texts(taken) == by_priority(wanted)
+    publish(client, [(1_000, 2), (1_001, 5), (1_002, 9)])
+    assert sorted(texts(choosy.drain())) == ["1000", "1002"]
+    choosy.close()
+    rest = [one for one in numbered if one not in wanted]
+    assert texts(collect(client, len(rest) + 3)) == by_priority([*rest, (1_000, 2), (1_001, 5), (1_002, 9)])
+
+
+@pytest.mark.parametrize("limits", [Limits(), SMALL], ids=["wide", "narrow"])
+def test_a_browser_sees_the_order_of_delivery(start: Start, connect: Connect, limits: Limits) -> None:
+    """Each message once, the highest priority first, and none is taken; later ones it sees when they come."""
+    client = connect(start(vpn=Vpn(queues=QUEUES), limits=limits))
+    numbered = shuffled(100)
+    publish(client, numbered)
+    browser = client.receiver("urgent", set_up=browsing, credit=500)
+    assert texts(browser.take(100)) == by_priority(numbered)
+    publish(client, [(1_000, 0), (1_001, 9)])
+    assert sorted(texts(browser.take(2))) == ["1000", "1001"]
+    browser.close()
+    assert len(collect(client, 102)) == 102
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_replayed_goes_by_priority(gateway: RunningGateway, client: Client) -> None:
+    """All that a replay has put comes the highest priority first; the newest of it is marked, and it completes."""
+    numbered = shuffled(200)
+    publish(client, numbered)
+    collect(client, 200)
+    gateway.start_replay("urgent", "beginning")
+    client.wait(lambda: gateway.replay_state("urgent") == "pending-complete", "all is put")
+    publish(client, [(1_000, 9)])
+    again = collect(client, 201)
+    assert texts(again) == by_priority([*numbered, (1_000, 9)])
+    assert [one.text for one in again if one.is_end] == ["199"]
+    client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
+    assert gateway.replay("urgent").outstanding == 0
+
+
+def test_a_consumer_replays_with_live_messages_meanwhile(start: Start, connect: Connect) -> None:
+    """Everything once, with a queue far deeper than what is put ahead: nothing is missed, and it completes."""
+    limits = replace(SMALL, max_unsettled_per_flow=25)
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
+    client = connect(gateway)
+    publish(client, shuffled(300), "topic://t/a")
+    receiver = client.receiver("urgent?replay-start=beginning")
+    taken: list[Received] = []
+    receiver.collect(taken, 100, credit=20)
+    sender = client.sender("topic://t/a")
+    # Live ones that the log takes, and that it does not: settled ones have a place on the queue alone.
+    for number in range(1_000, 1_050):
+        sender.send(message(number, number % 10), settled=bool(number % 2))
+    receiver.collect(taken, 350, credit=20)
+    expected = {*range(300), *range(1_000, 1_050)}
+    assert len(taken) == 350
+    assert {int(one.text) for one in taken} == expected
+    client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
+    assert gateway.depth("urgent") == 0
+
+
+def test_a_replay_goes_on_after_a_restart(start: Start, connect: Connect) -> None:
+    """With what was put and what awaited it: all by priority, each once, and the file is sound."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=replace(SMALL, max_unsettled_per_flow=25))
+    client = connect(gateway)
+    publish(client, shuffled(1_200), "topic://t/a")
+    gateway.start_replay("urgent", "beginning")
+    client.wait(lambda: gateway.replay("urgent").outstanding >= 1_000, "it waits for a consumer")
+    sender = client.sender("topic://t/a")
+    for number in range(2_000, 2_010):
+        sender.send(message(number, number % 10), settled=True)
+    sender.send_all([message(2_010, 9)])
+    gateway.stop()
+    assert check(gateway.settings.data / "default.db") == []
+    gateway.start()
+    client = connect(gateway)
+    taken = collect(client, 1_211)
+    assert {int(one.text) for one in taken} == {*range(1_200), *range(2_000, 2_011)}
+    client.wait(lambda: gateway.replay_state("urgent") == "complete", "it completes")
+
+
+def test_a_cancelled_replay_leaves_what_is_live(start: Start, connect: Connect) -> None:
+    """What it had put is dropped, of every priority; live messages stay, in their order."""
+    gateway = start(vpn=Vpn(queues=QUEUES), limits=SMALL)
+    client = connect(gateway)
+    publish(client, shuffled(100))
+    gateway.start_replay("urgent", "beginning")
+    client.wait(lambda: gateway.replay_state("urgent") == "pending-complete", "all is put")
+    live = [(number + 1_000, priority) for number, priority in shuffled(100, seed=5)]
+    publish(client, live)
+    receiver = client.receiver("urgent", credit=30)
+    receiver.take(30)
+    gateway.cancel_replay("urgent")
+    receiver.detached_by_peer()
+    assert texts(collect(client, 100)) == by_priority(live)
+    assert gateway.depth("urgent") == 0
