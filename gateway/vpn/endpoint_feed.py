@@ -146,7 +146,12 @@ class EndpointFeed:
         endpoint = self.endpoint
         if self._is_of_the_dead and not endpoint.settings.max_ttl_ms:
             return NONE_DEAD
-        return endpoint.dead(rows, self._vpn.now_ms(), self.ttl_of)
+        found = endpoint.dead(rows, self._vpn.now_ms(), self.ttl_of)
+        if found and not self._is_of_the_dead and self._vpn.dead.is_their_queue(endpoint.name):
+            # It became that after it was first consumed.
+            self._is_of_the_dead, self.ttl_of = True, no_ttl
+            return self._dead(rows)
+        return found
 
     def _bury(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):

@@ -87,3 +87,21 @@ def test_what_spills_while_a_page_is_read_is_read_by_the_next(machine: EndpointM
     assert len(world.reader.waiting) == 1
     machine.settle_down()
     assert world.consumers[0].history == [3, 4, 5]
+
+
+def test_a_queue_that_becomes_a_dead_message_queue_keeps_what_is_dead(machine: EndpointMachine) -> None:
+    """What lies on a dead message queue does not expire, even if the queue had consumers before it was one."""
+    world = machine.world
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.attach_plain(world.broker.endpoints["dead"], credit=0)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("b/x",), temporary=False)
+    publish(machine, 1, "b/x", ttl_ms=5)
+    machine.settle_down()
+    world.clock.now += 10
+    machine.attach_plain(world.broker.endpoints["q2"], credit=1)
+    machine.settle_down()
+    world.clock.now += 10
+    world.consumers[0].credit = 1
+    world.on_loop(world.consumers[0].ask)
+    machine.settle_down()
+    assert len(world.consumers[0].history) == 1

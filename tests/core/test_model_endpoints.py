@@ -83,18 +83,15 @@ class EndpointMachine(VpnMachine):
         world.new_content(endpoint, None)
         world.on_loop(lambda: world.vpn.commit(effects))
 
-    @precondition(lambda self: len(self.world.broker.endpoints) > 1)
-    @rule(pick=picks)
-    def delete(self, pick: int) -> None:
-        endpoint = self.endpoint(pick)
-        self.world.on_loop(lambda: self.world.vpn.delete(endpoint))
-
     @precondition(lambda self: self.world.broker.endpoints)
-    @rule(pick=picks, subscriptions=st.sampled_from(SUBSCRIPTIONS))
-    def subscribe(self, pick: int, subscriptions: tuple[str, ...]) -> None:
-        world, endpoint = self.world, self.endpoint(pick)
-        if endpoint.replay is None or not endpoint.replay.is_reading:
-            world.on_loop(lambda: world.vpn.commit(world.broker.set_subscriptions(endpoint, subscriptions)))
+    @rule(pick=picks, subscriptions=st.sampled_from((*SUBSCRIPTIONS, None)))
+    def redefine(self, pick: int, subscriptions: tuple[str, ...] | None) -> None:
+        """Give an endpoint other subscriptions, or delete it."""
+        vpn, endpoint = self.world.vpn, self.endpoint(pick)
+        if subscriptions is None:
+            self.world.on_loop(lambda: vpn.delete(endpoint))
+        elif endpoint.replay is None or not endpoint.replay.is_reading:
+            self.world.on_loop(lambda: vpn.set_subscriptions(endpoint, subscriptions))
 
     def endpoint(self, pick: int) -> Endpoint:
         endpoints = self.world.broker.endpoints
@@ -276,6 +273,6 @@ class EndpointMachine(VpnMachine):
 TestEndpoints = EndpointMachine.TestCase
 TestEndpoints.settings = settings(
     max_examples=EXAMPLES.get(settings.get_current_profile_name(), 100),
-    stateful_step_count=30,
+    stateful_step_count=50,
     suppress_health_check=list(HealthCheck),
 )
