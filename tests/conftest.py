@@ -6,11 +6,17 @@
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import TestCase
 
 import pytest
 from hypothesis import settings
 
-SYSTEM_TESTS = Path(__file__).parent / "system"
+LONG = {Path(__file__).parent / name for name in ("core", "system")}
+"""Folders whose files take the longest: state machines, and gateways that are started and killed."""
+
+STATE_MACHINE_SECONDS = 600
+"""How long one may take: it is thousands of examples in one test, and the machine may have other work."""
+
 SPARK_TESTS = Path(__file__).parent / "spark_bridge"
 HAS_SPARK = find_spec("pyspark") is not None
 
@@ -32,11 +38,21 @@ def pytest_report_header() -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Marks all of tests/spark_bridge `spark`, before -m selects by marker.
+    Marks all of tests/spark_bridge `spark`, before -m selects by marker, and gives those time that take long.
 
-    Puts tests/system first: those files take the longest, and of two workers none shall wait for the other's last.
+    Puts the long ones first: of two workers none shall wait for the other's last file.
     """
+    is_nightly = settings.get_current_profile_name() == "nightly"
     for item in items:
         if SPARK_TESTS in item.path.parents:
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: SYSTEM_TESTS not in item.path.parents)
+        if is_nightly:
+            item.add_marker(pytest.mark.timeout(0))  # none: examples are as many as take hours
+        elif is_state_machine(item):
+            item.add_marker(pytest.mark.timeout(STATE_MACHINE_SECONDS))
+    items.sort(key=lambda item: not LONG.intersection(item.path.parents))
+
+
+def is_state_machine(item: pytest.Item) -> bool:
+    """Hypothesis makes a test case of unittest's of it; we have no others."""
+    return isinstance(item, pytest.Function) and item.cls is not None and issubclass(item.cls, TestCase)

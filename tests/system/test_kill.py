@@ -20,6 +20,7 @@ subscriptions = ["load/>"]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # it starts a process twenty times
 def test_twenty_kills_lose_nothing_and_name_nothing_twice(start: Start) -> None:
     """After twenty kills at random moments every accepted message is in the log and, unless it was settled, on its
     queue, once and in order; every replay id that anybody ever saw names one message; the generation is one."""
