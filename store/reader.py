@@ -190,6 +190,25 @@ class Reader:
         )
         return rows
 
+    def has_reference(self, endpoint: int, message_id: int) -> bool:
+        """Whether a message lies on an endpoint."""
+        query = "select 1 from reference where endpoint = ? and message = ?"
+        return self._connection.execute(query, (endpoint, message_id)).fetchone() is not None
+
+    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
+        """
+        (topic, messages, bytes of content) of the logged messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+        """
+        condition, values = topic_condition(patterns)
+        query = (
+            "select topic, count(*), sum(length(content)) from message "
+            f"where id >= ? and id < ? and held is null{condition} group by topic"
+        )
+        return self._connection.execute(query, [position, end, *values]).fetchall()
+
     def attempts(
         self, endpoint: int, first: int = 0, last: int = MAX_ID, priority: int | None = None
     ) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -161,6 +161,14 @@ class Lane:
         self.returned.sort()
         if self.members is not None:
             self._offer(back)
+
+    def place(self, message_id: int) -> None:
+        """A reference became durable that may belong among older ones; no page was read since it was ordered."""
+        if message_id <= self.horizon or not (self.has_more or self.recent):
+            self.give_back([message_id])
+        elif message_id > self.beyond:
+            insort(self.recent, message_id)
+        # Else it is one of those that the store alone knows, and comes with its page.
 
     def forget(self, newest: int) -> None:
         """What is known is void: all of it is read from the store anew, where ``newest`` is the last that can be."""

@@ -81,6 +81,10 @@ class PriorityLanes:
         """Messages handed out that come back ready; each keeps its place among those of its priority."""
         self._sort(ids, Lane.give_back)
 
+    def place(self, message_id: int) -> None:
+        """A reference became durable (noted) that may belong among older ones of its priority."""
+        self._by_priority[self._noted.pop(message_id)].place(message_id)
+
     def _sort(self, ids: Iterable[int], add: Callable[[Lane, list[int]], None]) -> None:
         found: dict[int, list[int]] = {}
         for i in ids:

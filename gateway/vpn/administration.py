@@ -1,0 +1,381 @@
+"""
+What an administrator may have done to a Message VPN, whichever way it was said.
+
+Every command is durable when it returns. Reading looks at the log off the loop, page by page, and lets others go first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from amqp_ext.priority import priority_of
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.copies import begin_copy, check_copy, end_copy
+from gateway.core.effects import Effect, RenumberEndpoint, Row
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.replay_position import Resolved
+from store.errors import LogTrimmed
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+TALLY_IDS: Final = 50_000
+"""Ids of the log counted in one statement: some ten milliseconds on a reader's thread."""
+
+
+class Preview(NamedTuple):
+    """What a replay would put on an endpoint."""
+
+    first: int
+    """The first id that is looked at."""
+    time_ms: int | None
+    """When the message there arrived; None where there is none yet."""
+    messages: int
+    size_bytes: int
+
+
+class LoggedMessages(NamedTuple):
+    """A page of the log."""
+
+    rows: list[Row]
+    position: int | None
+    """The next id to be looked at; None at the end of the log."""
+
+
+class Administration:
+    """Commands to one Message VPN. There is one of it for each, as copies wait for each other here."""
+
+    def __init__(self, vpn: MessageVpn) -> None:
+        self.vpn = vpn
+        self.log_topics: list[str] = list(vpn.settings.replay_log.topics)
+        """Topic subscriptions that the log takes while ``log_is_filtered``."""
+        self.log_is_filtered = bool(self.log_topics)
+        self._copying = asyncio.Lock()
+
+    # --- endpoints --------------------------------------------------------------------------------------------
+
+    def find(self, name: str, *kinds: EndpointKind) -> Endpoint:
+        """
+        The endpoint of this name.
+
+        Raises:
+            Refused: NOT_FOUND, there is none of these kinds.
+        """
+        endpoint = self.vpn.broker.find(name)
+        if endpoint is None or endpoint.kind not in kinds:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no {kinds[0].value} {name!r}")
+        return endpoint
+
+    async def create(
+        self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
+    ) -> Endpoint:
+        """
+        Make an endpoint.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log.
+        """
+        broker = self.vpn.broker
+        if kind is EndpointKind.STREAM and not (broker.policy.writes or broker.policy.reads):
+            raise Refused(
+                ErrorCode.REPLAY_DISABLED,
+                "the replay log of this Message VPN is off: a stream would be a view of nothing",
+            )
+        endpoint, effects = broker.create(name, kind, settings, subscriptions)
+        await self.vpn.committed([*effects, *self._dead_message_queue(settings)])
+        return endpoint
+
+    async def change(self, endpoint: Endpoint, settings: EndpointSettings) -> None:
+        """
+        Change what an endpoint is like; what lies on it stays.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, the configuration says what it is like; NOT_ALLOWED, it cannot change live.
+        """
+        self._check_ours(endpoint)
+        if settings.priorities is not endpoint.settings.priorities:
+            raise Refused(
+                ErrorCode.NOT_ALLOWED,
+                f"whether {endpoint.name!r} goes by priority is said when it is made: what lies on it is in that order",
+            )
+        endpoint.settings = settings
+        await self.vpn.committed([endpoint.definition(), *self._dead_message_queue(settings)])
+        self.vpn.look_at(endpoint)
+        self.vpn.streams.look_at(endpoint)
+
+    def _dead_message_queue(self, settings: EndpointSettings) -> list[Effect]:
+        name, broker = settings.dead_message_queue, self.vpn.broker
+        if not name or broker.find(name) is not None:
+            return []
+        return broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
+
+    async def delete(self, endpoint: Endpoint) -> None:
+        """
+        The endpoint is gone with what lies on it; its consumers are told.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, the configuration would bring it back.
+        """
+        self._check_ours(endpoint)
+        self.vpn.delete(endpoint)
+        await self.vpn.committed(())
+
+    @staticmethod
+    def _check_ours(endpoint: Endpoint) -> None:
+        if endpoint.settings.declared:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{endpoint.name!r} is declared in the configuration, which decides at the next start; change it there",
+            )
+
+    async def subscribe(self, endpoint: Endpoint, subscription: str) -> None:
+        """
+        Add a topic subscription, or an exception (``!``).
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: It is none.
+            Refused: PRECONDITION_FAILED, it is there already, or the configuration decides.
+        """
+        self._check_ours(endpoint)
+        if subscription in endpoint.subscriptions:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{endpoint.name!r} has the subscription {subscription!r} already",
+            )
+        self.vpn.set_subscriptions(endpoint, [*endpoint.subscriptions, subscription])
+        await self.vpn.committed(())
+
+    async def unsubscribe(self, endpoint: Endpoint, subscription: str) -> None:
+        """
+        Take a subscription away; what came by it stays.
+
+        Raises:
+            Refused: NOT_FOUND, there is none such; PRECONDITION_FAILED, the configuration decides.
+        """
+        self._check_ours(endpoint)
+        if subscription not in endpoint.subscriptions:
+            raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} has no subscription {subscription!r}")
+        left = [text for text in endpoint.subscriptions if text != subscription]
+        self.vpn.set_subscriptions(endpoint, left)
+        await self.vpn.committed(())
+
+    async def purge(self, endpoint: Endpoint) -> int:
+        """
+        Drop everything that lies on an endpoint, what consumers have not settled among it; the log keeps it.
+
+        Returns:
+            How many messages that were; of a stream 0, as none lies on it.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, a replay is under way.
+        """
+        vpn = self.vpn
+        if endpoint.kind is EndpointKind.STREAM:
+            await vpn.streams.purge(endpoint)
+            return 0
+        replay = endpoint.replay
+        if replay is not None and replay.is_under_way:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"a replay of {endpoint.name!r} is {replay.state.value}; cancel it first",
+            )
+        count = endpoint.depth
+        old, new = vpn.broker.renumber(endpoint)
+        vpn.feed_of(endpoint).clear()
+        await vpn.committed([RenumberEndpoint(old, new, replay.to_json() if replay is not None else None)])
+        return count
+
+    async def copy_message(self, endpoint: Endpoint, message_id: int) -> None:
+        """
+        Put one message of the log on an endpoint, in its place by id.
+
+        Raises:
+            Refused: START_MESSAGE_UNAVAILABLE, the log does not hold it; PRECONDITION_FAILED, it lies there already or
+                a replay is under way; RESOURCE_LIMIT, the endpoint is at its quota.
+        """
+        vpn = self.vpn
+        async with self._copying:
+            check_copy(vpn.broker, endpoint)
+            await vpn.committed(())
+            number, reader = endpoint.number, vpn.reader
+            rows, is_there = await asyncio.wrap_future(
+                reader.submit(
+                    lambda: (reader.messages([message_id]), reader.has_reference(number, message_id))
+                )
+            )
+            if not rows or rows[0][4] is not None:
+                raise Refused(
+                    ErrorCode.START_MESSAGE_UNAVAILABLE,
+                    f"message {message_id} is not in the replay log, which holds ids "
+                    f"{vpn.broker.log.first_id} to {vpn.broker.log.next_id - 1}",
+                )
+            if is_there or endpoint.number != number:
+                raise Refused(
+                    ErrorCode.PRECONDITION_FAILED, f"message {message_id} lies on {endpoint.name!r} already"
+                )
+            effect = begin_copy(vpn.broker, endpoint, rows[0], priority_of(rows[0][5]))
+
+            def committed(error: sqlite3.Error | None) -> None:
+                end_copy(endpoint, effect, is_committed=error is None)
+                vpn.look_at(endpoint)
+
+            vpn.commit([effect], committed)
+            await vpn.committed(())
+
+    # --- replay -----------------------------------------------------------------------------------------------
+
+    async def start_replay(self, endpoint: Endpoint, start: ReplayStart) -> Resolved:
+        """
+        Replay the log to an endpoint, whoever consumes from it; a replay under way is cancelled by it.
+
+        Raises:
+            Refused: As contract section 8 has it; INVALID_FIELD, the start asks for what a client alone can have.
+        """
+        vpn = self.vpn
+        _check_unbounded(start)
+        vpn.broker.replays.check(endpoint, by_client=False)
+        resolved = await vpn.resolve_start_on(endpoint, start)
+        if vpn.broker.find(endpoint.name) is not endpoint:
+            raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
+        vpn.broker.replays.check(endpoint, by_client=False)
+        vpn.replays.start(endpoint, resolved.first, None)
+        await vpn.committed(())
+        return resolved
+
+    async def cancel_replay(self, endpoint: Endpoint, *, force_complete: bool) -> None:
+        """See ``Replays.cancel``."""
+        self.vpn.replays.cancel(endpoint, force_complete=force_complete)
+        await self.vpn.committed(())
+
+    async def preview(self, endpoint: Endpoint, start: ReplayStart) -> Preview:
+        """
+        What a replay from there would put on the endpoint now, without doing it.
+
+        Raises:
+            Refused: It cannot start there.
+        """
+        vpn = self.vpn
+        _check_unbounded(start)
+        if endpoint.kind is not EndpointKind.STREAM:
+            vpn.broker.replays.check(endpoint, by_client=False)
+        resolved = await vpn.resolve_start_on(endpoint, start)
+        matches, patterns = vpn.broker.topic_matcher(endpoint), vpn.broker.topic_patterns(endpoint)
+        messages = size_bytes = 0
+        position, end = resolved.first, vpn.broker.log.next_id
+        while position < end:
+            stop = min(position + TALLY_IDS, end)
+            async with vpn.search_turn:
+                tally = vpn.reader.submit(partial(vpn.reader.tally, position, stop, patterns))
+                found = await asyncio.wrap_future(tally)
+            for topic, count, size in found:
+                if matches(topic):
+                    messages += count
+                    size_bytes += size
+            position = stop
+        return Preview(resolved.first, resolved.time_ms, messages, size_bytes)
+
+    # --- the log ----------------------------------------------------------------------------------------------
+
+    async def trim_before(self, start: ReplayStart) -> int:
+        """
+        Trim what the log holds before a place in it, said as a replay start; what lies on an endpoint is delivered all
+        the same.
+
+        Returns:
+            The first id that the log has then.
+
+        Raises:
+            Refused: The place is none, or lies in the future; INTERNAL, the store could not write.
+        """
+        # A place before the log is no mistake here: there is nothing to trim, and that is what was asked for.
+        place = replace(start, missing=Missing.CLAMP)
+        if start.kind in (StartKind.DATE, StartKind.MESSAGE_ID, StartKind.MATCH):
+            place = start if start.kind is not StartKind.DATE else place
+        if start.kind is StartKind.DATE and int(str(start.value)) > self.vpn.now_ms():
+            raise Refused(
+                ErrorCode.UNKNOWN_START, "the date to trim to is in the future; name one in the past"
+            )
+        resolved = await self.vpn.resolve_start(place, (">",))
+        return await self.vpn.trimmer.trim_before(resolved.first)
+
+    async def logged_messages(
+        self, position: int, count: int, patterns: Sequence[str], *, is_wanted: Callable[[], bool]
+    ) -> LoggedMessages:
+        """
+        Messages of the log from an id on, in order.
+
+        Args:
+            count: At most so many.
+            patterns: Their topics; none for all.
+            is_wanted: Whether somebody still waits for it: a rare topic may be far away.
+        """
+        vpn, reader = self.vpn, self.vpn.reader
+        matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
+        position = max(position, vpn.broker.log.first_id)
+        rows: list[Row] = []
+        end = vpn.broker.log.next_id
+        while position < end and is_wanted():
+            try:
+                async with vpn.search_turn:
+                    page = await asyncio.wrap_future(
+                        reader.submit(partial(reader.log_page, position, end, patterns))
+                    )
+            except LogTrimmed as trimmed:
+                position = trimmed.first_id
+                continue
+            for row in page.rows:
+                if matches(row[2]):
+                    if len(rows) == count:
+                        return LoggedMessages(rows, row[0])
+                    rows.append(row)
+            position = page.position
+        return LoggedMessages(rows, position if position < end else None)
+
+    async def log_age(self) -> tuple[int | None, int | None]:
+        """When the oldest and the newest message of the log arrived, ms since the epoch; None when it is empty."""
+        reader, log = self.vpn.reader, self.vpn.broker.log
+
+        def ask() -> tuple[int | None, int | None]:
+            oldest, newest = reader.first_since(0), reader.last_matching(None)
+            return (
+                None if oldest is None else reader.time_of(oldest),
+                None if newest is None else reader.time_of(newest),
+            )
+
+        if log.next_id <= log.first_id:
+            return None, None
+        return await asyncio.wrap_future(reader.submit(ask))
+
+    def filter_log(self, topics: Sequence[str], *, is_filtered: bool) -> None:
+        """
+        From now on, and until the next start, the log takes these topics only, or all.
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: One is none.
+            Refused: PRECONDITION_FAILED, it would take nothing.
+        """
+        if is_filtered and not topics:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                "a filter without a topic would log nothing; add a topicFilterSubscription first, or disable ingress",
+            )
+        patterns = [TopicPattern.parse(text) for text in topics]
+        broker = self.vpn.broker
+        broker.policy.filter = TopicFilter(patterns, implicit_all=True) if is_filtered else None
+        broker.forget_routes()
+        self.log_topics, self.log_is_filtered = list(topics), is_filtered
+
+
+def _check_unbounded(start: ReplayStart) -> None:
+    if start.until is not None or start.speed is not None or start.rate is not None:
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            "a replay by an administrator goes on to live at full speed: `until`, `speed` and `rate` are for clients",
+        )
