@@ -147,8 +147,11 @@ class MessageVpn:
         check_declared(broker, self.settings.queues, self._path)
         self.commit(declare(broker, self.settings.queues))
         for endpoint in broker.endpoints.values():
-            if endpoint.replay is not None and endpoint.replay.is_reading:
-                self.replays.take_up(endpoint)
+            if endpoint.replay is not None and endpoint.replay.is_under_way:
+                # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+                self.commit([endpoint.replay_definition()])
+                if endpoint.replay.is_reading:
+                    self.replays.take_up(endpoint)
         self.expiry.start()
 
     async def close(self) -> None:

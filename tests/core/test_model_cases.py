@@ -105,3 +105,22 @@ def test_a_queue_that_becomes_a_dead_message_queue_keeps_what_is_dead(machine: E
     world.on_loop(world.consumers[0].ask)
     machine.settle_down()
     assert len(world.consumers[0].history) == 1
+
+
+def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: EndpointMachine) -> None:
+    """A message that got an id which a crash took back stays live, however often the gateway is started anew."""
+    world = machine.world
+    publish(machine, 1)
+    machine.settle_down()
+    machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
+    machine.commit(count=1)
+    publish(machine, 1)
+    machine.disk_fails(count=1, is_write=True)
+    machine.settle_down()
+    machine.restart(is_clean=True)
+    publish(machine, 1)
+    machine.settle_down()
+    machine.restart(is_clean=True)
+    replay = machine.endpoint(0).replay
+    assert replay is not None
+    assert (replay.live_from, list(world.store.published)) == (2, [1, 2])
