@@ -6,6 +6,7 @@ repeated or reordered message ends the run (`LoadFailed`) instead of making a fa
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from . import limits
 from .client import percentile
 from .filled_store import fill
 from .idle import allow_files, open_connections
-from .load import Load, recv, send
+from .load import Load, LoadFailed, recv, send
 from .server_process import ServerProcess, gateway
 from .transfers import TransferBlock
 
@@ -24,6 +25,7 @@ Figures = dict[str, float]
 FAN = 10
 OUTSTANDING = (100, 1000)
 RESTARTS = 3
+TRIM_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Sizes:
     history: int
     spooled: int
     logged: int
+    trimmed: int
     connections: int
 
 
@@ -52,6 +55,7 @@ FULL = Sizes(
     history=200_000,
     spooled=1_000_000,
     logged=10_000_000,
+    trimmed=1_000_000,
     connections=5_000,
 )
 QUICK = Sizes(
@@ -64,6 +68,7 @@ QUICK = Sizes(
     history=20_000,
     spooled=10_000,
     logged=100_000,
+    trimmed=100_000,
     connections=500,
 )
 
@@ -186,6 +191,24 @@ def recovery(folder: Path, sizes: Sizes) -> Figures:
             seconds.append(server.ready_seconds)
             recv(server.address, "queue://spooled", 1)
     return {"recovery": median(seconds), "start_empty": empty}
+
+
+def trimming(folder: Path, sizes: Sizes) -> Figures:
+    """Publishing before a million messages of the log are trimmed, and while they are."""
+    fill(folder / "data", 1, sizes.trimmed)
+    count = sizes.trimmed // 10
+    with ServerProcess("tests.bench.trimming_gateway", str(folder / "data")) as server:
+        alone = send(server.address, "topic://bench/alone", count)["rate"]
+        server.signal(signal.SIGUSR1)
+        beside = send(server.address, "topic://bench/beside", count)["rate"]
+        if server.has_line():
+            raise LoadFailed("the log was trimmed before as much was published as was to be measured")
+        trimmed = server.next_line(TRIM_SECONDS)
+    return {
+        "publish_before_trim": alone,
+        "publish_trimming": beside,
+        "trimmed": trimmed["ids"] / trimmed["seconds"],
+    }
 
 
 def idle(folder: Path, sizes: Sizes) -> Figures:

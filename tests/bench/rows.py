@@ -142,6 +142,16 @@ ROWS = (
         "start_empty",
         (Bound(Against.NOTHING, 2, at_most=True),),
     ),
+    Row(
+        "publish-trimming",
+        "publish while the log is trimmed",
+        RATE,
+        "publish_trimming",
+        (measured.trimming,),
+        "publish_before_trim",
+        (Bound(Against.LIMIT, 0.5),),
+    ),
+    Row("trim", "trimmed meanwhile", RATE, "trimmed", (measured.trimming,)),
     Row("idle", "memory of an idle connection", "KiB", "idle_kib", (measured.idle,)),
 )
 
