@@ -1,0 +1,251 @@
+"""An endpoint that delivers by priority, against the plainest queue there is: a list, sorted whenever it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gateway.core.effects import Row
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.lane import Lane
+
+PAGE_ROWS = 3
+WINDOW = 4
+PRIORITIES = st.lists(st.sampled_from([1, 4, 8]), min_size=1, max_size=12)
+"""Few enough that lanes get deeper than their windows."""
+MODULUS = 3
+"""The selector wants ids that this divides."""
+
+
+def row(message: int) -> Row:
+    return (message, 0, "a", 0, None, b"x")
+
+
+def endpoint_of(window: int = WINDOW, beyond: int = 0) -> Endpoint:
+    by_priority = EndpointSettings(priorities=True)
+    return Endpoint(1, "q", EndpointKind.QUEUE, by_priority, window, beyond=beyond)
+
+
+def is_wanted(found: Row) -> bool:
+    return found[0] % MODULUS == 0
+
+
+class Priorities(RuleBasedStateMachine):
+    """``stored`` is what the store would hold: every reference, its priority, and whether a flow has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: dict[int, int] = {}
+        self.held: dict[int, Flow] = {}
+        self.next_id = 1
+        self.endpoint = endpoint_of()
+        self.plain = Flow(self.endpoint, None)
+        self.choosy: Flow | None = None
+        self.reading: tuple[Lane, int, int, list[int]] | None = None
+        """A page under way: its lane, the era it is of, its end, and what it will bring."""
+
+    @initialize(priorities=PRIORITIES)
+    def recovered(self, priorities: list[int]) -> None:
+        """Some messages are there from before a restart: the store alone knows them."""
+        for priority in priorities:
+            self.stored[self.next_id] = priority
+            self.next_id += 1
+        self.endpoint = endpoint_of(beyond=max(self.stored, default=0))
+        self.plain = Flow(self.endpoint, None)
+        self.endpoint.bind(self.plain)
+
+    # --- what the naive queue would do ------------------------------------------------------------------------
+
+    def ready(self) -> list[int]:
+        """All that no flow has, in the order it is to go."""
+        return sorted(self.stored.keys() - self.held.keys(), key=lambda i: (-self.stored[i], i))
+
+    # --- references come --------------------------------------------------------------------------------------
+
+    @rule(priorities=PRIORITIES, gap=st.integers(0, 1))
+    def publish(self, priorities: list[int], gap: int) -> None:
+        """Messages are committed together."""
+        first = self.next_id + gap
+        ids = range(first, first + len(priorities))
+        self.next_id = ids[-1] + 1
+        self.stored |= dict(zip(ids, priorities, strict=True))
+        self.endpoint.ready.note(ids, priorities)
+        self.endpoint.add_committed(ids)
+
+    @precondition(lambda self: self.reading is None)
+    @rule()
+    def begin_page(self) -> None:
+        """The store is asked, and answers later, with what it held when it was asked."""
+        lane = self.endpoint.short_lane(PAGE_ROWS)
+        if lane is None:
+            return
+        found = [i for i in sorted(self.stored) if i > lane.horizon and self.stored[i] == lane.priority]
+        self.reading = lane, self.endpoint.era, self.next_id, found[:PAGE_ROWS]
+
+    @precondition(lambda self: self.reading is not None)
+    @rule()
+    def end_page(self) -> None:
+        assert self.reading is not None
+        (lane, era, end, found), self.reading = self.reading, None
+        if era == self.endpoint.era:
+            lane.add_page(found, end)
+
+    def read_all(self) -> None:
+        """Pages are read as long as one is wanted."""
+        while True:
+            if self.reading is not None:
+                self.end_page()
+            self.begin_page()
+            if self.reading is None:
+                return
+
+    # --- references go ----------------------------------------------------------------------------------------
+
+    @rule(limit=st.integers(1, 6))
+    def take(self, limit: int) -> None:
+        """What a consumer is given is the beginning of the highest priority that there is."""
+        self.read_all()
+        ids, expected = self.endpoint.peek(limit), self.ready()
+        assert bool(ids) == bool(expected)
+        assert ids == expected[: len(ids)]
+        assert len({self.stored[i] for i in ids}) <= 1
+        if ids:
+            self.hand_out(self.plain, ids)
+
+    @rule(limit=st.integers(1, 6))
+    def take_at_once(self, limit: int) -> None:
+        """While pages are on their way a consumer waits, or is given just the same."""
+        ids = self.endpoint.peek(limit)
+        assert ids == self.ready()[: len(ids)]
+        if ids:
+            self.hand_out(self.plain, ids)
+
+    def hand_out(self, flow: Flow, ids: Sequence[int]) -> None:
+        self.endpoint.take(flow, [row(i) for i in ids])
+        self.held |= dict.fromkeys(ids, flow)
+
+    @precondition(lambda self: self.choosy is not None)
+    @rule(limit=st.integers(1, 6), waits=st.booleans())
+    def select(self, limit: int, waits: bool) -> None:
+        """
+        A flow with a selector is given what it wants in the same order, whatever it passes over: all of it if it waits
+        for pages, else nothing out of its turn.
+        """
+        flow = self.choosy
+        assert flow is not None
+        expected = [i for i in self.ready() if is_wanted(row(i))][:limit]
+        flow.demand = limit
+        taken: list[int] = []
+        while len(taken) < limit:
+            if waits:
+                self.read_all()
+            ids = self.endpoint.candidates_of(flow, PAGE_ROWS)
+            if not ids:
+                break
+            assert flow.candidates is not None
+            wanted = [i for i in ids if is_wanted(row(i))][: limit - len(taken)]
+            if len(taken) + len(wanted) == limit:
+                flow.candidates.put_back([i for i in ids if i > wanted[-1]])
+            if wanted:
+                self.hand_out(flow, wanted)
+                taken += wanted
+        flow.demand = 0
+        assert taken == (expected if waits else expected[: len(taken)])
+
+    @precondition(lambda self: self.choosy is None)
+    @rule()
+    def bind(self) -> None:
+        self.choosy = Flow(self.endpoint, None, matches=is_wanted)
+        self.endpoint.bind(self.choosy)
+
+    @precondition(lambda self: self.choosy is not None)
+    @rule()
+    def unbind(self) -> None:
+        """What the flow had is ready again."""
+        assert self.choosy is not None
+        self.endpoint.unbind(self.choosy)
+        self.held = {i: flow for i, flow in self.held.items() if flow is not self.choosy}
+        self.choosy = None
+
+    @rule(data=st.data(), keeps=st.booleans())
+    def settle(self, data: st.DataObject, keeps: bool) -> None:
+        """Some of what flows have is settled or comes back."""
+        if not self.held:
+            return
+        ids = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
+        end: Callable[[Flow, list[int]], object] = self.endpoint.release if keeps else self.endpoint.settle
+        for i in ids:
+            end(self.held.pop(i), [i])
+            if not keeps:
+                del self.stored[i]
+
+    @rule()
+    def forget(self) -> None:
+        """What a failed replay leaves is read from the store anew; flows have nothing any more."""
+        self.held.clear()
+        self.endpoint.forget_memory(self.next_id - 1)
+        assert self.endpoint.peek(1) == []
+        assert self.endpoint.short_lane(PAGE_ROWS) is None
+        self.endpoint.is_dropping = False
+
+    # --- always -----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def is_bounded(self) -> None:
+        """However deep it is, each lane keeps no more in memory than its window, twice, a page, and what came back."""
+        if self.endpoint.members is None and self.endpoint.returned == []:
+            for lane in self.endpoint.ready._lanes:  # type: ignore[union-attr]
+                assert len(lane.recent) <= WINDOW
+                assert len(lane.front) <= 3 * WINDOW + PAGE_ROWS + len(self.stored) * bool(self.choosy)
+
+    @invariant()
+    def nothing_is_noted_in_vain(self) -> None:
+        """Priorities are remembered of what flows have, and of nothing else."""
+        assert self.endpoint.ready._noted.keys() == self.held.keys()  # type: ignore[union-attr]
+
+    def teardown(self) -> None:
+        """All of it can be had, in order."""
+        if self.choosy is not None:
+            self.unbind()
+        self.endpoint.unbind(self.plain)
+        self.held.clear()
+        self.endpoint.bind(self.plain)
+        while self.ready():
+            self.take(limit=5)
+            self.endpoint.settle(self.plain, list(self.held))
+            for i in self.held:
+                del self.stored[i]
+            self.held.clear()
+        assert self.endpoint.peek(1) == []
+
+
+TestPriorities = Priorities.TestCase
+TestPriorities.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
+    """What is noted first and added later has its place by priority, in any mixture of both."""
+    endpoint = endpoint_of(window=10)
+    endpoint.ready.note([7, 8], [9, 1])
+    endpoint.ready.note([1, 2, 9], [1, 9, 9])
+    endpoint.add_committed([1, 2, 7, 8, 9])
+    assert [endpoint.peek(5)] == [[2, 7, 9]]
+    flow = Flow(endpoint, None)
+    endpoint.take(flow, [row(i) for i in (2, 7, 9)])
+    assert endpoint.peek(5) == [1, 8]
+
+
+def test_consumers_share_what_is_next() -> None:
+    """The turn of one of two hungry consumers is half of the highest priority, whatever lies below it."""
+    endpoint = endpoint_of(window=100)
+    flows = [Flow(endpoint, None), Flow(endpoint, None)]
+    for flow in flows:
+        endpoint.bind(flow)
+        flow.demand = 50
+    ids = range(1, 41)
+    endpoint.ready.note(ids, [9] * 10 + [0] * 30)
+    endpoint.add_committed(ids)
+    assert endpoint.share(flows[0]) == 5
