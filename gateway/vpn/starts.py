@@ -71,11 +71,14 @@ async def create_point(vpn: MessageVpn, name: str, start: ReplayStart | None, no
         position, time_ms = resolved.first, resolved.time_ms
     point, effects = broker.points.create(name, position, time_ms, now_ms)
 
-    def unmake(error: sqlite3.Error | None) -> None:
-        if error is not None:
-            broker.points.pop(name, None)
+    def written(error: sqlite3.Error | None) -> None:
+        # Of one name, another may have been brought back meanwhile: what is durable counts.
+        if error is None and name in broker.points:
+            broker.points[name] = point
+        elif broker.points.get(name) is point:
+            del broker.points[name]
 
-    vpn.commit(effects, unmake)
+    vpn.commit(effects, written)
     await vpn.committed(())
     return point
 
@@ -90,11 +93,13 @@ async def delete_point(vpn: MessageVpn, name: str) -> None:
     broker = vpn.broker
     point, effects = broker.points.delete(name)
 
-    def bring_back(error: sqlite3.Error | None) -> None:
+    def written(error: sqlite3.Error | None) -> None:
         if error is not None:
-            broker.points.setdefault(name, point)
+            broker.points[name] = point
+        elif broker.points.get(name) is point:
+            del broker.points[name]
 
-    vpn.commit(effects, bring_back)
+    vpn.commit(effects, written)
     await vpn.committed(())
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.core.endpoint import EndpointSettings
 from tests.core.test_model_endpoints import EndpointMachine
+from tests.core.test_model_log import LogMachine
 from tests.core.world import Tuning, World, replaced_surroundings
 
 
@@ -124,3 +125,20 @@ def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: Endpoin
     replay = machine.endpoint(0).replay
     assert replay is not None
     assert (replay.live_from, list(world.store.published)) == (2, [1, 2])
+
+
+def test_a_point_made_again_survives_a_full_disk() -> None:
+    """Where a point's deletion and another of its name could not be written, the first is there as before."""
+    with replaced_surroundings():
+        machine = LogMachine()
+        machine.start(tuning=Tuning())
+        machine.make_point("one", is_prompt=False)
+        machine.settle_down()
+        before = machine.world.broker.points["one"]
+        machine.delete_point(pick=0)
+        machine.world.loop.run()
+        machine.make_point("one", is_prompt=False)
+        machine.disk_fails(count=2, is_write=True)
+        machine.world.loop.run()
+        assert machine.world.broker.points == {"one": before}
+        machine.teardown()

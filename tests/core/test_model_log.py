@@ -1,0 +1,176 @@
+"""
+The replay log and its readers against a naive model, through whatever order of events Hypothesis comes up with.
+
+``HYPOTHESIS_PROFILE=nightly`` runs many more examples of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from amqp_ext.addresses import queue_topic
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind
+from gateway.core.endpoint import EndpointKind, EndpointSettings
+from gateway.core.errors import Refused
+from gateway.core.point import Point
+from gateway.core.replay_position import Resolved
+from tests.core.machine import VpnMachine, bounded_starts, mostly, picks
+from tests.core.naive_links import LogConsumer, takes
+from tests.core.world import UNLOGGED, replaced_surroundings
+
+EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
+
+PATTERNS = ((">",), ("a/>",), ("a/x",), (queue_topic("q1"),), ("b/x", UNLOGGED))
+POINTS = ("one", "two")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _surroundings() -> Iterator[None]:
+    with replaced_surroundings():
+        yield
+
+
+class LogMachine(VpnMachine):
+    """Readers and administrators of the log."""
+
+    def begin(self) -> None:
+        world = self.world
+        self.points: dict[str, tuple[Point, int]] = {}
+        """Points that somebody was told of, and how many messages had been published before."""
+        endpoint, effects = world.broker.create(
+            "q1", EndpointKind.QUEUE, EndpointSettings(quota_messages=8), ("b/x", UNLOGGED)
+        )
+        world.new_content(endpoint, None)
+        world.on_loop(lambda: world.vpn.commit(effects))
+
+    # --- readers ----------------------------------------------------------------------------------------------------
+
+    @rule(
+        patterns=st.sampled_from(PATTERNS),
+        start=bounded_starts,
+        credit=st.integers(0, 12),
+        is_prompt=mostly,
+    )
+    def read_log(self, patterns: tuple[str, ...], start: ReplayStart, credit: int, is_prompt: bool) -> None:
+        self.spawn(self._read_log, patterns, start, credit, is_prompt=is_prompt)
+
+    @precondition(lambda self: self.points)
+    @rule(
+        patterns=st.sampled_from(PATTERNS),
+        pick=picks,
+        missing=st.sampled_from(Missing),
+        credit=st.integers(0, 12),
+    )
+    def read_from_point(self, patterns: tuple[str, ...], pick: int, missing: Missing, credit: int) -> None:
+        name = sorted(self.points)[pick % len(self.points)]
+        start = ReplayStart(StartKind.POINT, name, missing=missing)
+        self.spawn(self._read_log, patterns, start, credit, is_prompt=True)
+
+    async def _read_log(self, patterns: tuple[str, ...], start: ReplayStart, credit: int) -> None:
+        world = self.world
+        resolved = await world.vpn.resolve_start(start, patterns)
+        self.check_start(start, patterns, resolved)
+        consumer = LogConsumer(world, patterns, resolved.first, resolved.last)
+        consumer.feed = world.vpn.read_log(resolved, patterns, consumer)
+        consumer.credit = credit
+        world.log_consumers.append(consumer)
+        consumer.feed.run()
+
+    def check_start(self, start: ReplayStart, patterns: tuple[str, ...], resolved: Resolved) -> None:
+        """What the log holds that was asked for, is not passed over."""
+        store = self.world.store
+        logged = [row for i, row in sorted(store.messages.items()) if store.is_logged(i)]
+        next_id = self.world.broker.log.next_id
+        told = [row for row in logged if row[0] < next_id]
+        first = resolved.first
+        if start.kind is StartKind.BEGINNING:
+            assert all(row[0] >= first for row in told) or store.first_id < first
+        elif start.kind is StartKind.DATE and first < next_id:
+            assert all(row[1] < start.value for row in told if row[0] < first)  # type: ignore[operator]
+        elif start.kind is StartKind.LAST:
+            wanted = [row[0] for row in told if any(takes(pattern, row[2]) for pattern in patterns)]
+            assert not wanted or first >= wanted[-1]
+        elif start.kind is StartKind.POINT and start.value in self.points:
+            point, _ = self.points[str(start.value)]
+            assert first == point.position or store.first_id > point.position or first == next_id
+
+    @precondition(lambda self: self.world.log_consumers)
+    @rule(pick=picks, credit=st.integers(1, 12))
+    def credit(self, pick: int, credit: int) -> None:
+        consumer = self.reader(pick)
+        consumer.credit += credit
+        assert consumer.feed is not None
+        self.world.on_loop(consumer.feed.run)
+
+    @precondition(lambda self: self.world.log_consumers)
+    @rule(pick=picks)
+    def leave(self, pick: int) -> None:
+        consumer = self.reader(pick)
+        self.world.log_consumers.remove(consumer)
+        assert consumer.feed is not None
+        self.world.on_loop(consumer.feed.close)
+
+    def reader(self, pick: int) -> LogConsumer:
+        return self.world.log_consumers[pick % len(self.world.log_consumers)]
+
+    # --- points -----------------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(POINTS), is_prompt=st.booleans())
+    def make_point(self, name: str, is_prompt: bool) -> None:
+        self.spawn(self._make_point, name, is_prompt=is_prompt)
+
+    async def _make_point(self, name: str) -> None:
+        serial = self.serial
+        point = await self.world.vpn.create_point(name)
+        if self.world.broker.points.get(name) is point:
+            assert self.world.store.points[name] == point, "told before it was durable"
+            self.points[name] = (point, serial)
+
+    @precondition(lambda self: self.points)
+    @rule(pick=picks)
+    def delete_point(self, pick: int) -> None:
+        self.spawn(self._delete_point, sorted(self.points)[pick % len(self.points)])
+
+    async def _delete_point(self, name: str) -> None:
+        point = self.points.pop(name, None)
+        try:
+            await self.world.vpn.delete_point(name)
+        except Refused:
+            if point is not None and name in self.world.broker.points:
+                self.points[name] = point
+            raise
+
+    def check_points(self) -> None:
+        """What was published before a point lies before it, and what came after lies behind, whatever crashed."""
+        for name, (point, serial) in self.points.items():
+            assert self.world.store.points[name] == point
+            for row in self.world.store.published.values():
+                number = int(row[5].rpartition(b"\x75\xa0")[2][1:].split()[0])
+                assert (number < serial) == (row[0] < point.position)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Every reader that can still read has read everything."""
+        world = self.world
+        for _ in range(3):
+            for consumer in world.log_consumers:
+                consumer.credit += 1_000
+                if consumer.feed is not None:
+                    world.on_loop(consumer.feed.run)
+            world.settle_down()
+            world.check_at_rest()
+            self.check_points()
+
+
+TestLog = LogMachine.TestCase
+TestLog.settings = settings(
+    max_examples=EXAMPLES.get(settings.get_current_profile_name(), 100),
+    stateful_step_count=30,
+    suppress_health_check=list(HealthCheck),
+)
