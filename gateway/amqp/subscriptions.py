@@ -149,6 +149,22 @@ class Unsubscribing:
         detach(self._connection, self._link, refused)
 
 
+def _kept(connection: Connection, link: Link, capabilities: Collection[str]) -> Endpoint | None:
+    """
+    The endpoint that a link without a source means. Without capabilities, as Qpid JMS attaches, its name may be that
+    of any sort of subscription: looked for are one that is not shared, the client's shared one, everybody's.
+    """
+    names = [
+        link.name,
+        _shared_name(connection, link.name, ()),
+        _shared_name(connection, link.name, ["global"]),
+    ]
+    if "shared" in capabilities:
+        names = [_shared_name(connection, link.name, capabilities)]
+    found = map(connection.vpn.broker.find, names)
+    return next((endpoint for endpoint in found if endpoint is not None), None)
+
+
 def unsubscribe(connection: Connection, link: Link, capabilities: Collection[str]) -> Unsubscribing:
     """
     Answer an attach without a source: the durable subscription that the link's name means, as it is kept.
@@ -156,8 +172,7 @@ def unsubscribe(connection: Connection, link: Link, capabilities: Collection[str
     Raises:
         Refused: NOT_FOUND, there is none; RESOURCE_LOCKED, it has consumers; UNAUTHORIZED.
     """
-    name = durable_name(connection, link, capabilities)
-    found = connection.vpn.broker.find(name) if name is not None else None
+    found = _kept(connection, link, capabilities)
     if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT or found.settings.temporary:
         raise Refused(
             ErrorCode.NOT_FOUND,

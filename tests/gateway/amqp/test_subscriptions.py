@@ -107,6 +107,17 @@ def test_unsubscribe_reaches_a_shared_subscription_by_its_name(
     client.wait(lambda: not gateway.endpoints(), "the endpoint is gone")
 
 
+@pytest.mark.parametrize("reach", [(), ("global",)])
+def test_unsubscribe_needs_no_capabilities(
+    client: Client, gateway: RunningGateway, reach: tuple[str, ...]
+) -> None:
+    """Qpid JMS gives up a shared subscription by its link name alone: it has no source to put capabilities on."""
+    name = "sub|global" if reach else "sub"
+    client.receiver("topic://a/>", name=name, durable=True, capabilities=["topic", "shared", *reach]).detach()
+    give_up(client, name)
+    client.wait(lambda: not gateway.endpoints(), "the endpoint is gone")
+
+
 def test_detaching_without_closing_changes_nothing(client: Client, gateway: RunningGateway) -> None:
     """An attach without a source that is only detached leaves the subscription as it is."""
     client.receiver("topic://a/>", name="sub", durable=True).detach()
