@@ -17,6 +17,7 @@ import uvloop
 
 from gateway import log_keys, logs
 from gateway.admin.http import AdminServer
+from gateway.admin.semp.resources import ClientConnection
 from gateway.amqp.listener import Container
 from gateway.config import Settings
 from gateway.tls import TlsError
@@ -63,7 +64,7 @@ class Gateway:
                 running.start()
             self._container = Container(settings, self.vpns)
             self.amqp = await self._container.start()
-            self._admin_server = AdminServer(self, host=settings.admin.host, port=settings.admin.port)
+            self._admin_server = AdminServer(self, self, host=settings.admin.host, port=settings.admin.port)
             self.admin = await self._admin_server.start()
         except BaseException:
             await self.stop()
@@ -79,6 +80,11 @@ class Gateway:
             await vpn.close()
         if self._folder is not None:
             self._folder.release()
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """Open AMQP connections (``gateway.admin.semp.resources.Administered``)."""
+        return list(self._container.connections) if self._container is not None else []
 
     def problem(self) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.http.Health``)."""

@@ -14,6 +14,8 @@ import uvicorn
 from fastapi import FastAPI, Response, status
 from pydantic import BaseModel
 
+from gateway.admin.semp.resources import Administered
+from gateway.admin.semp.routes import add_semp
 from gateway.config import authority
 
 _GRACE_S = 2
@@ -47,8 +49,11 @@ class Readiness(BaseModel):
     reason: str | None = None
 
 
-def create_app(health: Health) -> FastAPI:
-    """The administration as an ASGI application, its OpenAPI document at `/openapi.json`."""
+def create_app(health: Health, administered: Administered | None = None) -> FastAPI:
+    """The administration as an ASGI application, its OpenAPI document at `/openapi.json`.
+
+    Without `administered` there are the checks of health alone.
+    """
     # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
     app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None)
 
@@ -70,6 +75,8 @@ def create_app(health: Health) -> FastAPI:
         response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
         return Readiness(status="unavailable", reason=reason)
 
+    if administered is not None:
+        add_semp(app, administered)
     return app
 
 
@@ -79,6 +86,7 @@ class AdminServer:
     def __init__(
         self,
         health: Health,
+        administered: Administered | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -92,7 +100,7 @@ class AdminServer:
         self._sockets = list(sockets) if sockets is not None else None
         self._server = _Server(
             uvicorn.Config(
-                create_app(health),
+                create_app(health, administered),
                 http="h11",
                 ws="none",
                 lifespan="off",

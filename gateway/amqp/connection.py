@@ -86,6 +86,22 @@ class Connection(asyncio.Protocol):
         return self._vpn
 
     @property
+    def vpn_name(self) -> str | None:
+        """The Message VPN the client opened; None before it did."""
+        return None if self._vpn is None else self._vpn.name
+
+    @property
+    def link_count(self) -> int:
+        """Links attached to it."""
+        return len(self.attached)
+
+    @property
+    def peer(self) -> str:
+        """Where the client is, HOST:PORT."""
+        found = self._socket.get_extra_info("peername") if self._socket is not None else None
+        return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else str(found or "")
+
+    @property
     def access(self) -> Access:
         """What the client's user may do in it."""
         assert self._access is not None

@@ -301,6 +301,11 @@ class _Outgoing:
         )
 
     @property
+    def connection(self) -> Connection:
+        """What carries it."""
+        return self._connection
+
+    @property
     def key(self) -> Any:
         return self.transfers.key
 

@@ -294,10 +294,10 @@ class Administration:
         Raises:
             Refused: The place is none, or lies in the future; INTERNAL, the store could not write.
         """
-        # A place before the log is no mistake here: there is nothing to trim, and that is what was asked for.
-        place = replace(start, missing=Missing.CLAMP)
-        if start.kind in (StartKind.DATE, StartKind.MESSAGE_ID, StartKind.MATCH):
-            place = start if start.kind is not StartKind.DATE else place
+        place = start
+        if start.kind in (StartKind.DATE, StartKind.AGO):
+            # A time before the log is no mistake: there is nothing to trim. An id behind its end would be one.
+            place = replace(start, missing=Missing.CLAMP)
         if start.kind is StartKind.DATE and int(str(start.value)) > self.vpn.now_ms():
             raise Refused(
                 ErrorCode.UNKNOWN_START, "the date to trim to is in the future; name one in the past"

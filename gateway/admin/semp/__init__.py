@@ -1,0 +1,5 @@
+"""The administration in the shape of Solace's SEMP version 2.
+
+Three trees of resources, `config`, `action` and `monitor`, answer with the same `envelope`; lists are cut by `paging`.
+Attributes have Solace's names where Solace has the attribute. Ours beside them are in the OpenAPI document.
+"""

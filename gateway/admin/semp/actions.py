@@ -1,0 +1,176 @@
+"""What an administrator does to endpoints, the log and clients. As at Solace, actions are PUT."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
+from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_text
+from gateway.admin.semp.envelope import Answer, SempError, answer
+from gateway.admin.semp.resources import (
+    LOG_NAME,
+    QUEUES,
+    TOPIC_ENDPOINTS,
+    Name,
+    check_log,
+    endpoint_of,
+    resources_of,
+    vpn_of,
+)
+from gateway.core.endpoint import EndpointKind
+from gateway.core.errors import ErrorCode, Refused
+
+Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StartReplay(_Body):
+    """Where a replay starts; without any of them, at the beginning of the log."""
+
+    replayLogName: str = Field(LOG_NAME, description="There is one log.")
+    fromTime: Seconds | None = Field(None, description="Seconds since the epoch, inclusive.")
+    afterMsg: str | None = Field(None, description="After this `replicationGroupMsgId` (`rmid1:…`).")
+    start: str | None = Field(
+        None,
+        description="Ours: any start: `beginning`, `last`, a date, `10m`, `rmid1:…`, `#123`, `point:<name>`, "
+        "`message-id:<id>`, `match:<selector>`.",
+    )
+
+    def place(self) -> ReplayStart:
+        """The start. Raises SempError or ReplayStartError."""
+        check_log(self.replayLogName)
+        given = [name for name in ("fromTime", "afterMsg", "start") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SempError(
+                "INVALID_PARAMETER",
+                f"A replay has one start; this one has {' and '.join(given)}.",
+            )
+        if self.fromTime is not None:
+            return ReplayStart(StartKind.DATE, self.fromTime * 1_000)
+        if self.afterMsg is not None:
+            return ReplayStart(StartKind.AFTER, _replay_id("afterMsg", self.afterMsg))
+        return parse_text(self.start) if self.start is not None else ReplayStart(StartKind.BEGINNING)
+
+
+class CancelReplay(_Body):
+    """How a replay is ended."""
+
+    forceComplete: bool = Field(False, description="Keep on the endpoint what was replayed so far.")
+
+
+class CopyMessage(_Body):
+    """The message to be copied."""
+
+    sourceReplayLogName: str = Field(LOG_NAME, description="There is one log.")
+    replicationGroupMsgId: str = Field(description="`rmid1:…`")
+
+
+class Trim(_Body):
+    """Before what the log is trimmed."""
+
+    olderThanTime: Seconds | None = Field(None, description="Seconds since the epoch.")
+    before: str | None = Field(
+        None, description="Ours: before the place of a start, such as `#123` or `point:release`."
+    )
+
+    def place(self) -> ReplayStart:
+        """Raises SempError or ReplayStartError."""
+        if (self.olderThanTime is None) is (self.before is None):
+            raise SempError("INVALID_PARAMETER", "Give one of olderThanTime and before.")
+        if self.olderThanTime is not None:
+            return ReplayStart(StartKind.DATE, self.olderThanTime * 1_000)
+        assert self.before is not None
+        return parse_text(self.before)
+
+
+class Nothing(_Body):
+    """An action without a choice."""
+
+
+def _replay_id(attribute: str, text: str) -> ReplayId:
+    try:
+        return parse_replay_id(text)
+    except ReplayIdError as error:
+        raise SempError("INVALID_PARAMETER", f"The attribute {attribute!r} is wrong: {error}") from None
+
+
+def action_routes() -> APIRouter:
+    """`/action/msgVpns/{vpn}/…`."""
+    router = APIRouter(prefix="/action/msgVpns/{vpn}", tags=["action"])
+    for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
+        _add_common(router, collection, kinds)
+
+    @router.put("/replayLogs/{log}/trimLoggedMsgs", summary="Trim the log, or a part of it")
+    async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        first_id = await administration.trim_before(body.place())
+        return answer(request, {"firstMsgId": first_id})
+
+    @router.put("/clients/{client}/disconnect", summary="Close a client's connections")
+    async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
+        vpn_of(request, vpn)
+        found = [
+            c for c in resources_of(request).clients(vpn) if client in (c.peer_container, f"#{c.number}")
+        ]
+        if not found:
+            raise SempError("NOT_FOUND", f"There is no client {client[:80]!r} in Message VPN {vpn!r}.")
+        for connection in found:
+            connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
+        return answer(request, {"disconnectedCount": len(found)})
+
+    return router
+
+
+def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
+    path = f"/{collection}/{{name}}"
+
+    @router.put(f"{path}/startReplay", summary="Replay the log to it")
+    async def start_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
+        administration = vpn_of(request, vpn)
+        resolved = await administration.start_replay(endpoint_of(administration, name, kinds), body.place())
+        return answer(request, {"firstMsgId": resolved.first, "firstMsgTimeMs": resolved.time_ms})
+
+    @router.put(f"{path}/previewReplay", summary="Ours: what a replay would bring, without doing it")
+    async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
+        administration = vpn_of(request, vpn)
+        preview = await administration.preview(endpoint_of(administration, name, kinds), body.place())
+        return answer(
+            request,
+            {
+                "firstMsgId": preview.first,
+                "firstMsgTimeMs": preview.time_ms,
+                "msgCount": preview.messages,
+                "msgSpoolUsage": preview.size_bytes,
+            },
+        )
+
+    @router.put(f"{path}/cancelReplay", summary="End the replay under way")
+    async def cancel_replay(
+        request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        force = body is not None and body.forceComplete
+        await administration.cancel_replay(endpoint_of(administration, name, kinds), force_complete=force)
+        return answer(request)
+
+    @router.put(f"{path}/deleteMsgs", summary="Drop what lies on it; the log keeps it")
+    async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
+        administration = vpn_of(request, vpn)
+        count = await administration.purge(endpoint_of(administration, name, kinds))
+        return answer(request, {"deletedMsgCount": count})
+
+    @router.put(f"{path}/copyMsgFromReplayLog", summary="Put one message of the log on it")
+    async def copy_message(request: Request, vpn: Name, name: Name, body: CopyMessage) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(body.sourceReplayLogName)
+        endpoint = endpoint_of(administration, name, kinds)
+        wanted = _replay_id("replicationGroupMsgId", body.replicationGroupMsgId)
+        if wanted.generation != administration.vpn.broker.log.generation:
+            raise Refused(ErrorCode.LOG_MODIFIED, f"{wanted} is of another generation of the log")
+        await administration.copy_message(endpoint, min(wanted.number, 2**63 - 1))
+        return answer(request)

@@ -1,0 +1,113 @@
+"""Config of queues and topic endpoints, and of their subscriptions."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from amqp_ext.topics import TopicPattern
+from gateway.admin.semp.endpoint_attributes import EndpointBody, NewQueue, NewTopicEndpoint, configured
+from gateway.admin.semp.envelope import Answer, answer, list_answer
+from gateway.admin.semp.paging import Pages
+from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings
+
+
+def _topic(text: str) -> str:
+    TopicPattern.parse(text)
+    return text
+
+
+class NewSubscription(BaseModel):
+    """A topic subscription; `!` in front makes an exception of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    subscriptionTopic: Annotated[str, AfterValidator(_topic)] = Field(
+        description="Such as `a/*/c`, `a/>`, `!a/b`."
+    )
+
+
+def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
+    return {"msgVpnName": vpn, "queueName": endpoint.name, "subscriptionTopic": topic}
+
+
+def config_routes() -> APIRouter:
+    """`/config/msgVpns/{vpn}/queues` and `…/topicEndpoints`."""
+    router = APIRouter(prefix="/config/msgVpns/{vpn}", tags=["config"])
+    for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
+        _add_common(router, collection, kinds)
+
+    @router.post("/queues", summary="Make a queue or a stream")
+    async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
+        administration = vpn_of(request, vpn)
+        settings = body.settings(EndpointSettings())
+        endpoint = await administration.create(body.queueName, EndpointKind(body.kind), settings)
+        return answer(request, configured(endpoint, vpn))
+
+    @router.post("/topicEndpoints", summary="Make a durable topic endpoint")
+    async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
+        endpoint = await vpn_of(request, vpn).create(
+            body.topicEndpointName,
+            EndpointKind.TOPIC_ENDPOINT,
+            body.settings(EndpointSettings()),
+            [body.topic],
+        )
+        return answer(request, configured(endpoint, vpn))
+
+    @router.get("/queues/{name}/subscriptions", summary="Topic subscriptions of a queue")
+    async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        endpoint = endpoint_of(vpn_of(request, vpn), name, QUEUES)
+        page, cursor = await paging.page(
+            endpoint.subscriptions, lambda topic: _subscription(endpoint, vpn, topic)
+        )
+        return list_answer(request, page, cursor, len(endpoint.subscriptions))
+
+    @router.post("/queues/{name}/subscriptions", summary="Add a topic subscription or an exception")
+    async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint = endpoint_of(administration, name, QUEUES)
+        await administration.subscribe(endpoint, body.subscriptionTopic)
+        return answer(request, _subscription(endpoint, vpn, body.subscriptionTopic))
+
+    @router.delete("/queues/{name}/subscriptions/{topic}", summary="Take a topic subscription away")
+    async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
+        administration = vpn_of(request, vpn)
+        await administration.unsubscribe(endpoint_of(administration, name, QUEUES), topic)
+        return answer(request)
+
+    return router
+
+
+def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
+    """What both kinds of endpoint have: list, show, change, delete."""
+
+    @router.get(f"/{collection}", summary=f"All {collection}")
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
+        broker = vpn_of(request, vpn).vpn.broker
+
+        def show(name: str) -> dict[str, Any] | None:
+            endpoint = broker.find(name)
+            return None if endpoint is None else configured(endpoint, vpn)
+
+        names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
+        page, cursor = await paging.page(names, show)
+        return list_answer(request, page, cursor, len(names))
+
+    @router.get(f"/{collection}/{{name}}", summary=f"One of the {collection}")
+    async def one(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
+        return answer(request, paging.shown(configured(endpoint, vpn)))
+
+    @router.patch(f"/{collection}/{{name}}", summary="Change what is named; what lies on it stays")
+    async def change(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint = endpoint_of(administration, name, kinds)
+        await administration.change(endpoint, body.settings(endpoint.settings))
+        return answer(request, configured(endpoint, vpn))
+
+    @router.delete(f"/{collection}/{{name}}", summary="Delete it with what lies on it")
+    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
+        administration = vpn_of(request, vpn)
+        await administration.delete(endpoint_of(administration, name, kinds))
+        return answer(request)

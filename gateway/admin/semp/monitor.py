@@ -1,0 +1,188 @@
+"""What goes on: endpoints and their replays, flows, clients, the log and what is in it."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import parse_text
+from gateway.admin.semp.endpoint_attributes import monitored, name_attribute
+from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
+from gateway.admin.semp.logs import log_attributes
+from gateway.admin.semp.paging import Pages, encoded
+from gateway.admin.semp.resources import (
+    QUEUES,
+    TOPIC_ENDPOINTS,
+    ClientConnection,
+    Name,
+    check_log,
+    endpoint_of,
+    resources_of,
+    vpn_of,
+)
+from gateway.core.effects import Row
+from gateway.core.endpoint import Endpoint, EndpointKind
+from gateway.core.replay import ReplayState
+from gateway.vpn.message_vpn import MessageVpn
+
+
+def monitor_routes() -> APIRouter:
+    """`/monitor/msgVpns/…`."""
+    router = APIRouter(prefix="/monitor/msgVpns", tags=["monitor"])
+
+    @router.get("", summary="All Message VPNs")
+    async def vpns(request: Request, paging: Pages) -> Answer:
+        resources = resources_of(request)
+
+        def show(name: str) -> dict[str, Any]:
+            return _vpn(resources.administration(name).vpn, len(resources.clients(name)))
+
+        page, cursor = await paging.page(resources.names, show)
+        return list_answer(request, page, cursor, len(resources.names))
+
+    @router.get("/{vpn}", summary="One Message VPN")
+    async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
+        running = vpn_of(request, vpn).vpn
+        return answer(request, paging.shown(_vpn(running, len(resources_of(request).clients(vpn)))))
+
+    for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
+        _add_endpoints(router, collection, kinds)
+
+    @router.get("/{vpn}/clients", summary="Clients, by connection")
+    async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
+        vpn_of(request, vpn)
+        found = {f"{client.number:012}": client for client in resources_of(request).clients(vpn)}
+        page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
+        return list_answer(request, page, cursor, len(found))
+
+    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list")
+    async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
+        shown = await log_attributes(vpn_of(request, vpn))
+        return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
+
+    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log: use, oldest, newest")
+    async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        return answer(request, paging.shown(await log_attributes(administration)))
+
+    @router.get("/{vpn}/replayLogs/{log}/msgs", summary="Messages of the log, in order")
+    async def messages(
+        request: Request,
+        vpn: Name,
+        log: Name,
+        paging: Pages,
+        start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning",
+        topic: Annotated[str, Query(description="Ours: a topic pattern.")] = ">",
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        running = administration.vpn
+        if paging.where:
+            raise SempError(
+                "INVALID_PARAMETER", "Messages are chosen by `start` and `topic`, not by `where`."
+            )
+        if paging.after is not None and paging.after.isascii() and paging.after.isdigit():
+            position = int(paging.after[:19])
+        else:
+            position = (await running.resolve_start(parse_text(start), (topic,))).first
+        found = await administration.logged_messages(position, paging.count, (topic,), is_wanted=lambda: True)
+        generation = running.broker.log.generation
+        page = [paging.shown(_message(row, generation)) for row in found.rows]
+        return list_answer(request, page, None if found.position is None else encoded(str(found.position)))
+
+    return router
+
+
+def _add_endpoints(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
+    @router.get(f"/{{vpn}}/{collection}", summary=f"All {collection}, with their replays")
+    async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
+        running = vpn_of(request, vpn).vpn
+        broker = running.broker
+
+        def show(name: str) -> dict[str, Any] | None:
+            endpoint = broker.find(name)
+            if endpoint is None:
+                return None
+            return monitored(endpoint, vpn, broker.log.next_id, running.now_ms())
+
+        names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
+        page, cursor = await paging.page(names, show)
+        return list_answer(request, page, cursor, len(names))
+
+    @router.get(f"/{{vpn}}/{collection}/{{name}}", summary="One of them")
+    async def one(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        administration = vpn_of(request, vpn)
+        running = administration.vpn
+        endpoint = endpoint_of(administration, name, kinds)
+        shown = monitored(endpoint, vpn, running.broker.log.next_id, running.now_ms())
+        return answer(request, paging.shown(shown))
+
+    @router.get(f"/{{vpn}}/{collection}/{{name}}/txFlows", summary="Consumers bound to it")
+    async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
+        shown = _flows(endpoint, vpn)
+        page, cursor = await paging.page(shown, shown.get)
+        return list_answer(request, page, cursor, len(shown))
+
+
+def _vpn(vpn: MessageVpn, clients: int) -> dict[str, Any]:
+    broker = vpn.broker
+    states = [e.replay.state for e in broker.endpoints.values() if e.replay is not None]
+    return {
+        "msgVpnName": vpn.name,
+        "enabled": vpn.settings.enabled,
+        "state": "up" if vpn.settings.enabled else "down",
+        "storeProblem": vpn.store_problem,
+        "clientCount": clients,
+        "endpointCount": len(broker.endpoints),
+        "msgReplayInitializingCount": states.count(ReplayState.INITIALIZING),
+        "msgReplayActiveCount": states.count(ReplayState.ACTIVE),
+        "msgReplayPendingCompleteCount": states.count(ReplayState.PENDING_COMPLETE),
+        "msgReplayFailedCount": states.count(ReplayState.FAILED),
+        "lastMsgId": broker.log.next_id - 1,
+        "pendingBytes": vpn.pending_bytes,
+        "directDroppedMsgCount": vpn.direct_dropped,
+    }
+
+
+def _client(client: ClientConnection, vpn: str) -> dict[str, Any]:
+    return {
+        "msgVpnName": vpn,
+        "clientName": client.peer_container,
+        "clientId": f"#{client.number}",
+        "clientUsername": client.user,
+        "clientAddress": client.peer,
+        "linkCount": client.link_count,
+    }
+
+
+def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
+    active = endpoint.active_flows
+    found = {}
+    for number, flow in enumerate(endpoint.flows):
+        connection = getattr(flow.link, "connection", None)
+        found[f"{number:012}"] = {
+            "msgVpnName": vpn,
+            name_attribute(endpoint): endpoint.name,
+            "flowId": number,
+            "clientName": getattr(connection, "peer_container", ""),
+            "clientId": f"#{connection.number}" if connection is not None else "",
+            "activityState": "active-consumer" if flow in active else "inactive",
+            "unackedMsgCount": len(flow.unsettled),
+            "epoch": flow.epoch,
+            "hasSelector": flow.selector is not None,
+        }
+    return found
+
+
+def _message(row: Row, generation: int) -> dict[str, Any]:
+    message_id, time_ms, topic, _bare, _held, content = row
+    return {
+        "msgId": message_id,
+        "replicationGroupMsgId": format_replay_id(generation, message_id),
+        "spooledTime": time_ms // 1_000,
+        "spooledTimeMs": time_ms,
+        "topic": topic,
+        "contentSize": len(content),
+    }

@@ -1,0 +1,141 @@
+"""Lists as a client wants them: a page of them, of what meets its conditions, with the attributes it names.
+
+`count` and `cursor` page; `where=queueName==a*,spooledMsgCount>10` filters, all of it together; `select=a,b` names the
+attributes to be shown, `select=-a` those not to be. Source: Solace documentation, "SEMP v2 Features".
+"""
+
+import asyncio
+import base64
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from operator import eq, ge, gt, le, lt, ne
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Query
+
+from gateway.admin.semp.envelope import SempError
+
+MOST: Final = 1_000
+"""Objects on a page at most."""
+
+TURN: Final = 200
+"""Objects looked at in one turn of the loop: a millisecond or two, then messages have their turn."""
+
+_CONDITION: Final = re.compile(r"([A-Za-z]+)(==|!=|<=|>=|<|>)(.*)", re.DOTALL)
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "==": eq, "!=": ne, "<": lt, ">": gt, "<=": le, ">=": ge,
+}  # fmt: skip
+
+
+class Paging:
+    """What of a list was asked for. Raises SempError for a query that cannot be read."""
+
+    def __init__(
+        self,
+        count: Annotated[int, Query(ge=1, le=MOST, description="Objects on a page.")] = 10,
+        cursor: Annotated[str | None, Query(description="From `meta.paging.cursorQuery`.")] = None,
+        select: Annotated[str | None, Query(description="`a,b`, or `-a` for all but a.")] = None,
+        where: Annotated[str | None, Query(description="`a==text*,b>10`.")] = None,
+    ) -> None:
+        self.count = count
+        self.after = _decoded(cursor) if cursor is not None else None
+        self.select = select
+        self.where = [_condition(text) for text in where.split(",")] if where else []
+
+    def shown(self, thing: dict[str, Any]) -> dict[str, Any]:
+        """The attributes asked for."""
+        if not self.select:
+            return thing
+        names = self.select.split(",")
+        without = {name[1:] for name in names if name.startswith("-")}
+        for name in (name.removeprefix("-") for name in names):
+            _check_attribute("select", name, thing)
+        if without:
+            return {name: value for name, value in thing.items() if name not in without}
+        return {name: thing[name] for name in names}
+
+    def takes(self, thing: dict[str, Any]) -> bool:
+        """Whether it meets the conditions."""
+        for name, operator, text in self.where:
+            _check_attribute("where", name, thing)
+            if not _holds(thing[name], operator, text):
+                return False
+        return True
+
+    async def page(
+        self, keys: Iterable[str], show: Callable[[str], dict[str, Any] | None]
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        """
+        A page of the things with these keys, in the order of the keys, and the cursor of the next one, if there is one.
+
+        Args:
+            show: A thing's attributes; None when it is gone meanwhile.
+        """
+        ordered = sorted(keys)
+        found: list[dict[str, Any]] = []
+        first = bisect_left(ordered, self.after) if self.after is not None else 0
+        for index in range(first, len(ordered)):
+            if index % TURN == TURN - 1:
+                await asyncio.sleep(0)
+            if len(found) == self.count and not self.where:
+                return found, encoded(ordered[index])
+            thing = show(ordered[index])
+            if thing is None or not self.takes(thing):
+                continue
+            if len(found) == self.count:
+                return found, encoded(ordered[index])
+            found.append(self.shown(thing))
+        return found, None
+
+
+Pages = Annotated[Paging, Depends(Paging)]
+
+
+def encoded(key: str) -> str:
+    """The cursor at a key."""
+    return base64.urlsafe_b64encode(key.encode()).decode()
+
+
+def _decoded(cursor: str) -> str:
+    try:
+        return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
+    except ValueError:
+        raise SempError(
+            "INVALID_PARAMETER", "The cursor is none of ours; take it from meta.paging.cursorQuery."
+        ) from None
+
+
+def _condition(text: str) -> tuple[str, str, str]:
+    found = _CONDITION.fullmatch(text)
+    if found is None:
+        raise SempError(
+            "INVALID_PARAMETER",
+            f"The condition {text[:80]!r} in `where` is none; one is NAME==VALUE, or with != < > <= >=.",
+        )
+    return found[1], found[2], found[3]
+
+
+def _check_attribute(what: str, name: str, thing: dict[str, Any]) -> None:
+    if name not in thing:
+        raise SempError(
+            "INVALID_PARAMETER",
+            f"Unknown attribute {name[:80]!r} in `{what}`; allowed here: {', '.join(thing)}.",
+        )
+
+
+def _holds(value: Any, operator: str, text: str) -> bool:
+    if isinstance(value, bool):
+        return _COMPARE[operator](str(value).lower(), text)
+    if isinstance(value, int | float):
+        try:
+            return _COMPARE[operator](value, float(text))
+        except ValueError:
+            raise SempError("INVALID_PARAMETER", f"{text[:80]!r} in `where` is no number.") from None
+    if value is None or (isinstance(value, Sequence) and not isinstance(value, str)):
+        return operator == "!="
+    if operator in ("==", "!="):
+        # `[` is a character like others here.
+        return fnmatchcase(value, text.replace("[", "[[]").replace("?", "[?]")) is (operator == "==")
+    return _COMPARE[operator](value, text)

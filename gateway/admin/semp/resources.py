@@ -1,0 +1,136 @@
+"""How a request finds what it is about: the gateway, a Message VPN, an endpoint.
+
+Names in a path are percent-encoded, a `/` in them as `%2F`: `EncodedPaths` leaves them so until the route is found.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Protocol
+from urllib.parse import unquote
+
+from fastapi import Path, Request
+from pydantic import AfterValidator
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.admin.semp.envelope import ROOT, SempError
+from gateway.config import Settings
+from gateway.core.endpoint import Endpoint, EndpointKind
+from gateway.core.errors import Refused
+from gateway.vpn.administration import Administration
+from gateway.vpn.message_vpn import MessageVpn
+
+LOG_NAME: Final = "default"
+"""The replay log of every Message VPN has this name: there is one."""
+
+QUEUES: Final = (EndpointKind.QUEUE, EndpointKind.STREAM)
+TOPIC_ENDPOINTS: Final = (EndpointKind.TOPIC_ENDPOINT,)
+
+
+class ClientConnection(Protocol):
+    """A client's connection, as an administrator sees it."""
+
+    number: int
+    user: str
+    peer_container: str
+
+    @property
+    def link_count(self) -> int:
+        """Its links."""
+
+    @property
+    def vpn_name(self) -> str | None:
+        """The Message VPN that the client opened; None before it did."""
+
+    @property
+    def peer(self) -> str:
+        """HOST:PORT it comes from."""
+
+    def stop(self, refused: Refused) -> None:
+        """Detach every link and close, with an error."""
+
+
+class Administered(Protocol):
+    """What there is to administer."""
+
+    @property
+    def settings(self) -> Settings:
+        """Users among them."""
+
+    @property
+    def vpns(self) -> Mapping[str, MessageVpn]:
+        """Message VPNs by name."""
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """The open connections."""
+
+
+class Resources:
+    """The gateway as the requests find it; one for the life of the server."""
+
+    def __init__(self, administered: Administered) -> None:
+        self._administered = administered
+        self._by_name: dict[str, Administration] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._administered.vpns)
+
+    def administration(self, name: str) -> Administration:
+        """Of the Message VPN of this name. Raises SempError."""
+        found = self._by_name.get(name)
+        if found is None:
+            vpn = self._administered.vpns.get(name)
+            if vpn is None:
+                raise SempError(
+                    "NOT_FOUND", f"There is no Message VPN {name[:80]!r}; there are: {', '.join(self.names)}."
+                )
+            found = self._by_name[name] = Administration(vpn)
+        return found
+
+    def clients(self, vpn: str) -> list[ClientConnection]:
+        """Connections to a Message VPN."""
+        return [client for client in self._administered.connections if client.vpn_name == vpn]
+
+
+class EncodedPaths:
+    """Leaves the names in a path as they were sent, so that a `/` in one does not part it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(ROOT):
+            raw: bytes = scope.get("raw_path") or b""
+            path = raw.partition(b"?")[0].decode("ascii", "replace")
+            if path.startswith(ROOT):
+                scope = {**scope, "path": path}
+        await self._app(scope, receive, send)
+
+
+Name = Annotated[str, Path(), AfterValidator(unquote)]
+"""A name in a path."""
+
+
+def resources_of(request: Request) -> Resources:
+    """The gateway that a request came to."""
+    found: Resources = request.app.state.resources
+    return found
+
+
+def vpn_of(request: Request, name: str) -> Administration:
+    """The Message VPN that a request is about. Raises SempError."""
+    return resources_of(request).administration(name)
+
+
+def check_log(name: str) -> None:
+    """Raises SempError where there is no replay log of this name."""
+    if name != LOG_NAME:
+        raise SempError(
+            "NOT_FOUND",
+            f"There is no replay log {name[:80]!r}; each Message VPN has one, named {LOG_NAME!r}.",
+        )
+
+
+def endpoint_of(administration: Administration, name: str, kinds: tuple[EndpointKind, ...]) -> Endpoint:
+    """The endpoint that a request is about. Raises Refused."""
+    return administration.find(name, *kinds)

@@ -1,0 +1,26 @@
+"""All resources under `/SEMP/v2`, put on the application."""
+
+from fastapi import Depends, FastAPI
+
+from gateway.admin.access import Access, require
+from gateway.admin.semp.actions import action_routes
+from gateway.admin.semp.endpoints import config_routes
+from gateway.admin.semp.envelope import ROOT, Answer, tell_errors
+from gateway.admin.semp.logs import log_routes
+from gateway.admin.semp.monitor import monitor_routes
+from gateway.admin.semp.resources import Administered, EncodedPaths, Resources
+
+
+def add_semp(app: FastAPI, administered: Administered) -> None:
+    """Have `app` administer a gateway."""
+    app.state.resources = Resources(administered)
+    app.state.access = Access(administered.settings)
+    app.add_middleware(EncodedPaths)
+    tell_errors(app)
+    for router in (log_routes(), config_routes(), action_routes(), monitor_routes()):
+        app.include_router(
+            router,
+            prefix=ROOT,
+            dependencies=[Depends(require)],
+            responses={400: {"model": Answer, "description": "Refused; `meta.error` says why."}},
+        )

@@ -1,0 +1,122 @@
+"""Replays and the log over HTTP, and what an AMQP client sees of it."""
+
+from __future__ import annotations
+
+import time
+
+from store.check import check
+from tests.gateway.admin.conftest import Api
+from tests.support.client import Client, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+
+def test_a_queue_is_replayed_by_time_by_id_and_by_point(api: Api, client: Client) -> None:
+    """Each way of Solace's, and ours, starts where it says; the preview had said how many would come."""
+    sender = client.sender("q")
+    sender.send_all([data(i) for i in range(3)])
+    api.done("POST", "config", "/replayPoints", {"replayPointName": "release"})
+    sender.send_all([data(i) for i in range(3, 6)])
+    ids = [one["replicationGroupMsgId"] for one in api.done("GET", "monitor", "/replayLogs/default/msgs")]
+    for body, expected in (
+        ({}, 6),
+        ({"afterMsg": ids[1]}, 4),
+        ({"start": "#6"}, 1),
+        ({"start": "point:release"}, 3),
+    ):
+        preview = api.done("PUT", "action", "/queues/q/previewReplay", body)
+        assert preview["msgCount"] == expected
+        api.done("PUT", "action", "/queues/q/startReplay", body)
+        receiver = client.receiver("q")
+        assert texts(receiver.drain()) == [str(i) for i in range(6 - expected, 6)]
+        receiver.close()
+
+
+def test_a_replay_is_cancelled_and_counted(api: Api, client: Client) -> None:
+    """States and counters are in the monitor; a cancel without a replay is refused with the state."""
+    client.sender("q").send_all([data(i) for i in range(3)])
+    assert api.queue("q")["replayState"] == "n/a"
+    api.done("PUT", "action", "/queues/q/startReplay", {})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "read")
+    api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    shown = api.queue("q")
+    assert (shown["replayState"], shown["replayFailureCount"]) == ("failed", 1)
+    assert shown["lastReplayFailureReason"] == "it was cancelled"
+    error = api.refused("PUT", "action", "/queues/q/cancelReplay", {})
+    assert error["status"] == "NOT_ALLOWED"
+    assert "its state is failed" in error["description"]
+
+
+def test_a_start_that_cannot_be_is_refused_with_its_subcode(api: Api, client: Client) -> None:
+    """Starts that are none, or two, or not in the log are told apart as over AMQP."""
+    client.sender("q").send_all([data(0)])
+    path = "/queues/q/startReplay"
+    assert api.refused("PUT", "action", path, {"start": "#99"})["subcode"] == 156
+    assert api.refused("PUT", "action", path, {"fromTime": 1})["subcode"] == 143
+    assert api.refused("PUT", "action", path, {"fromTime": int(time.time()) + 9_999})["subcode"] == 139
+    both = api.refused("PUT", "action", path, {"fromTime": 1, "start": "last"})
+    assert "fromTime and start" in both["description"]
+    assert "afterMsg" in api.refused("PUT", "action", path, {"afterMsg": "rmid1:x"})["description"]
+    assert "no replay log" in api.refused("PUT", "action", path, {"replayLogName": "x"})["description"]
+    assert api.queue("q")["replayStartCount"] == 0
+
+
+def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client, gateway: RunningGateway) -> None:
+    """Trimming takes what is older and nothing else; what lies on a queue is delivered all the same."""
+    sender = client.sender("q")
+    sender.send_all([data(i) for i in range(3)])
+    api.done("POST", "config", "/replayPoints", {"replayPointName": "p"})
+    sender.send_all([data(i) for i in range(3, 6)])
+    path = "/replayLogs/default/trimLoggedMsgs"
+    assert api.done("PUT", "action", path, {"before": "point:p"}) == {"firstMsgId": 4}
+    shown = api.done("GET", "monitor", "/replayLogs/default")
+    assert (shown["firstMsgId"], shown["lastMsgId"]) == (4, 6)
+    assert shown["oldestMsgTimeMs"] <= shown["newestMsgTimeMs"]
+    assert api.done("PUT", "action", path, {"olderThanTime": 1})["firstMsgId"] == 4
+    assert (
+        "future"
+        in api.refused("PUT", "action", path, {"olderThanTime": int(time.time()) + 999})["description"]
+    )
+    assert api.refused("PUT", "action", path, {"before": "#99"})["subcode"] == 156
+    assert "one of" in api.refused("PUT", "action", path, {})["description"]
+    api.done("PUT", "action", path, {"before": "live"})
+    assert api.done("GET", "monitor", "/replayLogs/default/msgs") == []
+    assert len(client.receiver("q").drain()) == 6
+    client.close()
+    file = gateway.call(lambda running: running.vpns["default"]._path)
+    gateway.stop()
+    assert check(file) == []
+
+
+def test_messages_of_the_log_are_paged_by_topic_and_start(api: Api, client: Client) -> None:
+    """Pages hold every message of the topics asked for, once, from the start asked for."""
+    for topic in ("a/1", "b/1", "a/2"):
+        client.sender(f"topic://{topic}").send_all([data(i) for i in range(4)])
+    path = "/replayLogs/default/msgs"
+    found: list[int] = []
+    query = {"count": 3, "topic": "a/>", "start": "#2"}
+    while True:
+        answer = api.ask("GET", "monitor", path, **query).json()
+        found += [one["msgId"] for one in answer["data"]]
+        paging = answer["meta"].get("paging")
+        if not paging:
+            break
+        query["cursor"] = paging["cursorQuery"]
+    assert found == [2, 3, 4, 9, 10, 11, 12]
+
+
+def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:
+    """A topic filter, and then no ingress at all, decide what is logged from then on."""
+    sub = "/replayLogs/default/topicFilterSubscriptions"
+    for topic in ("a/>", "!a/no"):
+        api.done("POST", "config", sub, {"topicFilterSubscription": topic})
+    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True})
+    api.done("POST", "config", "/queues", {"queueName": "all"})
+    api.done("POST", "config", "/queues/all/subscriptions", {"subscriptionTopic": ">"})
+    for topic in ("a/yes", "a/no", "b"):
+        client.sender(f"topic://{topic}").send_all([data(topic)])
+    api.done("PATCH", "config", "/replayLogs/default", {"ingressEnabled": False})
+    client.sender("topic://a/yes").send_all([data("late")])
+    logged = api.done("GET", "monitor", "/replayLogs/default/msgs")
+    assert [one["topic"] for one in logged] == ["a/yes"]
+    assert api.queue("all")["spooledMsgCount"] == 4
