@@ -55,6 +55,7 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "always",
             "never",
         ),  # whether this attach may make the queue; the VPN's setting if not given
+        "epoch": (),  # a whole number: who takes over a queue that is exclusive=steal
         "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
         "generation": (),
         "kind": ("queue", "stream"),  # what the queue is, or is to become if this attach makes it
@@ -68,6 +69,9 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Every option, with the values it may have; none listed means that who uses the option reads its text
 (`amqp_ext.replay_start` does for replays). On a target the options of a replay are allowed and idle: JMS
 programs send to the very queue object they consume from."""
+
+LONG_DIGITS: Final = 19
+"""Digits of the largest AMQP long: an epoch has fewer."""
 
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -296,6 +300,8 @@ def _read_options(query: str, address: str) -> Mapping[str, str]:
         value = _percent_decoded(text, address)
         if (allowed := OPTIONS[key]) and value not in allowed:
             raise AddressError(f"The option {key!r} may be {' or '.join(allowed)}, not {_shown(value)}.")
+        if key == "epoch" and not (value.isascii() and value.isdigit() and len(value) < LONG_DIGITS):
+            raise AddressError(f"The option 'epoch' is a whole number, not {_shown(value)}.")
         options[key] = value
     return MappingProxyType(options)
 

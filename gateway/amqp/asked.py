@@ -4,6 +4,7 @@ What a peer asks for in an attach, read off the engine: each part by our own cod
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from proton import DataException, Link, symbol
@@ -73,19 +74,26 @@ def lifetime_of(terminus: Any) -> Lifetime:
         raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("dynamic-node-properties")) from error
 
 
-def epoch_of(link: Link) -> int | None:
+def epoch_of(link: Link, options: Mapping[str, str]) -> int | None:
     """
-    The link's epoch, as Event Hubs' clients say it; None where there is none.
+    The link's epoch, as Event Hubs' clients say it, or by the address's option; None where there is none.
 
     Raises:
-        Refused: DECODE_ERROR.
+        Refused: DECODE_ERROR; INVALID_FIELD, both are given and differ.
     """
     try:
         properties = link.remote_properties
     except (DataException, ValueError, TypeError, RecursionError) as error:
         raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
     value = properties.get(symbol("com.microsoft:epoch")) if isinstance(properties, dict) else None
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    said = int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+    option = int(options["epoch"]) if "epoch" in options else None
+    if said is not None and option is not None and said != option:
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"the link's com.microsoft:epoch is {said}, and its address says epoch={option}; say it once",
+        )
+    return option if said is None else said
 
 
 def _read(data: Any, what: str) -> Any:

@@ -7,13 +7,14 @@ error. The reply to a consumer says which filters are in place, and where its re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from proton import Link, Terminus
 
 from amqp_ext.addresses import (
+    NO_OPTIONS,
     Address,
     AddressError,
     AddressKind,
@@ -270,12 +271,21 @@ async def _consume_queue(
     )
     await vpn.committed(effects)
     if endpoint.kind is EndpointKind.STREAM:
-        await read_stream(connection, link, endpoint, filters, start)
+        await read_stream(connection, link, endpoint, filters, start, address.options)
     elif link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY:
         _browse(connection, link, endpoint, filters, start)
     else:
         held = hold_on(connection, endpoint.name)
-        await _consume(connection, link, endpoint, link.remote_source.address, filters, start, held)
+        await _consume(
+            connection,
+            link,
+            endpoint,
+            link.remote_source.address,
+            filters,
+            start,
+            held,
+            address.options,
+        )
 
 
 def _browse(
@@ -324,6 +334,7 @@ async def _consume(
     filters: Filters,
     start: ReplayStart | None,
     held: Hold | None,
+    options: Mapping[str, str] = NO_OPTIONS,
 ) -> None:
     """Bind a consumer to an endpoint, after a replay if one is asked for."""
     vpn = connection.vpn
@@ -356,7 +367,7 @@ async def _consume(
         wants_replay = start is not None and start.kind is not StartKind.LIVE
         if wants_replay:
             vpn.broker.replays.check(endpoint, by_client=True)
-        flow = vpn.bind(endpoint, consumer, epoch_of(link), selects)
+        flow = vpn.bind(endpoint, consumer, epoch_of(link, options), selects)
         if wants_replay:
             vpn.replays.start(endpoint, resolved.first, flow)
             await vpn.committed(())

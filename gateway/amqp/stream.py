@@ -7,6 +7,7 @@ a reader that has to wait for its turn, too: it reads on from there when its tur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from proton import Link
@@ -27,7 +28,12 @@ if TYPE_CHECKING:
 
 
 async def read_stream(
-    connection: Connection, link: Link, endpoint: Endpoint, filters: Filters, start: ReplayStart | None
+    connection: Connection,
+    link: Link,
+    endpoint: Endpoint,
+    filters: Filters,
+    start: ReplayStart | None,
+    options: Mapping[str, str],
 ) -> None:
     """
     Attach a reader to a stream.
@@ -42,7 +48,7 @@ async def read_stream(
             ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
         )
     selects = selection_of(connection, filters)
-    epoch = epoch_of(link)
+    epoch = epoch_of(link, options)
     if start is None and endpoint.settings.default_start:
         start = parse_text(endpoint.settings.default_start)
     resolved = await vpn.resolve_start_on(endpoint, start or ReplayStart(StartKind.LIVE))

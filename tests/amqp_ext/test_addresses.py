@@ -182,7 +182,7 @@ def test_a_target_topic_may_hold_what_a_subscription_may_not() -> None:
         ("/queues/a%zz", "'%zz'"),
         ("/queues/a%ff", "not UTF-8"),
         ("orders?", "'' in the address 'orders\\?' is not an option"),
-        ("orders?foo=1", "'foo' .* the options are create, exclusive, .* replay-start, speed, until"),
+        ("orders?foo=1", "'foo' .* the options are create, epoch, exclusive, .* replay-start, speed, until"),
         ("orders?Create=never", "'Create'"),
         ("orders?create", "has no value"),
         ("orders?create=", "has no value"),

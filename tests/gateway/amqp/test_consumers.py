@@ -319,6 +319,20 @@ def test_a_lower_epoch_steals_nothing(gateway: RunningGateway, connect: Connect)
     assert texts(holder.take(1)) == ["x"]
 
 
+def test_an_epoch_in_the_address(gateway: RunningGateway, connect: Connect) -> None:
+    """Clients that set no link properties say their epoch in the address; two that differ are refused."""
+    first, second = connect(gateway), connect(gateway)
+    holder = first.receiver("orders?exclusive=steal&epoch=5", credit=1)
+    with pytest.raises(Refused, match="epoch 5"):
+        second.receiver("orders?epoch=4")
+    with pytest.raises(Refused, match="say it once"):
+        second.receiver("orders?epoch=6", set_up=with_epoch(7))
+    with pytest.raises(Refused, match="whole number"):
+        second.receiver("orders?epoch=-1")
+    second.receiver("orders?epoch=6")
+    assert holder.detached_by_peer().name == "amqp:link:stolen"
+
+
 @pytest.mark.parametrize("existing", ["none", "wait", "refuse", "steal"])
 @pytest.mark.parametrize("asked", ["wait", "refuse", "steal"])
 @pytest.mark.parametrize("end", ["receiver", "sender"])
