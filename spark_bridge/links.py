@@ -101,6 +101,13 @@ class Receiver(Link):
                 return []
             self._wire.pump()
 
+    def has_more(self) -> bool:
+        """Whether a message has come, or the link has ended; does not wait."""
+        if lib.pn_link_credit(self._link) <= 0:
+            lib.pn_link_flow(self._link, self._credit)
+        self._wire.pump(0)
+        return bool(lib.pn_link_current(self._link)) or self.ended
+
     def drain(self) -> list[bytes]:
         """All that the sender has for this link now, using up the credit (AMQP 1.0, 2.6.7)."""
         lib.pn_link_set_drain(self._link, True)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from amqp_ext.codec import Described, Symbol, ULong
+from amqp_ext.codec import Described, Symbol, Timestamp, ULong
 from spark_bridge.errors import ConnectionFailed, DataLoss, OptionError, Refused
-from spark_bridge.links import Receiver
-from spark_bridge.options import Options
+from spark_bridge.links import CREDIT, Receiver
+from spark_bridge.options import Broker, Options
 from spark_bridge.wire import Wire
 
 REPLAY_START = "rewind:replay-start"
@@ -58,29 +58,61 @@ def address(patterns: Sequence[str]) -> str:
     return "log://>" if filtered_here(patterns) else f"log://{patterns[0]}"
 
 
-def survey(options: Options) -> IdRange:
-    """Ask the broker for the log's ids now and pin what a read with these options means.
+def extent(link: Receiver, where: str) -> IdRange:
+    """The ids the log held when this link was attached."""
+    first, last = _integer(link.properties, FIRST, where), _integer(link.properties, LAST, where)
+    return IdRange(first, last, link.properties.get(GENERATION))
+
+
+def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
+    """A reader of what comes from now on; attaching tells what there is."""
+    return Receiver(wire, where, filters=_filter("live"), settled=True, credit=credit)
+
+
+def survey(options: Options, place: int = 0) -> IdRange:
+    """Ask a broker for the log's ids now and pin what a read with these options means.
 
     Raises Refused for a start the log does not have, OptionError for an end that does not fit,
     ConnectionFailed.
     """
-    where = address(options.patterns)
-    with Wire(options.broker) as wire:
-        link = Receiver(wire, where, filters=_filter(options.start), settled=True)
-        resolved = _resolved(link, where)
-        last, generation = _integer(link.properties, LAST, where), link.properties.get(GENERATION)
-    first = _integer(resolved, "offset", where)
-    if options.stop is not None:
-        if options.stop > last + 1:
-            raise OptionError(
-                f"Option endingOffsets={options.stop} lies beyond the log, whose last offset is {last}."
-            )
-        if options.stop < first:
-            raise OptionError(
-                f"Option endingOffsets={options.stop} lies before the start of the read, offset {first}."
-            )
-        last = options.stop - 1
-    return IdRange(first, last, generation)
+    where, broker = address(options.patterns), options.places[place]
+    assert isinstance(broker, Broker)
+    start: Any = options.start_of(place)
+    if options.since is not None:
+        start = _date(options.since)
+    elif not options.fail_on_data_loss and start.startswith("#"):
+        start = {Symbol("offset"): ULong(int(start[1:])), Symbol("missing"): Symbol("clamp")}
+    with Wire(broker) as wire:
+        link = Receiver(wire, where, filters=_filter(start), settled=True)
+        first, held = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        last, stop = held.last, options.stop_of(place)
+        if options.before is not None:
+            last = min(last, first_since(wire, where, options.before) - 1)
+        elif stop is not None:
+            check_stop(stop, first, held)
+            last = stop - 1
+    return replace(held, first=first, last=last)
+
+
+def check_stop(stop: int, first: int, held: IdRange) -> None:
+    """Hold an exclusive end against the log and the start of the read. Raises OptionError."""
+    if stop > held.last + 1:
+        raise OptionError(
+            f"Option endingOffsets={stop} lies beyond the log, whose last offset is {held.last}."
+        )
+    if stop < first:
+        raise OptionError(f"Option endingOffsets={stop} lies before the start of the read, offset {first}.")
+
+
+def _date(time: int) -> dict[Symbol, Any]:
+    """The first message from a time on; before the log its first one, behind it the next to come."""
+    return {Symbol("date"): Timestamp(time), Symbol("missing"): Symbol("clamp")}
+
+
+def first_since(wire: Wire, where: str, time: int) -> int:
+    """The first id from a time (ms) on; the next one to be given out where there is none."""
+    link = Receiver(wire, where, filters=_filter(_date(time)), settled=True)
+    return _integer(_resolved(link, where), "offset", where)
 
 
 class LogLink:

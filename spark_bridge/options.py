@@ -2,38 +2,52 @@
 
 Invariant: an ``Options`` value is complete and consistent; nothing after this module checks an option
 again. Names and rules follow Spark's Kafka source where it has one: ``startingOffsets`` is inclusive,
-``endingOffsets`` is exclusive, and a batch refuses ``startingOffsets=latest``.
+``endingOffsets`` is exclusive, a batch refuses ``startingOffsets=latest`` and a stream an end. Spark asks for
+the schema before it says which of the two it is: ``parse`` without a ``mode`` leaves those rules to the
+reader's call.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from amqp_ext.topics import TopicPattern
 from spark_bridge.errors import ConnectionFailed, OptionError
 
 T = TypeVar("T")
+Mode: TypeAlias = Literal["batch", "stream"]
 
 DEFAULT_PORT = 5672  # IANA's port for AMQP
+DEFAULT_TLS_PORT = 5671  # IANA's port for AMQP over TLS
+DEFAULT_VPN = "default"  # whose file is read where no Message VPN is named
+LAST_DATE = 253_402_300_799_999  # ms; the last moment of the year 9999
 MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a slip of the finger
 
 # Option name -> what a good value looks like; the whole of what the source understands.
 MEANINGS: dict[str, str] = {
-    "url": "amqp://host:port of the broker",
+    "url": "amqp://host:port or amqps://host:port of the broker; several, separated by commas",
+    "path": "the data folder of a gateway on this host, in place of url",
     "subscribe": "topic patterns, separated by commas (default >, every topic)",
-    "startingOffsets": "earliest, or the first offset to read",
-    "endingOffsets": "latest, or the offset to stop before",
+    "startingOffsets": 'earliest, latest (streams), the first offset to read, or {"<partition>": offset}',
+    "endingOffsets": 'latest, the offset to stop before, or {"<partition>": offset}',
+    "startingTimestamp": "milliseconds since 1970; reading starts at the first message from then on",
+    "endingTimestamp": "milliseconds since 1970; reading stops before the first message from then on",
     "replayStart": "any replay start: beginning, 10m, an RFC 3339 date, rmid1:..., #123, point:<name>, ...",
+    "maxOffsetsPerTrigger": "the most offsets in one micro-batch of a stream, 1 or more (default: all there are)",
     "minPartitions": f"the number of partitions, 1 to {MAX_PARTITIONS} (default: the cores of the driver)",
+    "failOnDataLoss": "true, or false to read on behind what the log no longer has (default true)",
+    "includeHeaders": "true, or false to leave the column systemProperties out (default true)",
     "messageVpn": "the Message VPN to read from (default: the broker's own default)",
     "user": "user name for SASL PLAIN (default: SASL ANONYMOUS)",
     "passwordFile": "a file holding the user's password, readable on every worker",
+    "tlsCa": "a PEM file of the authorities trusted with amqps (default: the system's), readable on every worker",
 }
 _NAMES = {name.lower(): name for name in MEANINGS}
 
@@ -47,12 +61,14 @@ class Broker:
     vpn: str | None = None
     user: str | None = None
     password_file: str | None = None
+    tls: bool = False
+    tls_ca: str | None = None
 
     @property
     def url(self) -> str:
         """The address as the user wrote it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"amqp://{host}:{self.port}"
+        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
 
     def password(self) -> str:
         """The first line of the password file, or an empty text without one; raises ConnectionFailed."""
@@ -69,22 +85,65 @@ class Broker:
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """The data folder of a gateway on this host, and whose log in it."""
+
+    path: str
+    vpn: str = DEFAULT_VPN
+
+    @property
+    def file(self) -> Path:
+        """The Message VPN's file."""
+        return Path(self.path) / f"{self.vpn}.db"
+
+    @property
+    def url(self) -> str:
+        """The file, as messages name it."""
+        return str(self.file)
+
+
+Place: TypeAlias = Broker | Folder
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
-    """One read of the log, as asked for.
+    """One read of one log or of several, as asked for.
 
     ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not
-    to read, or None for everything there was when the read was planned; ``partitions`` None means one for
-    each core.
+    to read, or None for everything there was when the read was planned. Both may name a place's own.
+    ``since`` and ``before`` are the same as times, in ms, and go before them. ``partitions`` None means one
+    for each core; ``per_trigger`` is the most offsets of a micro-batch.
     """
 
-    broker: Broker
+    places: tuple[Place, ...]
     patterns: tuple[str, ...] = (">",)
-    start: str = "beginning"
-    stop: int | None = None
+    start: str | tuple[str, ...] = "beginning"
+    stop: int | tuple[int | None, ...] | None = None
     partitions: int | None = None
+    since: int | None = None
+    before: int | None = None
+    per_trigger: int | None = None
+    fail_on_data_loss: bool = True
+    headers: bool = True
+
+    @property
+    def broker(self) -> Broker:
+        """The first of the brokers."""
+        first = self.places[0]
+        if not isinstance(first, Broker):
+            raise OptionError("Option url is missing: this needs a broker.")
+        return first
+
+    def start_of(self, place: int) -> str:
+        """The start text of one place."""
+        return self.start if isinstance(self.start, str) else self.start[place]
+
+    def stop_of(self, place: int) -> int | None:
+        """The first offset of one place not to read."""
+        return self.stop[place] if isinstance(self.stop, tuple) else self.stop
 
 
-def parse(given: Mapping[str, str]) -> Options:
+def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     """The options of one read; case in names is ignored. Raises one OptionError for all problems."""
     problems: list[str] = []
     values: dict[str, str] = {}
@@ -105,28 +164,68 @@ def parse(given: Mapping[str, str]) -> Options:
             problems.append(f"Option {name}={values[name]!r} is not {MEANINGS[name]}{reason}.")
             return default
 
-    host, port = read("url", _url, ("", 0))
-    if "url" not in values:
+    vpn, user = read("messageVpn", _filled, None), read("user", _filled, None)
+    password_file, tls_ca = read("passwordFile", _filled, None), read("tlsCa", _filled, None)
+    no_urls: tuple[tuple[str, int, bool], ...] = ()
+    urls, path = read("url", _urls, no_urls), read("path", _filled, None)
+    places: tuple[Place, ...] = tuple(
+        Broker(host, port, vpn, user, password_file, tls, tls_ca) for host, port, tls in urls
+    )
+    if path is not None:
+        places = (Folder(path, vpn or DEFAULT_VPN),)
+        for name in ("user", "passwordFile", "tlsCa"):
+            if name in values:
+                problems.append(
+                    f"Option {name} belongs to a url; a path is read with this user's own rights."
+                )
+    if "url" not in values and "path" not in values:
         problems.append(f"Option url is missing: {MEANINGS['url']}.")
-    if "replayStart" in values and "startingOffsets" in values:
-        problems.append("Options replayStart and startingOffsets both name a start; give one of them.")
+    if "url" in values and "path" in values:
+        problems.append("Options url and path both name a log; give one of them.")
+    if vpn is not None and (vpn in {".", ".."} or "/" in vpn):
+        problems.append(f"Option messageVpn={vpn!r} is no name of a Message VPN.")
+    if tls_ca is not None and urls and not any(tls for _, _, tls in urls):
+        problems.append("Option tlsCa needs a url with amqps://.")
     if ("user" in values) != ("passwordFile" in values):
         problems.append(
             "Options user and passwordFile belong together; give both, or neither for SASL ANONYMOUS."
         )
-    start = read("startingOffsets", _starting, "beginning")
+    if "replayStart" in values and "startingOffsets" in values:
+        problems.append("Options replayStart and startingOffsets both name a start; give one of them.")
+    if "replayStart" in values and "startingTimestamp" in values:
+        problems.append("Options replayStart and startingTimestamp both name a start; give one of them.")
+    since, before = read("startingTimestamp", _time, None), read("endingTimestamp", _time, None)
+    if since is not None and before is not None and since > before:
+        problems.append(f"Option endingTimestamp={before} is before startingTimestamp={since}.")
+    count = len(places)
+    earliest: str | tuple[str, ...] = "live" if mode == "stream" else "beginning"
+    start = read("startingOffsets", lambda text: _starting(text, count), earliest)
+    if mode == "batch":
+        if "live" in (start if isinstance(start, tuple) else (start,)):
+            problems.append(
+                "Option startingOffsets=latest is for streams; a batch that starts there reads nothing."
+            )
+        if "maxOffsetsPerTrigger" in values:
+            problems.append(
+                "Option maxOffsetsPerTrigger is for streams; leave it out, or use spark.readStream."
+            )
+    if mode == "stream":
+        problems += [
+            f"Option {name} is for batches; a stream has no end."
+            for name in ("endingOffsets", "endingTimestamp")
+            if name in values
+        ]
     options = Options(
-        broker=Broker(
-            host,
-            port,
-            read("messageVpn", _filled, None),
-            read("user", _filled, None),
-            read("passwordFile", _filled, None),
-        ),
+        places=places,
         patterns=read("subscribe", _patterns, (">",)),
         start=read("replayStart", _filled, None) or start,
-        stop=read("endingOffsets", _ending, None),
+        stop=read("endingOffsets", lambda text: _ending(text, count), None),
         partitions=read("minPartitions", _partitions, None),
+        since=since,
+        before=before,
+        per_trigger=read("maxOffsetsPerTrigger", _positive, None),
+        fail_on_data_loss=read("failOnDataLoss", _flag, True),
+        headers=read("includeHeaders", _flag, True),
     )
     if problems:
         raise OptionError(" ".join(problems))
@@ -139,21 +238,22 @@ def _unknown(key: str) -> str:
     return f"Option {key} is unknown; {hint}"
 
 
-def _url(text: str) -> tuple[str, int]:
+def _urls(text: str) -> tuple[tuple[str, int, bool], ...]:
+    urls = tuple(_url(part.strip()) for part in text.split(","))
+    if len(set(urls)) < len(urls):
+        raise ValueError("one of them is there twice")
+    return urls
+
+
+def _url(text: str) -> tuple[str, int, bool]:
     parts = urlsplit(text)
     if parts.username is not None or parts.password is not None:
         raise ValueError("credentials go into the options user and passwordFile")
-    if parts.scheme == "amqps":
-        raise ValueError("TLS is not supported here; use a plain listener on a trusted network")
-    if (
-        parts.scheme != "amqp"
-        or not parts.hostname
-        or parts.path not in {"", "/"}
-        or parts.query
-        or parts.fragment
-    ):
+    is_whole = parts.hostname and parts.path in {"", "/"} and not parts.query and not parts.fragment
+    if parts.scheme not in {"amqp", "amqps"} or not parts.hostname or not is_whole:
         raise ValueError("for example amqp://127.0.0.1:5672")
-    return parts.hostname, DEFAULT_PORT if parts.port is None else parts.port
+    tls = parts.scheme == "amqps"
+    return parts.hostname, parts.port or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT), tls
 
 
 def _filled(text: str) -> str | None:
@@ -175,16 +275,53 @@ def _offset(text: str) -> int:
     return int(text)
 
 
-def _starting(text: str) -> str:
-    if text.lower() == "latest":
-        raise ValueError("a batch that starts at the end would read nothing")
-    return "beginning" if text.lower() == "earliest" else f"#{_offset(text)}"
+def _starting(text: str, places: int) -> str | tuple[str, ...]:
+    if text.startswith("{"):
+        words = {-2: "beginning", -1: "live"}
+        return tuple(words.get(offset, f"#{offset}") for offset in _each(text, places))
+    if text.lower() in {"earliest", "latest"}:
+        return "beginning" if text.lower() == "earliest" else "live"
+    return f"#{_offset(text)}"
 
 
-def _ending(text: str) -> int | None:
+def _ending(text: str, places: int) -> int | tuple[int | None, ...] | None:
+    if text.startswith("{"):
+        offsets = _each(text, places)
+        if -2 in offsets:
+            raise ValueError("a batch that ends at the beginning would read nothing")
+        return tuple(None if offset == -1 else offset for offset in offsets)
     if text.lower() == "earliest":
         raise ValueError("a batch that ends at the beginning would read nothing")
     return None if text.lower() == "latest" else _offset(text)
+
+
+def _each(text: str, places: int) -> list[int]:
+    """The offsets of ``{"0": 17, "1": -1}``, by partition; -2 is earliest and -1 latest, as with Kafka."""
+    found = json.loads(text)
+    if sorted(found) != sorted(map(str, range(places))):
+        raise ValueError(f"it has to name each partition, 0 to {places - 1}")
+    for offset in found.values():
+        if type(offset) is not int or not -2 <= offset < 1 << 63:
+            raise ValueError("an offset is a whole number below 2^63; -2 is earliest, -1 latest")
+    return [found[str(place)] for place in range(places)]
+
+
+def _time(text: str) -> int | None:
+    if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) > LAST_DATE:
+        raise ValueError("a time is a whole number of milliseconds, up to the year 9999")
+    return int(text)
+
+
+def _positive(text: str) -> int | None:
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in {"true", "false"}:
+        raise ValueError
+    return text.lower() == "true"
 
 
 def _partitions(text: str) -> int:

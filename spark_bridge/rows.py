@@ -14,12 +14,14 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from struct import error as StructError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
 
+from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError, Described, Timestamp
+from amqp_ext.replay_id import format_replay_id
 from amqp_ext.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -32,8 +34,11 @@ from amqp_ext.sections import (
 )
 from amqp_ext.topics import TopicFilter
 from spark_bridge.errors import UnreadableMessage
-from spark_bridge.quick import items, sections
+from spark_bridge.quick import items, only_body, sections
 from spark_bridge.schema import COLUMNS
+
+if TYPE_CHECKING:
+    from spark_bridge.log_file import StoredRow
 
 _BODY_TYPES = {AMQP_SEQUENCE: "sequence", AMQP_VALUE: "value"}
 UNDECODABLE = "rewind:undecodable"
@@ -66,6 +71,7 @@ _ANNOTATIONS = {
 # The offset once more, and a mark that depends on how a read was split: a row is the same however it is read.
 _LEFT_OUT = {"x-opt-offset", "x-opt-replay-end"}
 _HEADER_NAMES = ("durable", "priority", "ttl")
+_SHORT_HEADER = b"\x00\x53\x70\xc0"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -119,18 +125,25 @@ class Rows:
     """Turns pages of encoded messages into record batches of the chosen columns.
 
     ``topics`` drops messages whose topic does not match: for patterns that one log address cannot carry.
+    ``partition`` is what the column of that name says.
     """
 
-    def __init__(self, columns: Sequence[tuple[str, str]], topics: TopicFilter | None = None) -> None:
+    def __init__(
+        self, columns: Sequence[tuple[str, str]], topics: TopicFilter | None = None, partition: int = 0
+    ) -> None:
         self._schema = arrow_schema(columns)
         self._names = [name for name, _ in columns]
         self._topics = topics
+        self._partition = partition
         # Which sections are worth decoding.
         names = set(self._names)
         self._system = "systemProperties" in names
         self._properties = [(name, place) for name, place in _PROPERTY_AT.items() if name in names]
         self._application = "properties" in names
         self._body = not names.isdisjoint({"body", "bodyType"})
+        self.needs_content = bool(self._system or self._properties or self._application or self._body)
+        """Whether any column comes from the message itself, not from what the broker keeps beside it."""
+        self._only_body = self._body and not (self._system or self._properties or self._application)
 
     def batch(self, messages: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
         """The rows that pass the topic filter, and the offsets of all messages in order.
@@ -144,9 +157,59 @@ class Rows:
         arrays = [_array(_ARROW[COLUMNS[name]], [row.get(name) for row in rows]) for name in self._names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema), offsets
 
+    def stored(self, rows: Sequence[StoredRow], splicer: Splicer, generation: int) -> pa.RecordBatch:
+        """The same rows from messages as they are stored, before the broker put its annotations in front."""
+        if self._topics is not None:
+            rows = [row for row in rows if self._topics.matches(row[2])]
+        if self.needs_content:
+            decoded = self._bodies(rows) if self._only_body else None
+            if decoded is None:
+                decoded = self._decoded(rows, splicer)
+        else:
+            decoded = {}
+        arrays = []
+        for name in self._names:
+            kind = _ARROW[COLUMNS[name]]
+            if name == "offset":
+                array = pa.array([row[0] for row in rows], kind)
+            elif name == "enqueuedTime":
+                array = pa.array([row[1] * 1000 for row in rows], kind)
+            elif name == "topic":
+                array = pa.array([row[2] for row in rows], kind)
+            elif name == "replayId":
+                array = pa.array([format_replay_id(generation, row[0]) for row in rows], kind)
+            elif name == "partition":
+                array = pa.array([self._partition] * len(rows), kind)
+            else:
+                array = _array(kind, decoded[name])
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _bodies(self, rows: Sequence[StoredRow]) -> dict[str, list[Any]] | None:
+        """Body columns where every body of the page is one data section; None where one is not."""
+        bodies = [None if row[4] is None else only_body(row[4], row[3]) for row in rows]
+        return None if None in bodies else {"body": bodies, "bodyType": ["data"] * len(rows)}
+
+    def _decoded(self, rows: Sequence[StoredRow], splicer: Splicer) -> dict[str, list[Any]]:
+        """The columns that come from the messages themselves."""
+        found: list[dict[str, Any]] = []
+        for number, time_ms, topic, bare, content in rows:
+            assert content is not None
+            if not bare or (content[:4] == _SHORT_HEADER and content[4] + 5 == bare):
+                row: dict[str, Any] = {"systemProperties": {}}
+                try:
+                    self._fill(row, content)
+                    found.append(row)
+                    continue
+                except _BAD_CONTENT:
+                    pass  # told below, in the words it is told in over AMQP
+            front = splicer.front(number, time_ms, topic, bare, content, 0, False)
+            found.append(self._row(front + content[bare:]))
+        return {name: [row.get(name) for row in found] for name in self._names}
+
     def _row(self, message: bytes) -> dict[str, Any]:
         """One message by column name; what it does not have is missing."""
-        row: dict[str, Any] = {"partition": 0, "systemProperties": {}}
+        row: dict[str, Any] = {"partition": self._partition, "systemProperties": {}}
         try:
             try:
                 self._fill(row, message)

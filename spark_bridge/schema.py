@@ -29,12 +29,15 @@ COLUMNS: dict[str, str] = {
     "replyTo": "string",
     "properties": "map<string,string>",  # application properties; what is not text, as JSON
     "systemProperties": "map<string,string>",  # header and message annotations
-    "partition": "int",  # always 0: the log is one sequence
+    "partition": "int",  # which of several urls; 0 with one: its log is one sequence
     "replayId": "string",  # rmid1:..., what a replay start takes
 }
 """Column name to Spark type, in the order of the DataFrame."""
 
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+HEADERS = "systemProperties"
+"""The column that the option includeHeaders is about."""
+DDL_WITHOUT_HEADERS = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != HEADERS)
 _BY_LOWER = {name.lower(): name for name in COLUMNS}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
 from contextlib import suppress
 from types import TracebackType
@@ -29,6 +30,20 @@ TIMEOUT = 60.0  # seconds without a byte from the peer while we wait for it; a t
 GOODBYE = 1.0  # seconds to wait for the answer to our close
 READ_SIZE = 256 * 1024  # bytes per socket read; larger reads gained nothing
 MAX_FRAME = 64 * 1024  # bytes; megabyte frames halve proton's throughput
+
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+def _connected(broker: Broker, timeout: float) -> socket.socket:
+    plain = socket.create_connection((broker.host, broker.port), timeout)
+    if not broker.tls:
+        return plain
+    try:
+        context = ssl.create_default_context(cafile=broker.tls_ca)
+        return context.wrap_socket(plain, server_hostname=broker.host)
+    except BaseException:
+        plain.close()
+        raise
 
 
 def text(pointer: Any) -> str:
@@ -81,7 +96,12 @@ class Wire:
         self.timeout = timeout
         self._closed = False
         try:
-            self._socket = socket.create_connection((broker.host, broker.port), timeout)
+            self._socket = _connected(broker, timeout)
+        except ssl.SSLCertVerificationError as error:
+            raise ConnectionFailed(
+                f"{broker.url} shows a certificate that is not trusted: {error.verify_message}; "
+                "name its authority in the option tlsCa."
+            ) from error
         except OSError as error:
             raise ConnectionFailed(f"{broker.url} cannot be reached: {error.strerror or error}.") from error
         try:
@@ -137,9 +157,12 @@ class Wire:
             self._check()
             wake = deadline if not tick else min(deadline, tick / 1000)
             self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if blocked else 0))
-            events = self._poll.poll(max(0.0, (wake - now) * 1000))
+            held = (
+                isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()
+            )  # bytes poll knows not of
+            events = self._poll.poll(0 if held else max(0.0, (wake - now) * 1000))
             now = time.monotonic()
-            if events and events[0][1] & ~select.POLLOUT:
+            if held or (events and events[0][1] & ~select.POLLOUT):
                 moved = self._read()
             elif events:
                 moved = True
@@ -158,7 +181,7 @@ class Wire:
                 break
             try:
                 sent = self._socket.send(self._out_view[:size])
-            except BlockingIOError:
+            except _NOT_NOW:
                 return True
             except OSError as error:
                 raise ConnectionFailed(f"The connection to {self.broker.url} broke: {error}.") from error
@@ -168,7 +191,7 @@ class Wire:
     def _read(self) -> bool:
         try:
             size = self._socket.recv_into(self._in)
-        except BlockingIOError:
+        except _NOT_NOW:
             return False
         except OSError as error:
             raise ConnectionFailed(f"The connection to {self.broker.url} broke: {error}.") from error

@@ -96,6 +96,7 @@ class Conversation:
         self.connection.collect(self.collector)
         self.transport.bind(self.connection)
         self.replays: dict[str, list[int]] = {}
+        self.endless: set[str] = set()
         self.sent = 0
         self.dropped = False
 
@@ -161,6 +162,8 @@ class Conversation:
         )
         if isinstance(value, str) and value.startswith("#"):
             start = int(value[1:])
+        if value == "live":
+            self.endless.add(link.name)
         until = last if isinstance(value, str) else value["until"]
         link.source.copy(link.remote_source)
         link.source.filter.clear()
@@ -192,7 +195,7 @@ class Conversation:
             link.send(self.peer.messages[queue.pop(0)])
             delivery.settle()
             self.sent += 1
-        if not queue and link.credit:
+        if not queue and link.credit and link.name not in self.endless:
             link.close()
 
     def break_off(self, link: Link) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_bridge.errors import ConnectionFailed, OptionError
-from spark_bridge.options import MEANINGS, Broker, Options, parse
+from spark_bridge.options import MEANINGS, Broker, Folder, Mode, Options, parse
 
 pytestmark = pytest.mark.spark
 URL = {"url": "amqp://broker:5673"}
@@ -13,7 +13,7 @@ URL = {"url": "amqp://broker:5673"}
 
 def test_only_the_url_is_needed() -> None:
     """A read with nothing but a url is the whole log, anonymous, in as many partitions as there are cores."""
-    assert parse(URL) == Options(Broker("broker", 5673), (">",), "beginning", None, None)
+    assert parse(URL) == Options((Broker("broker", 5673),), (">",), "beginning", None, None)
 
 
 def test_names_are_matched_without_case() -> None:
@@ -25,7 +25,14 @@ def test_names_are_matched_without_case() -> None:
 
 def test_every_option_is_understood() -> None:
     """Each documented option reaches the value it is documented for."""
-    given_options = URL | {
+    given_options = {
+        "url": "amqps://broker:5673",
+        "tlsCa": "/ca",
+        "startingTimestamp": "10",
+        "endingTimestamp": "20",
+        "maxOffsetsPerTrigger": "7",
+        "failOnDataLoss": "False",
+        "includeHeaders": "false",
         "subscribe": "a/>, b/*",
         "startingOffsets": "5",
         "endingOffsets": "9",
@@ -35,9 +42,18 @@ def test_every_option_is_understood() -> None:
         "passwordFile": "/run/secret",
     }
     assert parse(given_options) == Options(
-        Broker("broker", 5673, "trading", "ann", "/run/secret"), ("a/>", "b/*"), "#5", 9, 3
+        (Broker("broker", 5673, "trading", "ann", "/run/secret", tls=True, tls_ca="/ca"),),
+        ("a/>", "b/*"),
+        "#5",
+        9,
+        3,
+        since=10,
+        before=20,
+        per_trigger=7,
+        fail_on_data_loss=False,
+        headers=False,
     )
-    assert given_options.keys() | {"replayStart"} == MEANINGS.keys()
+    assert given_options.keys() | {"replayStart", "path"} == MEANINGS.keys()
 
 
 def test_a_replay_start_is_passed_on_as_it_is() -> None:
@@ -48,17 +64,30 @@ def test_a_replay_start_is_passed_on_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"url": ""}, "is not amqp://host:port"),
+        ({"url": ""}, "is not amqp://host:port or amqps://host:port"),
         ({"url": "broker:5672"}, "for example amqp://127.0.0.1:5672"),
-        ({"url": "amqp://b:99999"}, "is not amqp://host:port"),
-        ({"url": "amqps://b"}, "TLS is not supported here"),
+        ({"url": "amqp://b:99999"}, "is not amqp://host:port or amqps://host:port"),
+        ({"url": "amqp://b,amqp://b:5672"}, "one of them is there twice"),
+        ({"path": "/data"}, "Options url and path both name a log"),
+        ({"tlsCa": "/ca"}, "Option tlsCa needs a url with amqps://"),
+        ({"messageVpn": "../x"}, "is no name of a Message VPN"),
+        ({"startingTimestamp": "yesterday"}, "a whole number of milliseconds"),
+        (
+            {"startingTimestamp": "5", "endingTimestamp": "4"},
+            "endingTimestamp=4 is before startingTimestamp=5",
+        ),
+        ({"startingTimestamp": "5", "replayStart": "10m"}, "both name a start"),
+        ({"maxOffsetsPerTrigger": "0"}, "1 or more"),
+        ({"failOnDataLoss": "maybe"}, "Option failOnDataLoss='maybe' is not true, or false"),
+        ({"startingOffsets": '{"1": 5}'}, "it has to name each partition, 0 to 0"),
+        ({"startingOffsets": '{"0": 1.5}'}, "a whole number below 2^63"),
+        ({"endingOffsets": '{"0": -2}'}, "would read nothing"),
         ({"url": "amqp://ann:secret@b"}, "credentials go into the options user and passwordFile"),
-        ({"startingOffsets": "latest"}, "would read nothing"),
         ({"startingOffsets": "-1"}, "a whole number below 2^63"),
         ({"startingOffsets": "9223372036854775808"}, "a whole number below 2^63"),
-        ({"startingOffsets": '{"t":{"0":1}}'}, "a whole number below 2^63"),
+        ({"startingOffsets": '{"t":{"0":1}}'}, "it has to name each partition, 0 to 0"),
         ({"endingOffsets": "earliest"}, "would read nothing"),
-        ({"endingOffsets": "soon"}, "Option endingOffsets='soon' is not latest, or the offset"),
+        ({"endingOffsets": "soon"}, "Option endingOffsets='soon' is not latest, the offset"),
         ({"subscribe": "a,,b"}, "needs at least one character"),
         ({"subscribe": "a//b"}, "cannot have an empty level"),
         ({"minPartitions": "0"}, "Option minPartitions='0' is not the number of partitions"),
@@ -68,7 +97,7 @@ def test_a_replay_start_is_passed_on_as_it_is() -> None:
         ({"user": "ann"}, "belong together"),
         ({"passwordFile": "/x"}, "belong together"),
         ({"startingOffset": "1"}, "Option startingOffset is unknown; did you mean startingOffsets?"),
-        ({"zzz": "1"}, "Option zzz is unknown; known options are url, subscribe"),
+        ({"zzz": "1"}, "Option zzz is unknown; known options are url, path, subscribe"),
     ],
 )
 def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> None:
@@ -79,9 +108,52 @@ def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> 
     assert str(caught.value).startswith("[REWIND_OPTION] ")
 
 
+@pytest.mark.parametrize(
+    ("mode", "change", "sentence"),
+    [
+        ("batch", {"startingOffsets": "latest"}, "Option startingOffsets=latest is for streams"),
+        ("batch", {"startingOffsets": '{"0": -1}'}, "Option startingOffsets=latest is for streams"),
+        ("batch", {"maxOffsetsPerTrigger": "5"}, "Option maxOffsetsPerTrigger is for streams"),
+        ("stream", {"endingOffsets": "5"}, "Option endingOffsets is for batches"),
+        ("stream", {"endingTimestamp": "5"}, "Option endingTimestamp is for batches"),
+    ],
+)
+def test_what_belongs_to_the_other_mode_is_refused(mode: Mode, change: dict[str, str], sentence: str) -> None:
+    """Spark tells late whether a load is a batch or a stream: only then do these rules hold."""
+    assert parse(URL | change)
+    with pytest.raises(OptionError, match=sentence):
+        parse(URL | change, mode)
+
+
+def test_a_stream_starts_at_the_end_and_a_batch_at_the_beginning() -> None:
+    """The defaults are those of Spark's Kafka source."""
+    assert (parse(URL, "stream").start, parse(URL, "batch").start) == ("live", "beginning")
+
+
+def test_several_urls_may_have_offsets_each() -> None:
+    """By partition, with Kafka's -2 for earliest and -1 for latest."""
+    options = parse(
+        {
+            "url": "amqp://a, amqp://b",
+            "startingOffsets": '{"0": 5, "1": -2}',
+            "endingOffsets": '{"1": 9, "0": -1}',
+        }
+    )
+    assert [place.url for place in options.places] == ["amqp://a:5672", "amqp://b:5672"]
+    assert [options.start_of(place) for place in (0, 1)] == ["#5", "beginning"]
+    assert [options.stop_of(place) for place in (0, 1)] == [None, 9]
+
+
+def test_a_path_is_a_file_of_a_vpn() -> None:
+    """A folder names the Message VPN's file in it, and takes no login."""
+    assert parse({"path": "/data", "messageVpn": "trading"}).places == (Folder("/data", "trading"),)
+    with pytest.raises(OptionError, match="Option user belongs to a url"):
+        parse({"path": "/data", "user": "ann", "passwordFile": "/x"})
+
+
 def test_a_missing_url_is_named() -> None:
     """Without a url there is nothing to read from, and the error says so."""
-    with pytest.raises(OptionError, match=r"Option url is missing: amqp://host:port of the broker\."):
+    with pytest.raises(OptionError, match=r"Option url is missing: amqp://host:port or"):
         parse({})
 
 

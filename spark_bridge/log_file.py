@@ -1,0 +1,214 @@
+"""The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
+
+Everything is read-only and in short keyset pages, as an open cursor would keep the gateway's WAL from being
+begun anew. A page looks at a bounded stretch of ids for the same reason.
+
+Invariant: a page holds every logged message of its stretch, or raises. That the log still reaches down to it,
+in the generation that was planned, is asked in the same statement that reads it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias
+
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import ReplayStartError, StartKind, parse_text
+from spark_bridge.errors import ConnectionFailed, DataLoss, OptionError
+from spark_bridge.log_link import PAGE_BYTES, PAGE_ROWS, IdRange, check_stop
+from spark_bridge.options import Folder, Options
+
+StoredRow: TypeAlias = "tuple[int, int, str, int, bytes | None]"
+"""Id, time in ms, topic, where in the content the bare message begins, content."""
+
+SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
+BUSY = 10.0  # seconds to wait for a lock; a gateway that starts holds one for a moment
+
+
+class LogFile:
+    """A read-only connection to one Message VPN's file; a context manager that closes it."""
+
+    def __init__(self, folder: Folder) -> None:
+        """Raises ConnectionFailed when there is no such file, or none that this version reads."""
+        self._path = folder.file
+        if not self._path.is_file():
+            raise ConnectionFailed(
+                f"There is no {self._path}; path is the data folder of a gateway on this host"
+                f"{_neighbours(self._path)}."
+            )
+        try:
+            self._connection = sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY
+            )
+            self._connection.execute("pragma query_only = on")
+            self.extent()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def extent(self) -> IdRange:
+        """The ids the log holds now; last < first when there are none."""
+        row = self._one("select first_id, last_id, generation from log")
+        return IdRange(*row)
+
+    def plan(self, options: Options, place: int) -> IdRange:
+        """What a read with these options means now. Raises DataLoss for a start the log does not have."""
+        extent = self.extent()
+        first = self._start(options, place, extent)
+        last, stop = extent.last, options.stop_of(place)
+        if options.before is not None:
+            last = self.first_since(options.before, extent) - 1
+        elif stop is not None:
+            check_stop(stop, first, extent)
+            last = stop - 1
+        return IdRange(first, last, extent.generation)
+
+    def pages(
+        self, ids: IdRange, topics: Sequence[str] | None = None, contents: bool = True
+    ) -> Iterator[list[StoredRow]]:
+        """
+        The logged messages of a range in order, some thousand at a time.
+
+        ``topics`` leaves all others out; ``contents`` False gives None for them. Raises DataLoss when the log
+        no longer holds the range.
+        """
+        condition = f" and topic in ({','.join('?' * len(topics))})" if topics is not None else ""
+        query = (
+            f"select id, time, topic, bare, {'content' if contents else 'null'} from message where id between ? and ?"
+            " and held is null and (select first_id <= ? and generation = ? from log)"
+            f"{condition} order by id limit {PAGE_ROWS}"
+        )
+        (largest,) = self._one("select largest_bytes from log")
+        is_light = not contents or largest * PAGE_ROWS <= PAGE_BYTES
+        position = ids.first
+        while position <= ids.last:
+            stretch = min(ids.last, position + SCAN_IDS - 1)
+            values = [position, stretch, position, ids.generation, *(topics or ())]
+            try:
+                cursor = self._connection.execute(query, values)
+                rows = cursor.fetchall() if is_light else _bounded(cursor)
+                is_all = len(rows) < PAGE_ROWS and cursor.fetchone() is None
+                cursor.close()
+            except sqlite3.Error as error:
+                raise self._unreadable(error) from error
+            if not rows:
+                self._check(IdRange(position, ids.last, ids.generation))
+            position = stretch + 1 if is_all else rows[-1][0] + 1
+            if rows:
+                yield rows
+
+    def _check(self, ids: IdRange) -> None:
+        """Raise unless the log still reaches down to the range, in its generation."""
+        extent = self.extent()
+        if extent.generation != ids.generation:
+            raise DataLoss(
+                f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
+            )
+        if extent.first > ids.first:
+            raise DataLoss(
+                f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."
+            )
+
+    def _start(self, options: Options, place: int, extent: IdRange) -> int:
+        if options.since is not None:
+            return self.first_since(options.since, extent)
+        text = options.start_of(place)
+        try:
+            start = parse_text(text)
+        except ReplayStartError as error:
+            raise OptionError(f"Option replayStart={text!r} is no start: {error}") from error
+        now = time.time_ns() // 1_000_000
+        kind, value = start.kind, start.value
+        match kind, value:
+            case StartKind.BEGINNING, _:
+                return extent.first
+            case StartKind.LIVE, _:
+                return extent.last + 1
+            case StartKind.LAST, _:
+                (last,) = self._one("select max(id) from message where held is null")
+                return extent.last + 1 if last is None else int(last)
+            case StartKind.DATE | StartKind.AGO, int():
+                date = value if kind is StartKind.DATE else now - value
+                if date > now:
+                    raise OptionError(f"Option replayStart={text!r} lies in the future.")
+                (floor,) = self._one("select floor_time from log")
+                if date < floor and options.fail_on_data_loss:
+                    raise DataLoss(f"The log does not reach back to {text}.")
+                return self.first_since(date, extent)
+            case StartKind.AFTER, ReplayId():
+                if value.generation != extent.generation:
+                    raise DataLoss(f"The log was made anew since it gave out {text}.")
+                return self._held(value.number + 1, text, options, extent)
+            case StartKind.POINT, str():
+                row = self._connection.execute(
+                    "select position from point where name = ?", [value]
+                ).fetchone()
+                if row is None:
+                    raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
+                return self._held(int(row[0]), text, options, extent)
+            case StartKind.OFFSET, int():
+                return self._held(value, text, options, extent)
+        raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
+
+    def _held(self, first: int, text: str, options: Options, extent: IdRange) -> int:
+        if extent.first <= first <= extent.last + 1:
+            return first
+        if options.fail_on_data_loss:
+            raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
+        return min(max(first, extent.first), extent.last + 1)
+
+    def first_since(self, date: int, extent: IdRange) -> int:
+        """The first id from a time on, one past the last where there is none: times never fall along ids."""
+        low, high = extent.first, extent.last + 1
+        while low < high:
+            middle = (low + high) // 2
+            row = self._connection.execute(
+                "select id, time from message where id >= ? order by id limit 1", [middle]
+            ).fetchone()
+            if row is None or row[1] >= date:
+                high = middle
+            else:
+                low = row[0] + 1
+        return min(low, extent.last + 1)
+
+    def _one(self, query: str) -> tuple[int, ...]:
+        try:
+            row: tuple[int, ...] = self._connection.execute(query).fetchone()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        return row
+
+    def _unreadable(self, error: sqlite3.Error) -> ConnectionFailed:
+        return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _bounded(cursor: sqlite3.Cursor) -> list[StoredRow]:
+    """Rows up to the bytes of a page, and one at least."""
+    rows: list[StoredRow] = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += len(row[4])
+        if size >= PAGE_BYTES:
+            break
+    return rows
+
+
+def _neighbours(path: Path) -> str:
+    found = sorted(file.stem for file in path.parent.glob("*.db"))
+    return f" (it has the Message VPNs {', '.join(found)})" if found else ""

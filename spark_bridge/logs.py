@@ -1,0 +1,156 @@
+"""The two ways into a log, a broker's link and a gateway's file, behind the same few functions.
+
+``place`` is an index into ``Options.places``: the column ``partition``. Nothing here is kept between calls.
+Invariant: ``read`` gives every row of its range exactly once, or raises DataLoss, unless ``failOnDataLoss`` is
+false: then it leaves out what the log no longer has, and says so on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from amqp_ext.annotations import Splicer
+from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
+from spark_bridge.errors import ConnectionFailed, DataLoss
+from spark_bridge.log_file import LogFile
+from spark_bridge.log_link import IdRange, LogLink, address, extent, filtered_here, first_since, live, survey
+from spark_bridge.options import Folder, Options
+from spark_bridge.rows import Rows
+from spark_bridge.wire import Wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Columns: TypeAlias = "tuple[tuple[str, str], ...]"
+
+STRETCH = 2_000  # offsets read at a time when the log may be trimmed under the read without failing it
+
+
+def plan(options: Options, place: int) -> IdRange:
+    """What a read with these options means now, to be pinned."""
+    where = options.places[place]
+    if isinstance(where, Folder):
+        with LogFile(where) as file:
+            return file.plan(options, place)
+    return survey(options, place)
+
+
+def held(options: Options, place: int) -> IdRange:
+    """What the log holds now."""
+    where = options.places[place]
+    if isinstance(where, Folder):
+        with LogFile(where) as file:
+            return file.extent()
+    with Wire(where) as wire:
+        return extent(live(wire, address(options.patterns)), where.url)
+
+
+def since(options: Options, place: int, time: int) -> int:
+    """The first id from a time (ms) on."""
+    where = options.places[place]
+    if isinstance(where, Folder):
+        with LogFile(where) as file:
+            return file.first_since(time, file.extent())
+    with Wire(where) as wire:
+        return first_since(wire, address(options.patterns), time)
+
+
+def read(
+    options: Options, columns: Columns, place: int, ids: IdRange, topics: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """
+    The rows of one range as Arrow batches, the same each time.
+
+    ``topics`` is a hint: rows of others may be left out.
+    """
+    way = _from_file if isinstance(options.places[place], Folder) else _from_broker
+    if ids.last < ids.first:
+        return
+    if options.fail_on_data_loss:
+        yield from way(options, columns, place, ids, topics)
+        return
+    while ids.first <= ids.last:
+        now = held(options, place)
+        if now.generation != ids.generation or now.first > ids.last:
+            _say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
+            return
+        if now.first > ids.first:
+            _say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
+        ids = replace(ids, first=max(ids.first, now.first))
+        stop = min(ids.last, ids.first + STRETCH - 1)
+        batches = way(options, columns, place, replace(ids, last=stop), topics)
+        given = False
+        try:
+            for batch in batches:
+                given = True
+                yield batch
+        except DataLoss:
+            after = held(options, place)
+            # Rows of this stretch that are out cannot be taken back: only an untouched one is tried again.
+            if given or after == now:
+                raise
+            continue
+        ids = replace(ids, first=stop + 1)
+
+
+def _from_file(
+    options: Options, columns: Columns, place: int, ids: IdRange, topics: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    where = options.places[place]
+    assert isinstance(where, Folder)
+    assert ids.generation is not None
+    is_whole = ">" in options.patterns and not any(pattern.startswith("!") for pattern in options.patterns)
+    rows = Rows(columns, None if is_whole else _filter(options.patterns), place)
+    splicer = Splicer(ids.generation)
+    with LogFile(where) as file:
+        for page in file.pages(ids, topics, rows.needs_content):
+            batch = rows.stored(page, splicer, ids.generation)
+            if batch.num_rows:
+                yield batch
+
+
+def _from_broker(
+    options: Options, columns: Columns, place: int, ids: IdRange, topics: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """A consumer that is slower than the broker's patience (its idle time-out) loses the connection between two
+    batches; the rest is then read over a new one, as long as each brings the read forward."""
+    where, patterns = options.places[place], options.patterns
+    assert not isinstance(where, Folder)
+    if topics is not None and len(topics) == 1 and patterns == (">",) and _is_pattern(topics[0]):
+        patterns = (topics[0],)  # one topic fits into the address
+    rest = ids
+    rows = Rows(columns, _filter(patterns) if filtered_here(patterns) else None, place)
+    while rest.first <= rest.last:
+        with Wire(where) as wire:
+            link = LogLink(wire, address(patterns), rest)
+            try:
+                for page in link.pages():
+                    batch, offsets = rows.batch(page)
+                    link.check(offsets)
+                    if batch.num_rows:
+                        yield batch
+                return
+            except ConnectionFailed as error:
+                if link.rest == rest:
+                    raise DataLoss(
+                        f"Offsets {rest.first} to {rest.last} could not be read. {error.sentence}"
+                    ) from error
+                rest = link.rest
+
+
+def _is_pattern(topic: str) -> bool:
+    try:
+        return not TopicPattern.parse(topic).is_exception
+    except TopicSyntaxError:
+        return False
+
+
+def _filter(patterns: tuple[str, ...]) -> TopicFilter:
+    return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
+
+
+def _say(sentence: str) -> None:
+    print(f"rewind: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,153 @@
+"""The log as a Spark stream: where it stands, how far a micro-batch goes, what a checkpoint keeps.
+
+An offset, as checkpoints keep it, names each log by its url (or file) and tells the next id to be read and the
+generation of the log: ``{"amqp://b:5672": {"offset": 17, "generation": 5}}``.
+
+Invariant: a micro-batch between two offsets has the same rows whenever it is read, or fails. Ids are seen in
+order (the gateway has one writer), so nothing appears later below an offset that was passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_bridge import logs
+from spark_bridge.doorbell import Doorbell
+from spark_bridge.errors import DataLoss, OptionError
+from spark_bridge.log_link import IdRange
+from spark_bridge.options import Options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offsets: TypeAlias = "dict[str, dict[str, int]]"
+
+
+@dataclass
+class StreamPartition(InputPartition):
+    """One worker's share of a micro-batch."""
+
+    ids: IdRange
+    place: int
+
+
+class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of one log or several. Spark keeps one such object per query, and sends copies to read."""
+
+    def __init__(self, options: Options, columns: logs.Columns) -> None:
+        self._options = options
+        self._columns = columns
+        self._names = [place.url for place in options.places]
+        self._bells: list[Doorbell] = []
+        self._target: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the connections: a copy reads over its own."""
+        return self.__dict__ | {"_bells": []}
+
+    def initialOffset(self) -> Offsets:
+        """Where a query without a checkpoint starts."""
+        places = range(len(self._names))
+        return self._offsets([(plan := logs.plan(self._options, place), plan.first) for place in places])
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """``maxOffsetsPerTrigger``, over all logs together."""
+        limit = self._options.per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """How far the next micro-batch goes: to the end, or as far as the limit lets it."""
+        end = self._target or self._latest()
+        start = self._continued(start, end)
+        if not isinstance(limit, ReadMaxRows):
+            return end
+        left: int = limit.max_rows
+        result: Offsets = {}
+        widths: dict[str, int] = {name: end[name]["offset"] - start[name]["offset"] for name in self._names}
+        # The shortest first: what one log does not use of its share, the others may.
+        for place, name in enumerate(sorted(self._names, key=lambda name: widths[name])):
+            taken = min(widths[name], left // (len(self._names) - place))
+            left -= taken
+            result[name] = start[name] | {"offset": start[name]["offset"] + taken}
+        if result == start and result != end:
+            widest = max(self._names, key=lambda name: widths[name])  # the limit is below the number of logs
+            result[widest] = start[widest] | {"offset": start[widest]["offset"] + 1}
+        return result
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember what there is now: this query ends there."""
+        self._target = self._latest()
+
+    def reportLatestOffset(self) -> Offsets:
+        """What there is now, for the progress: less the end offset it is the backlog."""
+        return self._latest()
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Adjoining id ranges of each log."""
+        from spark_bridge.source import shares  # noqa: PLC0415 - which imports us
+
+        start = self._continued(start, end)
+        ranges = tuple(self._range(name, start[name], end[name]) for name in self._names)
+        parts = shares(self._options, ranges)
+        return [StreamPartition(part.ids, part.place) for part in parts if part.ids.first <= part.ids.last]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range as Arrow batches."""
+        assert isinstance(partition, StreamPartition)
+        return logs.read(self._options, self._columns, partition.place, partition.ids)
+
+    def commit(self, end: Offsets) -> None:
+        """Nothing: the log keeps what it keeps, whoever has read it."""
+
+    def stop(self) -> None:
+        """Let go of the connections."""
+        for bell in self._bells:
+            bell.close()
+        self._bells = []
+
+    def _latest(self) -> Offsets:
+        if not self._bells:
+            self._bells = [Doorbell(self._options, place) for place in range(len(self._names))]
+        extents = [bell.extent() for bell in self._bells]
+        return self._offsets([(extent, extent.last + 1) for extent in extents])
+
+    def _offsets(self, places: list[tuple[IdRange, int]]) -> Offsets:
+        return {
+            name: {"offset": offset, "generation": ids.generation or 0}
+            for name, (ids, offset) in zip(self._names, places, strict=True)
+        }
+
+    def _range(self, name: str, start: dict[str, int], end: dict[str, int]) -> IdRange:
+        return IdRange(start["offset"], end["offset"] - 1, end["generation"])
+
+    def _continued(self, start: Offsets, end: Offsets) -> Offsets:
+        """A query's offset held against the logs there are: same urls, same generations, nothing gone."""
+        if sorted(start) != sorted(self._names):
+            raise OptionError(
+                f"The checkpoint is of {', '.join(sorted(start))}; the options name {', '.join(self._names)}. "
+                "Use the same, or another checkpoint."
+            )
+        return {name: self._reached(name, start[name], end[name]) for name in self._names}
+
+    def _reached(self, name: str, start: dict[str, int], end: dict[str, int]) -> dict[str, int]:
+        """Where to go on in one log: at the start, if the log is still the one it is of."""
+        if start["generation"] == end["generation"] and start["offset"] <= end["offset"]:
+            return start
+        made_anew = start["generation"] != end["generation"]
+        if self._options.fail_on_data_loss:
+            what = "was made anew" if made_anew else f"ends at {end['offset'] - 1} now, as one restored would"
+            raise DataLoss(
+                f"The log at {name} {what}: the query stands at offset {start['offset']} of generation "
+                f"{start['generation']}. Set failOnDataLoss to false to go on with the log there is."
+            )
+        return end | {"offset": 1} if made_anew else end
