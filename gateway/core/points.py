@@ -62,15 +62,20 @@ class Points(dict[str, Point]):
 
     def delete(self, name: str) -> tuple[Point, list[Effect]]:
         """
-        The point is gone; replays that began at it go on.
+        The point goes; once that is committed, tell ``deleted``. Replays that began at it go on.
 
         Raises:
             Refused: NOT_FOUND, there is none of this name.
         """
-        point = self.pop(name, None)
+        point = self.get(name)
         if point is None:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no point named {name!r}")
         return point, [DeletePoint(name)]
+
+    def deleted(self, point: Point) -> None:
+        """The point is gone, or came to nothing; another that has its name since stays."""
+        if self.get(point.name) is point:
+            del self[point.name]
 
     def is_trimmed(self, point: Point) -> bool:
         """Whether the log no longer reaches back to the point."""

@@ -72,11 +72,8 @@ async def create_point(vpn: MessageVpn, name: str, start: ReplayStart | None, no
     point, effects = broker.points.create(name, position, time_ms, now_ms)
 
     def written(error: sqlite3.Error | None) -> None:
-        # Of one name, another may have been brought back meanwhile: what is durable counts.
-        if error is None and name in broker.points:
-            broker.points[name] = point
-        elif broker.points.get(name) is point:
-            del broker.points[name]
+        if error is not None:
+            broker.points.deleted(point)
 
     vpn.commit(effects, written)
     await vpn.committed(())
@@ -94,10 +91,8 @@ async def delete_point(vpn: MessageVpn, name: str) -> None:
     point, effects = broker.points.delete(name)
 
     def written(error: sqlite3.Error | None) -> None:
-        if error is not None:
-            broker.points[name] = point
-        elif broker.points.get(name) is point:
-            del broker.points[name]
+        if error is None:
+            broker.points.deleted(point)
 
     vpn.commit(effects, written)
     await vpn.committed(())

@@ -120,7 +120,7 @@ class NaiveStore:
                 self.points[point.name] = point
                 self.last_id = max(self.last_id, point.position - 1)
             case DeletePoint(name):
-                del self.points[name]
+                self.points.pop(name, None)
             case _:
                 assert_never(effect)
 

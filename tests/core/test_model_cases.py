@@ -136,7 +136,6 @@ def test_a_point_made_again_survives_a_full_disk() -> None:
         machine.settle_down()
         before = machine.world.broker.points["one"]
         machine.delete_point(pick=0)
-        machine.world.loop.run()
         machine.make_point("one", is_prompt=False)
         machine.disk_fails(count=2, is_write=True)
         machine.world.loop.run()

@@ -157,13 +157,16 @@ def test_a_point_made_now_is_behind_everything_published() -> None:
 
 
 def test_a_points_name_is_taken_once() -> None:
-    """A second point of the same name is refused, until the first one is deleted."""
+    """A second point of the same name is refused, until the first one's deletion is committed."""
     broker = a_broker()
-    broker.points.create("eod", 2, 1, NOW_MS)
+    first, _ = broker.points.create("eod", 2, 1, NOW_MS)
     with pytest.raises(Refused) as caught:
         broker.points.create("eod", 3, 1, NOW_MS)
     assert caught.value.code is ErrorCode.PRECONDITION_FAILED
-    assert broker.points.delete("eod")[1] == [DeletePoint("eod")]
+    assert broker.points.delete("eod") == (first, [DeletePoint("eod")])
+    with pytest.raises(Refused):
+        broker.points.create("eod", 3, 1, NOW_MS)
+    broker.points.deleted(first)
     assert broker.points.create("eod", 3, 1, NOW_MS)[0].position == 3
 
 
