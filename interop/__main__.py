@@ -1,13 +1,130 @@
-"""`./run interop`: runs every foreign client there is against a gateway of its own."""
+"""`./run interop [CLIENT...]`: every foreign client against a gateway of its own, and the matrix of what came out.
 
+The exit status is 0 only if nothing failed. A client that cannot be installed or started is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
+
+from interop.client import Client, Failed
+from interop.clients import CLIENTS
+from interop.gateway_process import GatewayProcess
+from interop.matrix import Result, as_json, readme, summary
+from interop.scenarios import SCENARIOS, Trial, title
+
+README = Path(__file__).with_name("README.md")
+INSTALL_WITHIN = 900.0  # seconds, a slow network included
+
+Scenario = Callable[[Trial], None]
 
 
-def main() -> int:
-    """Says what was run; the exit status is that of the worst client."""
-    print("interop: no foreign clients yet, nothing was run.")
-    return 0
+def say(text: str) -> None:
+    """Progress, beside the results that `--json` prints."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def install(client: Client) -> None:
+    """Install a client at its pinned version, unless it is there. Raises Failed with the installer's last words."""
+    for program in client.needs:
+        if shutil.which(program) is None:
+            raise Failed(f"{program} is missing; ./run interop installs it with apt-get when run by root")
+    if not client.install:
+        return
+    state = sha256(b"".join((client.folder / name).read_bytes() for name in client.pinned)).hexdigest()
+    done = client.folder / ".installed"
+    if done.exists() and done.read_text() == state:
+        return
+    say(f"{client.name}: installing {client.library}")
+    for command in client.install:
+        made = subprocess.run(
+            list(command),
+            cwd=client.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_WITHIN,
+            check=False,
+        )
+        if made.returncode:
+            words = " ".join(f"{made.stdout}\n{made.stderr}".split())[-600:]
+            raise Failed(f"{' '.join(command)} ended with {made.returncode}: {words}")
+    done.write_text(state)
+
+
+def attempt(client: Client, scenario: Scenario, gateway: GatewayProcess) -> Result:
+    """One scenario with one client."""
+    behaviour = title(scenario)
+    if why := client.without.get(behaviour):
+        return Result(client.name, behaviour, "cannot", why)
+    began = time.monotonic()
+    status, note = "pass", ""
+    with ExitStack() as programs:
+        trial = Trial(client, CLIENTS[0], gateway, f"{scenario.__name__}-{client.name}", programs)
+        try:
+            scenario(trial)
+            note = client.remarks.get(behaviour) or trial.remark
+        except (Failed, RuntimeError, OSError) as error:
+            status, note = "fail", str(error)
+    return Result(client.name, behaviour, status, note, round(time.monotonic() - began, 2), trial.seen)
+
+
+def try_client(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
+    """All scenarios with one client, on a gateway of its own."""
+    try:
+        install(client)
+    except (Failed, OSError, subprocess.TimeoutExpired) as error:
+        say(f"{client.name}: not installed: {error}")
+        return [Result(client.name, title(each), "fail", f"not installed: {error}") for each in scenarios]
+    say(f"{client.name}: {client.library}")
+    results = []
+    with GatewayProcess() as gateway:
+        for scenario in scenarios:
+            result = attempt(client, scenario, gateway)
+            results.append(result)
+            say(
+                f"  {result.status:<6} {result.behaviour:<32} {result.seconds:6.1f} s  {result.note}".rstrip()
+            )
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the clients named, or all; 0 if nothing failed."""
+    parser = argparse.ArgumentParser(
+        prog="./run interop", description="Foreign AMQP clients against a gateway."
+    )
+    names = [client.name for client in CLIENTS]
+    parser.add_argument(
+        "clients", nargs="*", metavar="CLIENT", help=f"of {', '.join(names)}; all if none is named"
+    )
+    parser.add_argument("--json", action="store_true", help="print the results as JSON, not as a table")
+    parser.add_argument("-k", metavar="WORDS", default="", help="only behaviours whose names match")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.clients if name not in names]:
+        parser.error(f"there is no client {unknown[0]!r}; there are {', '.join(names)}")
+    clients = [client for client in CLIENTS if not options.clients or client.name in options.clients]
+    scenarios = [scenario for scenario in SCENARIOS if re.search(options.k, title(scenario))]
+    if not scenarios:
+        parser.error(f"there is no behaviour like {options.k!r}")
+    results = [result for client in clients for result in try_client(client, scenarios)]
+    if len(clients) == len(CLIENTS) and len(scenarios) == len(SCENARIOS):
+        behaviours = {title(each): " ".join((each.__doc__ or "").split()) for each in SCENARIOS}
+        README.write_text(readme(clients, results, behaviours), encoding="utf-8")
+    print(json.dumps(as_json(results), indent=2, ensure_ascii=False) if options.json else summary(results))
+    return int(any(result.status == "fail" for result in results))
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     sys.exit(main())

@@ -1,0 +1,188 @@
+"""A foreign client: a small program with the command line that all of them share, run as a process of its own.
+
+    PROGRAM VERB --url URL --address ADDRESS [OPTION...]
+
+=================  ==================================================================================================
+verb               what the program does
+=================  ==================================================================================================
+``send``           ``--count`` messages with a body (``--body``, or ``--size`` characters), property ``n`` and a
+                   ``colour``: ``grün`` where ``n`` is even, ``red`` where it is odd
+``receive``        until there are ``--count`` messages, or none comes for ``--timeout`` seconds. ``--selector``;
+                   ``--subscription NAME``, ``--durable``, ``--shared``; ``--outcome
+                   accept|release|modify|reject|none``; ``--acknowledge auto|client|dups-ok`` (each at once, all at
+                   the end, lazily)
+``browse``         the same without taking anything
+``replay``         ``receive`` with a replay start in a filter of its own: ``--start``, and ``--until``
+``request``        ``--count`` requests, each answered on a temporary queue
+``reply``          the other side: answers to the ``reply-to`` of each request
+``unsubscribe``    gives up the durable subscription ``--subscription``
+=================  ==================================================================================================
+
+``--container ID`` names the client, ``--reconnect`` has it survive a lost connection by its own means. Each line of
+output is a JSON object with an ``event``: ``attached``, ``sent`` (``n``, ``outcome``), ``message`` (``body``, ``n``,
+``redelivered``, ``delivery_count``, ``replay_id``, ``replay_end``; null where the library does not show it), ``error``
+(``kind``, ``condition``, ``info``, ``text``: what a user of the library sees), and ``end`` (``reason`` count, timeout,
+detached or marker). The exit status is 0 unless there was an ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PATIENCE = (
+    60.0  # seconds for one line, or the end, of a program; a Java one on a busy machine takes a few to start
+)
+
+Line = dict[str, Any]
+
+
+class Failed(Exception):
+    """A client did not do what a scenario asks; its text is a sentence for the matrix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One client program, and what has to happen before it runs."""
+
+    name: str
+    library: str
+    """Library and pinned version, for people."""
+    language: str
+    command: Sequence[str]
+    install: Sequence[Sequence[str]] = ()
+    """Commands that install it; run in ``folder``, once for each state of ``pinned``."""
+    folder: Path = Path()
+    pinned: Sequence[str] = ()
+    """Files in ``folder`` that say what is installed and built."""
+    needs: Sequence[str] = ()
+    """Programs that have to be there: the script `run` installs them."""
+    own_filter: bool = True
+    """Whether its API lets a user put a filter of his own on a source."""
+    remarks: Mapping[str, str] = field(default_factory=dict)
+    """Behaviour to what is worth knowing about it with this client."""
+    without: Mapping[str, str] = field(default_factory=dict)
+    """Behaviour to why this client's API has no way to ask for it."""
+
+
+class Run:
+    """A client program while it runs. Whoever starts one ends it: use it as a context manager."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[Line] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._said: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._read_lines, daemon=True),
+            threading.Thread(target=self._read_rest, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """End the program at once, as a crash would. Ending it again does nothing."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for thread in self._threads:
+            thread.join()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def until(self, event: str, count: int = 1) -> list[Line]:
+        """The first lines of an event, once there are so many. Raises Failed if the program ends before."""
+        deadline = time.monotonic() + PATIENCE
+        while len(found := self.of(event)) < count:
+            if not self._next(deadline):
+                raise Failed(f"ended before its {count} lines {event!r}: {self._last_words()}")
+        return found
+
+    def finish(self) -> Run:
+        """Wait for the end of the program."""
+        deadline = time.monotonic() + PATIENCE
+        while self._next(deadline):
+            pass
+        self._process.wait()
+        return self
+
+    def ok(self) -> Run:
+        """Wait for the end, which has to be a good one. Raises Failed."""
+        self.finish()
+        if self._process.returncode or not self.of("end"):
+            raise Failed(f"exit status {self._process.returncode}: {self._last_words()}")
+        return self
+
+    def error(self) -> Line:
+        """Wait for the end, which has to be an error that the program shows. Raises Failed."""
+        self.finish()
+        if not self.of("error"):
+            raise Failed(f"was not refused; it ended with {self._last_words()}")
+        return self.of("error")[0]
+
+    def of(self, event: str) -> list[Line]:
+        """Lines of this event so far."""
+        return [line for line in self.lines if line.get("event") == event]
+
+    @property
+    def bodies(self) -> list[str]:
+        """Bodies of the messages so far, in order."""
+        return [line["body"] for line in self.of("message")]
+
+    @property
+    def reason(self) -> str:
+        """Why a receiving program ended."""
+        return str(self.of("end")[0]["reason"])
+
+    def _next(self, deadline: float) -> bool:
+        """Read one more line; whether there was one."""
+        try:
+            text = self._queue.get(timeout=max(0.01, deadline - time.monotonic()))
+        except queue.Empty:
+            self.kill()
+            raise Failed(f"no more to be seen of it within {PATIENCE:.0f} s: {self._last_words()}") from None
+        if text is None:
+            return False
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = {"event": "text", "text": text}
+        self.lines.append(line)
+        return True
+
+    def _read_lines(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip():
+                self._queue.put(line)
+        self._queue.put(None)
+
+    def _read_rest(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._said.append(line.rstrip())
+            del self._said[:-20]
+
+    def _last_words(self) -> str:
+        errors = [line.get("text") or "" for line in self.of("error")]
+        last = json.dumps(self.lines[-1], ensure_ascii=False) if self.lines else "nothing"
+        return (errors or self._said[-3:] or [last])[-1][:300]
+
+
+Starter = Callable[..., Run]

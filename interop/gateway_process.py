@@ -1,0 +1,82 @@
+"""The gateway that clients are tried on: a process of its own in a temporary folder, which can be restarted."""
+
+from __future__ import annotations
+
+import json
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_WITHIN = 60.0  # seconds
+STOP_WITHIN = 20.0  # seconds, before it is killed
+
+
+class GatewayProcess:
+    """
+    ``rewind serve`` without a configuration, on a free port that it keeps over restarts.
+
+    Whoever starts one ends it: use it as a context manager. The folder goes with it.
+    """
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rewind-interop-"))
+        self._process: subprocess.Popen[str] | None = None
+        self._where = "127.0.0.1:0"
+        self.url = ""
+
+    def __enter__(self) -> GatewayProcess:
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it and wait until it accepts clients. Raises RuntimeError, with its last lines, if it does not."""
+        command = [sys.executable, "-m", "gateway", "serve", "--data", str(self._folder / "data")]
+        command += ["--listen", self._where, "--admin", "127.0.0.1:0"]
+        with (self._folder / "log").open("a") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self._process.stdout is not None
+        readable, _, _ = select.select([self._process.stdout], [], [], READY_WITHIN)
+        line = self._process.stdout.readline() if readable else ""
+        if not line:
+            raise RuntimeError(f"The gateway did not become ready.\n{self.last_lines()}")
+        self.url = json.loads(line)["amqp"][0]
+        self._where = urlsplit(self.url).netloc
+
+    def stop(self) -> None:
+        """End it as an administrator would."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_WITHIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+    def restart(self) -> None:
+        """Stop it and start it again on the same port, with its data."""
+        self.stop()
+        self.start()
+
+    def last_lines(self, count: int = 10) -> str:
+        """The end of its log."""
+        log = self._folder / "log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-count:]) if log.exists() else ""
