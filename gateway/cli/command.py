@@ -15,6 +15,8 @@ import click
 
 from amqp_ext.passwords import SALT_BYTES
 from amqp_ext.passwords import hash_password as hash_with_salt
+from gateway.cli.objects import OBJECTS
+from gateway.cli.replays import REPLAYS
 from gateway.cli.send import send
 from gateway.cli.tail import tail
 from gateway.config import NO_OVERRIDES, ConfigError, Overrides, Settings, effective_toml, load
@@ -105,6 +107,8 @@ def hash_password(from_stdin: bool) -> None:
 
 main.add_command(send)
 main.add_command(tail)
+for verb in (*OBJECTS, *REPLAYS):
+    main.add_command(verb)
 
 
 def _settings(context: click.Context, file: Path | None, overrides: Overrides = NO_OVERRIDES) -> Settings:

@@ -1,0 +1,162 @@
+"""
+The verbs' way to a gateway's administration, and how its answers are shown: a table for a person, JSON for a program.
+
+Exit status: 0 done; 1 the gateway refused, or cannot be reached; 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlencode
+from urllib.request import ProxyHandler, Request, build_opener
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_URL = "http://127.0.0.1:8672"
+TIMEOUT_S = 600
+"""Seconds until an answer: a start that is searched for in a long log takes its time."""
+PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The administration of one Message VPN, and how to show what it says."""
+
+    url: str
+    vpn: str
+    user: str | None
+    password_file: Path | None
+    as_json: bool
+
+    def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
+        """
+        A request about what `names` lead to in this Message VPN; the whole answer.
+
+        Raises:
+            click.ClickException: It was refused, or there is no gateway.
+        """
+        path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
+        return self._ask(method, f"/SEMP/v2/{tree}/{path}", body, query)
+
+    def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> dict[str, Any]:
+        text = urlencode({name: value for name, value in query.items() if value is not None})
+        request = Request(f"{self.url.rstrip('/')}{path}{'?' if text else ''}{text}", method=method)
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        if self.user is not None:
+            password = _password(self.password_file)
+            token = base64.b64encode(f"{self.user}:{password}".encode()).decode()
+            request.add_header("Authorization", f"Basic {token}")
+        try:
+            with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except HTTPError as error:
+            raise click.ClickException(_refusal(error)) from None
+        except (URLError, OSError) as error:
+            reason = getattr(error, "reason", error)
+            raise click.ClickException(f"no gateway's administration at {self.url}: {reason}") from None
+
+    def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
+        """Every object of a list, page by page."""
+        left = limit
+        cursor: str | None = None
+        while left is None or left > 0:
+            count = PAGE if left is None else min(PAGE, left)
+            answer = self.ask("GET", tree, *names, count=count, cursor=cursor, **query)
+            yield from answer["data"]
+            if left is not None:
+                left -= len(answer["data"])
+            paging = answer["meta"].get("paging")
+            if not paging:
+                return
+            cursor = paging["cursorQuery"]
+
+    def show(self, data: Any) -> None:
+        """One object, a line for each attribute."""
+        if self.as_json:
+            click.echo(json.dumps(data, ensure_ascii=False))
+        elif data:
+            width = max(map(len, data))
+            for name, value in data.items():
+                click.echo(f"{name:<{width}}  {_text(value)}")
+
+    def table(self, things: Iterator[dict[str, Any]], columns: Sequence[str]) -> None:
+        """A list: a line for each, or with `--json` an object a line."""
+        if self.as_json:
+            for thing in things:
+                click.echo(json.dumps(thing, ensure_ascii=False))
+            return
+        rows = [list(columns), *([_text(thing.get(name)) for name in columns] for thing in things)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            click.echo("  ".join(cells).rstrip())
+
+    def done(self, data: Any, sentence: str) -> None:
+        """What was done, for a person, or the answer for a program."""
+        if self.as_json:
+            click.echo(json.dumps(data if data is not None else {}, ensure_ascii=False))
+        else:
+            click.echo(sentence)
+
+
+def api_options(command: F) -> F:
+    """The options of every verb that administers; they come as one argument, ``api``."""
+
+    def with_api(
+        admin: str, vpn: str, user: str | None, password_file: Path | None, as_json: bool, **rest: Any
+    ) -> Any:
+        return command(api=Api(admin, vpn, user, password_file, as_json), **rest)
+
+    with_api.__name__, with_api.__doc__ = command.__name__, command.__doc__
+    if hasattr(command, "__click_params__"):
+        with_api.__click_params__ = command.__click_params__  # type: ignore[attr-defined]
+    wrapped: Any = with_api
+    for option in reversed(
+        [
+            click.option(
+                "--admin", default=DEFAULT_URL, envvar="REWIND_ADMIN", show_default=True, help="Its address."
+            ),
+            click.option("--vpn", default="default", envvar="REWIND_VPN", show_default=True),
+            click.option("--user", envvar="REWIND_USER", help="Name of a user with `administer` rules."),
+            click.option(
+                "--password-file",
+                type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                envvar="REWIND_PASSWORD_FILE",
+                help="File with the user's password on its first line; else REWIND_PASSWORD.",
+            ),
+            click.option("--json", "as_json", is_flag=True, help="JSON for programs; of lists one a line."),
+        ]
+    ):
+        wrapped = option(wrapped)
+    result: F = wrapped
+    return result
+
+
+def _password(file: Path | None) -> str:
+    if file is None:
+        return os.environ.get("REWIND_PASSWORD", "")
+    return (file.read_text(encoding="utf-8").splitlines() or [""])[0]
+
+
+def _refusal(error: HTTPError) -> str:
+    try:
+        text: str = json.load(error)["meta"]["error"]["description"]
+    except (ValueError, KeyError, TypeError):
+        return f"the gateway answered {error.code} {error.reason}"
+    return text
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

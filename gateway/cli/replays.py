@@ -1,0 +1,157 @@
+"""`rewind replay`, `log` and `store`: replays onto endpoints, the log they read, and the files they lie in."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gateway.cli.api import Api, api_options
+
+LOOK_SECONDS = 0.2
+"""Between two looks at a replay that is waited for."""
+
+_endpoint = click.argument("endpoint")
+_is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
+
+
+def _collection(topic_endpoint: bool) -> str:
+    return "topicEndpoints" if topic_endpoint else "queues"
+
+
+@click.group()
+def replay() -> None:
+    """Replay the log to an endpoint, see how far it is, or end it."""
+
+
+@replay.command()
+@_endpoint
+@click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
+@click.option("--wait", is_flag=True, help="Return when everything replayed was acknowledged.")
+@_is_topic
+@api_options
+def start(api: Api, endpoint: str, start: str, wait: bool, topic_endpoint: bool) -> None:
+    """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
+    collection = _collection(topic_endpoint)
+    data = api.ask("PUT", "action", collection, endpoint, "startReplay", body={"start": start})["data"]
+    if not wait:
+        api.done(data, f"the replay of {endpoint} starts at message {data['firstMsgId']}")
+        return
+    shown = _wait(api, collection, endpoint, data["firstMsgId"])
+    if shown["replayState"] != "complete":
+        raise click.ClickException(
+            f"the replay is {shown['replayState']}: {shown['lastReplayFailureReason']}"
+        )
+    api.done(shown, f"the replay of {endpoint} is complete")
+
+
+def _wait(api: Api, collection: str, endpoint: str, first: int) -> dict[str, Any]:
+    """Until a replay is over; a bar on stderr where that is a terminal."""
+    with click.progressbar(length=1, label="initializing", file=sys.stderr, show_eta=True) as bar:
+        while True:
+            shown: dict[str, Any] = api.ask("GET", "monitor", collection, endpoint)["data"]
+            state = shown["replayState"]
+            done = max(shown["replayPosition"] - first, 0)
+            bar.length = max(done + shown["replayRemaining"], 1)
+            bar.label = f"{state}, {shown['replayOutstandingMsgCount']} unacknowledged"
+            bar.update(max(done - bar.pos, 0))
+            if state not in ("initializing", "active", "pending-complete"):
+                return shown
+            time.sleep(LOOK_SECONDS)
+
+
+@replay.command()
+@_endpoint
+@click.option("--force-complete", is_flag=True, help="Keep on it what was replayed so far.")
+@_is_topic
+@api_options
+def cancel(api: Api, endpoint: str, force_complete: bool, topic_endpoint: bool) -> None:
+    """End the replay of ENDPOINT that is under way."""
+    body = {"forceComplete": force_complete}
+    answer = api.ask("PUT", "action", _collection(topic_endpoint), endpoint, "cancelReplay", body=body)
+    api.done(
+        answer.get("data"), f"the replay of {endpoint} was {'completed' if force_complete else 'cancelled'}"
+    )
+
+
+@replay.command()
+@_endpoint
+@_is_topic
+@api_options
+def show(api: Api, endpoint: str, topic_endpoint: bool) -> None:
+    """Show how far the replay of ENDPOINT is, and what became of earlier ones."""
+    data = api.ask("GET", "monitor", _collection(topic_endpoint), endpoint)["data"]
+    api.show({name: value for name, value in data.items() if "eplay" in name})
+
+
+@replay.command()
+@_endpoint
+@click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
+@_is_topic
+@api_options
+def preview(api: Api, endpoint: str, start: str, topic_endpoint: bool) -> None:
+    """Say what a replay would bring to ENDPOINT, without doing it."""
+    path = (_collection(topic_endpoint), endpoint, "previewReplay")
+    api.show(api.ask("PUT", "action", *path, body={"start": start})["data"])
+
+
+@click.group("log")
+def replay_log() -> None:
+    """The replay log."""
+
+
+@replay_log.command("show")
+@api_options
+def show_log(api: Api) -> None:
+    """Show its use, its oldest and its newest message."""
+    api.show(api.ask("GET", "monitor", "replayLogs", "default")["data"])
+
+
+@replay_log.command()
+@click.argument("before")
+@api_options
+def trim(api: Api, before: str) -> None:
+    """Delete what the log holds BEFORE a place: a date, `10D`, `#123`, `rmid1:…`, `point:NAME`."""
+    path = ("replayLogs", "default", "trimLoggedMsgs")
+    data = api.ask("PUT", "action", *path, body={"before": before})["data"]
+    api.done(data, f"the log begins at message {data['firstMsgId']}")
+
+
+@replay_log.command()
+@click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
+@click.option("--topic", default=">", show_default=True, help="A topic pattern.")
+@click.option("--count", type=click.IntRange(min=1), default=20, show_default=True)
+@api_options
+def messages(api: Api, start: str, topic: str, count: int) -> None:
+    """List messages of the log."""
+    found = api.all("monitor", "replayLogs", "default", "msgs", limit=count, start=start, topic=topic)
+    api.table(found, ("msgId", "replicationGroupMsgId", "spooledTimeMs", "contentSize", "topic"))
+
+
+@click.group()
+def store() -> None:
+    """The files of a gateway."""
+
+
+@store.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.pass_context
+def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
+    """Say what is wrong with FILES, which may be in use; exit status 1 if anything is."""
+    from store.check import check  # noqa: PLC0415 - the other verbs do without the store
+
+    is_sound = True
+    for file in files:
+        problems = check(file)
+        is_sound = is_sound and not problems
+        for problem in problems:
+            click.echo(f"{file}: {problem}")
+        if not problems:
+            click.echo(f"{file}: sound")
+    context.exit(0 if is_sound else 1)
+
+
+REPLAYS = (replay, replay_log, store)

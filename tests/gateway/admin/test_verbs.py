@@ -1,0 +1,96 @@
+"""The verbs of the command line, against a running gateway."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+from tests.support.client import Client, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+
+class Rewind:
+    """`rewind VERB… --admin …`."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        self._url = gateway.call(lambda running: running.admin[0])
+
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(main, [*words, "--admin", self._url])
+
+    def __call__(self, *words: str) -> str:
+        ran = self.run(*words)
+        assert ran.exit_code == 0, ran.output
+        return ran.stdout
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+
+@pytest.fixture
+def rewind(gateway: RunningGateway) -> Rewind:
+    """The command, for `gateway`."""
+    return Rewind(gateway)
+
+
+def test_a_queue_is_made_filled_replayed_and_purged(rewind: Rewind, client: Client) -> None:
+    """What an administrator does with a queue in its life, by verbs alone, is seen by an AMQP client."""
+    rewind("queue", "create", "q", "--set", "accessType=exclusive", "--set", "maxBindCount=2")
+    rewind("subscription", "add", "q", "a/>")
+    assert "a/>" in rewind("subscription", "list", "q")
+    client.sender("topic://a/1").send_all([data(i) for i in range(3)])
+    rewind("point", "create", "here")
+    client.sender("topic://a/1").send_all([data(i) for i in range(3, 5)])
+    assert rewind.json("replay", "preview", "q", "--from", "point:here")["msgCount"] == 2
+    rewind("replay", "start", "q", "--from", "point:here")
+    receiver = client.receiver("q")
+    assert texts(receiver.drain()) == ["3", "4"]
+    assert rewind.json("replay", "show", "q")["replayStartCount"] == 1
+    rewind("replay", "cancel", "q")
+    assert rewind.json("queue", "show", "q")["replayState"] == "failed"
+    client.sender("topic://a/1").send_all([data("more")])
+    assert "1 messages dropped" in rewind("queue", "purge", "q")
+    assert "exclusive" in rewind("queue", "list")
+    rewind("subscription", "remove", "q", "a/>")
+    rewind("queue", "delete", "q")
+    assert "q" not in rewind("queue", "list").split()
+
+
+def test_waiting_for_a_replay_ends_with_it(rewind: Rewind, client: Client) -> None:
+    """`--wait` returns when the replay is complete: of an empty log at once."""
+    rewind("queue", "create", "q")
+    assert rewind.json("replay", "start", "q", "--wait")["replayState"] == "complete"
+
+
+def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gateway: RunningGateway) -> None:
+    """The log's verbs say what it holds, and its file is sound while it is in use."""
+    client.sender("topic://a/1").send_all([data(i) for i in range(5)])
+    assert rewind.json("log", "show")["lastMsgId"] == 5
+    lines = rewind("log", "messages", "--from", "#4", "--json").splitlines()
+    assert [json.loads(line)["msgId"] for line in lines] == [4, 5]
+    assert rewind.json("log", "trim", "#3") == {"firstMsgId": 3}
+    file = gateway.call(lambda running: str(running.vpns["default"]._path))
+    ran = CliRunner().invoke(main, ["store", "check", file])
+    assert (ran.exit_code, ran.stdout) == (0, f"{file}: sound\n")
+
+
+def test_what_the_gateway_refuses_is_said(rewind: Rewind) -> None:
+    """A refusal is one sentence on stderr and exit status 1; so is a gateway that is not there."""
+    refused = rewind.run("queue", "show", "none")
+    assert (refused.exit_code, refused.stderr) == (1, "Error: there is no queue 'none'\n")
+    absent = CliRunner().invoke(main, ["status", "--admin", "http://127.0.0.1:9"])
+    assert absent.exit_code == 1
+    assert "no gateway's administration at http://127.0.0.1:9" in absent.stderr
+    assert rewind.run("queue", "set", "q", "novalue").exit_code == 2
+
+
+def test_clients_are_listed_and_disconnected(rewind: Rewind, client: Client) -> None:
+    """A client can be found by its id and its connection closed."""
+    found = rewind.json("client", "list")
+    assert "1 connections closed" in rewind("client", "disconnect", found["clientId"])
+    client.wait(lambda: client.connection.remote_condition, "closed by the gateway")
