@@ -72,7 +72,7 @@ class Lane:
     members: set[int] | None = None
     """The ready ids in memory, while a flow with a selector is bound: others in ``front`` are gone."""
     searches: list[deque[int]] = field(default_factory=list)
-    """What each flow with a selector has yet to look at."""
+    """What each flow with a selector has yet to look at, rising."""
 
     # --- references come ------------------------------------------------------------------------------------
 
@@ -160,7 +160,10 @@ class Lane:
         self.returned += back
         self.returned.sort()
         if self.members is not None:
-            self._offer(back)
+            self.members.update(back)
+            back.sort()
+            for search in self.searches:
+                _merge(search, back)
 
     def place(self, message_id: int) -> None:
         """A reference became durable that may belong among older ones; no page was read since it was ordered."""
@@ -268,3 +271,17 @@ class Lane:
             members.difference_update(self.returned)
             self.front = deque(i for i in self.front if i in members)
             self.members = None
+
+
+def _merge(search: deque[int], back: Sequence[int]) -> None:
+    """Rising ids into others. Mostly what comes back is older than all that was not looked at."""
+    if not back:
+        return
+    if not search or back[0] > search[-1]:
+        search.extend(back)
+    elif back[-1] < search[0]:
+        search.extendleft(reversed(back))
+    else:
+        merged = sorted((*search, *back))
+        search.clear()
+        search.extend(merged)
