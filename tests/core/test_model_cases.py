@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.core.endpoint import EndpointSettings
+from gateway.core.replay import ReplayState
 from tests.core.test_model_endpoints import EndpointMachine
 from tests.core.test_model_log import LogMachine
 from tests.core.world import Tuning, World, replaced_surroundings
@@ -141,3 +142,19 @@ def test_a_point_made_again_survives_a_full_disk() -> None:
         machine.world.loop.run()
         assert machine.world.broker.points == {"one": before}
         machine.teardown()
+
+
+def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine: EndpointMachine) -> None:
+    """A replay is complete when its own messages are acknowledged, however much of what is live it read with them."""
+    publish(machine, 1)
+    machine.settle_down()
+    machine.replay_meets_live(pick=0, in_flight=1, behind=2, count=4)
+    machine.attach_plain(machine.endpoint(0), credit=10)
+    for _ in range(4):
+        machine.settle_down()
+        consumer = machine.world.consumers[0]
+        consumer.settle(consumer.unsettled)
+        machine.world.on_loop(consumer.ask)
+    replay = machine.endpoint(0).replay
+    assert replay is not None
+    assert (replay.state, replay.put, replay.acknowledged) == (ReplayState.COMPLETE, 2, 2)

@@ -30,7 +30,7 @@ any_settings = st.builds(
     EndpointSettings,
     exclusive=st.sampled_from(Exclusivity),
     quota_messages=st.sampled_from([0, 0, 0, 4, 8]),
-    quota_bytes=st.sampled_from([0, 0, 0, 60]),
+    quota_bytes=st.sampled_from([0, 0, 20, 41]),
     max_redelivery=st.sampled_from([0, 0, 1, 2]),
     dead_message_queue=st.sampled_from(["", "dead"]),
     max_unsettled=st.sampled_from([0, 0, 1, 2]),
@@ -168,6 +168,18 @@ class EndpointMachine(VpnMachine):
             broker.replays.check(endpoint, by_client=False)
             vpn.replays.start(endpoint, resolved.first, None)
             await vpn.committed(())
+
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(pick=picks, in_flight=st.integers(1, 3), behind=st.integers(0, 3), count=few)
+    def replay_meets_live(self, pick: int, in_flight: int, behind: int, count: int) -> None:
+        """The end of the log is reached while messages are on their way into it, and others come behind them."""
+        self.spawn(self.replay_from_the_beginning, self.endpoint(pick), is_prompt=True)
+        self.commit(len(self.world.writer.waiting))
+        self.publish("a/x", in_flight, False, 0, 0)
+        self.world.loop.run()
+        if behind:
+            self.publish("a/x", behind, False, 0, 0)
+        self.commit(count)
 
     async def replay_from_the_beginning(self, endpoint: Endpoint) -> None:
         await self._replay(endpoint, ReplayStart(StartKind.BEGINNING))
