@@ -31,6 +31,7 @@ from gateway.core.tail import Tail
 from gateway.vpn import starts
 from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.clock import now_ms
+from gateway.vpn.counters import Counters
 from gateway.vpn.dead_messages import DeadMessages
 from gateway.vpn.declared import MEGABYTE, check_declared, declare
 from gateway.vpn.endpoint_feed import EndpointFeed
@@ -110,6 +111,7 @@ class MessageVpn:
         self.activity = 0
         """Rises with every batch published or settled: whether there is live traffic."""
         self.origins = Origins()
+        self.counters = Counters()
         self.direct_dropped = 0
         """Direct messages that nobody took, or that there was no room for: nobody was told."""
         self._effects: list[Effect] = []
@@ -221,13 +223,17 @@ class MessageVpn:
             self._not_committed(batches, error)
             return
         self.store_problem = None
-        tail, broker = self.tail, self.broker
+        tail, broker, counters = self.tail, self.broker, self.counters
+        counters.commits += 1
+        counters.batches += len(batches)
         touched: dict[str, None] = {}
         has_news = False
         for batch in batches:
             for effect in batch.effects:
                 if isinstance(effect, Publication):
                     has_news = True
+                    counters.published_messages += len(effect.rows)
+                    counters.published_bytes += effect.size_bytes
                     tail.extend(effect.rows, effect.size_bytes)
                     for endpoint in broker.committed(effect):
                         touched[endpoint.name] = None
@@ -251,6 +257,7 @@ class MessageVpn:
 
     def _not_committed(self, batches: list[Batch], error: sqlite3.Error) -> None:
         self.store_problem = f"the last write failed: {error}"
+        self.counters.failed_commits += 1
         self._log.error("store_write_failed", **{log_keys.REASON: str(error)})
         refused = Refused(ErrorCode.INTERNAL, f"the store could not write: {error}; nothing was stored")
         for batch in batches:
@@ -412,6 +419,7 @@ class MessageVpn:
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
         gone, size = endpoint.settle(flow, ids)
         self.activity += 1
+        self.counters.settled_messages += len(gone)
         if gone:
             self._effects.append(RemoveReferences(endpoint.number, gone, size))
             self._schedule()
@@ -539,6 +547,11 @@ class MessageVpn:
         browsers.pop(feed, None)
         if not browsers:
             self._browsers.pop(feed.endpoint.name, None)
+
+    @property
+    def log_reader_count(self) -> int:
+        """Links that read the log, or a stream."""
+        return len(self._log_feeds)
 
     def forget_log_feed(self, feed: LogFeed) -> None:
         self._log_feeds.pop(feed, None)

@@ -1,8 +1,9 @@
-"""All resources under `/SEMP/v2`, put on the application."""
+"""All resources under `/SEMP/v2`, and `/metrics`, put on the application."""
 
 from fastapi import Depends, FastAPI
 
 from gateway.admin.access import Access, require
+from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.actions import action_routes
 from gateway.admin.semp.endpoints import config_routes
 from gateway.admin.semp.envelope import ROOT, Answer, tell_errors
@@ -17,6 +18,7 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
     app.state.access = Access(administered.settings)
     app.add_middleware(EncodedPaths)
     tell_errors(app)
+    app.include_router(metrics_routes(), dependencies=[Depends(require)])
     for router in (log_routes(), config_routes(), action_routes(), monitor_routes()):
         app.include_router(
             router,

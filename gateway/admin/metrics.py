@@ -1,0 +1,144 @@
+"""`/metrics`, as Prometheus reads it.
+
+Names follow Prometheus' convention: `rewind_`, what is counted, its unit, and `_total` on what only rises. Nothing is
+kept for it: a scrape reads the numbers that are there anyway, some hundred endpoints in a turn of the loop, and the
+text is made on another thread.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.admin.semp.resources import Resources, resources_of
+from gateway.core.endpoint import Endpoint
+from gateway.core.replay import ReplayState
+from gateway.vpn.message_vpn import MessageVpn
+
+TURN: Final = 500
+"""Endpoints looked at in one turn of the loop: about a millisecond."""
+
+_VPN: Final = ["vpn"]
+_ENDPOINT: Final = ["vpn", "endpoint"]
+
+
+class _Families:
+    """One scrape's numbers; a collector that gives them out."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+
+    def gauge(self, name: str, text: str, labels: list[str], values: list[str], value: float) -> None:
+        """Add a number that goes up and down."""
+        family = self._found.get(name)
+        if family is None:
+            family = self._found[name] = GaugeMetricFamily(name, text, labels=labels)
+        family.add_metric(values, value)
+
+    def counter(self, name: str, text: str, labels: list[str], values: list[str], value: float) -> None:
+        """Add a number that only rises; its name ends in `_total` by itself."""
+        family = self._found.get(name)
+        if family is None:
+            family = self._found[name] = CounterMetricFamily(name, text, labels=labels)
+        family.add_metric(values, value)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found.values()
+
+
+def metrics_routes() -> APIRouter:
+    """`/metrics`."""
+    router = APIRouter(tags=["metrics"])
+    process = CollectorRegistry()
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=process)
+
+    @router.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
+    async def metrics(request: Request) -> Response:
+        families = _Families()
+        resources = resources_of(request)
+        for name in resources.names:
+            _add_vpn(families, resources, name)
+            vpn = resources.administration(name).vpn
+            for number, endpoint in enumerate(list(vpn.broker.endpoints.values())):
+                if number % TURN == TURN - 1:
+                    await asyncio.sleep(0)
+                _add_endpoint(families, vpn, endpoint)
+
+        def render() -> bytes:
+            registry = CollectorRegistry()
+            registry.register(families)
+            return generate_latest(registry) + generate_latest(process)
+
+        text = await asyncio.get_running_loop().run_in_executor(None, render)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def _add_vpn(families: _Families, resources: Resources, name: str) -> None:
+    vpn = resources.administration(name).vpn
+    broker, counters = vpn.broker, vpn.counters
+    for metric, text, value in (
+        ("rewind_published_messages", "Messages made durable.", counters.published_messages),
+        ("rewind_published_bytes", "Content of messages made durable.", counters.published_bytes),
+        ("rewind_settled_messages", "Messages consumers have settled.", counters.settled_messages),
+        ("rewind_direct_dropped_messages", "Direct messages that nobody took.", vpn.direct_dropped),
+        ("rewind_commits", "Transactions of the store.", counters.commits),
+        ("rewind_commit_batches", "Batches in those: turns of the loop.", counters.batches),
+        ("rewind_commit_failures", "Transactions that failed.", counters.failed_commits),
+        ("rewind_trimmed_ids", "Ids that the replay log no longer reaches back to.", broker.log.first_id - 1),
+    ):
+        families.counter(metric, text, _VPN, [name], value)
+    for metric, text, value in (
+        ("rewind_store_up", "1 unless the last write failed.", int(vpn.store_problem is None)),
+        ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.pending_bytes),
+        ("rewind_connections", "Open AMQP connections.", len(resources.clients(name))),
+        ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),
+        ("rewind_log_bytes", "Content in the replay log.", broker.log.size_bytes),
+        ("rewind_log_quota_bytes", "Most that the log may hold; 0 is no bound.", broker.policy.quota_bytes),
+        ("rewind_log_first_id", "The oldest id that may be in the log.", broker.log.first_id),
+        ("rewind_log_last_id", "The newest id.", broker.log.next_id - 1),
+        ("rewind_log_readers", "Log and stream readers.", vpn.log_reader_count),
+    ):
+        families.gauge(metric, text, _VPN, [name], value)
+    states = [e.replay.state if e.replay is not None else ReplayState.NONE for e in broker.endpoints.values()]
+    for state in ReplayState:
+        families.gauge(
+            "rewind_replays",
+            "Endpoints by state of replay.",
+            ["vpn", "state"],
+            [name, state.value],
+            states.count(state),
+        )
+
+
+def _add_endpoint(families: _Families, vpn: MessageVpn, endpoint: Endpoint) -> None:
+    values = [vpn.name, endpoint.name]
+    unsettled = sum(len(flow.unsettled) for flow in endpoint.flows)
+    for metric, text, value in (
+        ("rewind_endpoint_messages", "Messages on an endpoint.", endpoint.depth),
+        ("rewind_endpoint_bytes", "Their content.", endpoint.size_bytes),
+        ("rewind_endpoint_unsettled_messages", "Those at consumers, unsettled.", unsettled),
+        ("rewind_endpoint_flows", "Consumers bound to it.", len(endpoint.flows)),
+        ("rewind_endpoint_demand_messages", "Room at its consumers.", sum(f.demand for f in endpoint.flows)),
+    ):
+        families.gauge(metric, text, _ENDPOINT, values, value)
+    replay = endpoint.replay
+    if replay is None:
+        return
+    remaining = replay.progress(vpn.broker.log.next_id, 0).remaining
+    families.gauge(
+        "rewind_replay_remaining_ids", "Ids a replay has to look at.", _ENDPOINT, values, remaining
+    )
+    for metric, text, value in (
+        ("rewind_replay_starts", "Replays begun.", replay.record.started),
+        ("rewind_replay_successes", "Replays completed.", replay.record.succeeded),
+        ("rewind_replay_failures", "Replays failed or cancelled.", replay.record.failed),
+        ("rewind_replayed_messages", "Replayed messages sent.", replay.record.transmitted),
+    ):
+        families.counter(metric, text, _ENDPOINT, values, value)

@@ -1,0 +1,46 @@
+"""`/metrics`: what Prometheus reads, against what was done."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.gateway.admin.conftest import Api
+from tests.support.client import Client
+from tests.support.messages import data
+
+LABELS = ("vpn", "endpoint", "state", "generation")
+
+
+def scrape(api: Api) -> dict[tuple[str, ...], float]:
+    """Samples by name and by the values of their labels."""
+    answer = api.http.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, *(sample.labels[name] for name in LABELS if name in sample.labels)): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
+    """Publishing, settling and replaying move the numbers by exactly what was done."""
+    before = scrape(api)
+    assert before["rewind_published_messages_total", "default"] == 0
+    assert before["rewind_store_up", "default"] == 1
+    client.sender("q").send_all([data(i) for i in range(5)])
+    receiver = client.receiver("q")
+    receiver.flow(2)
+    assert len(receiver.take_and_accept(2)) == 2
+    client.wait(lambda: scrape(api)["rewind_endpoint_messages", "default", "q"] == 3, "settled")
+    found = scrape(api)
+    assert found["rewind_published_messages_total", "default"] == 5
+    assert found["rewind_settled_messages_total", "default"] == 2
+    assert found["rewind_connections", "default"] == 1
+    assert found["rewind_endpoint_flows", "default", "q"] == 1
+    assert found["rewind_log_last_id", "default"] == 5
+    assert 0 < found["rewind_commits_total", "default"] <= found["rewind_commit_batches_total", "default"]
+    api.done("PUT", "action", "/queues/q/startReplay", {})
+    found = scrape(api)
+    assert found["rewind_replay_starts_total", "default", "q"] == 1
+    assert sum(value for name, value in found.items() if name[0] == "rewind_replays") == 1
