@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias
@@ -66,27 +66,22 @@ class LogFile:
             last = stop - 1
         return IdRange(first, last, extent.generation)
 
-    def pages(
-        self, ids: IdRange, topics: Sequence[str] | None = None, contents: bool = True
-    ) -> Iterator[list[StoredRow]]:
-        """
-        The logged messages of a range in order, some thousand at a time.
+    def pages(self, ids: IdRange, contents: bool = True) -> Iterator[list[StoredRow]]:
+        """The logged messages of a range in order, some thousand at a time; ``contents`` False gives None for them.
 
-        ``topics`` leaves all others out; ``contents`` False gives None for them. Raises DataLoss when the log
-        no longer holds the range.
+        Raises DataLoss when the log no longer holds the range.
         """
-        condition = f" and topic in ({','.join('?' * len(topics))})" if topics is not None else ""
         query = (
             f"select id, time, topic, bare, {'content' if contents else 'null'} from message where id between ? and ?"
             " and held is null and (select first_id <= ? and generation = ? from log)"
-            f"{condition} order by id limit {PAGE_ROWS}"
+            f" order by id limit {PAGE_ROWS}"
         )
         (largest,) = self._one("select largest_bytes from log")
         is_light = not contents or largest * PAGE_ROWS <= PAGE_BYTES
         position = ids.first
         while position <= ids.last:
             stretch = min(ids.last, position + SCAN_IDS - 1)
-            values = [position, stretch, position, ids.generation, *(topics or ())]
+            values = [position, stretch, position, ids.generation]
             try:
                 cursor = self._connection.execute(query, values)
                 rows = cursor.fetchall() if is_light else _bounded(cursor)

@@ -8,15 +8,15 @@ false: then it leaves out what the log no longer has, and says so on stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from amqp_ext.annotations import Splicer
-from amqp_ext.topics import TopicFilter, TopicPattern, TopicSyntaxError
+from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import ConnectionFailed, DataLoss
 from spark_bridge.log_file import LogFile
-from spark_bridge.log_link import IdRange, LogLink, address, extent, filtered_here, first_since, live, survey
+from spark_bridge.log_link import IdRange, LogLink, address, extent, filtered_here, live, survey
 from spark_bridge.options import Folder, Options
 from spark_bridge.rows import Rows
 from spark_bridge.wire import Wire
@@ -48,29 +48,13 @@ def held(options: Options, place: int) -> IdRange:
         return extent(live(wire, address(options.patterns)), where.url)
 
 
-def since(options: Options, place: int, time: int) -> int:
-    """The first id from a time (ms) on."""
-    where = options.places[place]
-    if isinstance(where, Folder):
-        with LogFile(where) as file:
-            return file.first_since(time, file.extent())
-    with Wire(where) as wire:
-        return first_since(wire, address(options.patterns), time)
-
-
-def read(
-    options: Options, columns: Columns, place: int, ids: IdRange, topics: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """
-    The rows of one range as Arrow batches, the same each time.
-
-    ``topics`` is a hint: rows of others may be left out.
-    """
+def read(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
+    """The rows of one range as Arrow batches, the same each time."""
     way = _from_file if isinstance(options.places[place], Folder) else _from_broker
     if ids.last < ids.first:
         return
     if options.fail_on_data_loss:
-        yield from way(options, columns, place, ids, topics)
+        yield from way(options, columns, place, ids)
         return
     while ids.first <= ids.last:
         now = held(options, place)
@@ -81,7 +65,7 @@ def read(
             _say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
         ids = replace(ids, first=max(ids.first, now.first))
         stop = min(ids.last, ids.first + STRETCH - 1)
-        batches = way(options, columns, place, replace(ids, last=stop), topics)
+        batches = way(options, columns, place, replace(ids, last=stop))
         given = False
         try:
             for batch in batches:
@@ -96,9 +80,7 @@ def read(
         ids = replace(ids, first=stop + 1)
 
 
-def _from_file(
-    options: Options, columns: Columns, place: int, ids: IdRange, topics: Sequence[str] | None
-) -> Iterator[pa.RecordBatch]:
+def _from_file(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
     where = options.places[place]
     assert isinstance(where, Folder)
     assert ids.generation is not None
@@ -106,21 +88,17 @@ def _from_file(
     rows = Rows(columns, None if is_whole else _filter(options.patterns), place)
     splicer = Splicer(ids.generation)
     with LogFile(where) as file:
-        for page in file.pages(ids, topics, rows.needs_content):
+        for page in file.pages(ids, rows.needs_content):
             batch = rows.stored(page, splicer, ids.generation)
             if batch.num_rows:
                 yield batch
 
 
-def _from_broker(
-    options: Options, columns: Columns, place: int, ids: IdRange, topics: Sequence[str] | None
-) -> Iterator[pa.RecordBatch]:
+def _from_broker(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
     """A consumer that is slower than the broker's patience (its idle time-out) loses the connection between two
     batches; the rest is then read over a new one, as long as each brings the read forward."""
     where, patterns = options.places[place], options.patterns
     assert not isinstance(where, Folder)
-    if topics is not None and len(topics) == 1 and patterns == (">",) and _is_pattern(topics[0]):
-        patterns = (topics[0],)  # one topic fits into the address
     rest = ids
     rows = Rows(columns, _filter(patterns) if filtered_here(patterns) else None, place)
     while rest.first <= rest.last:
@@ -139,13 +117,6 @@ def _from_broker(
                         f"Offsets {rest.first} to {rest.last} could not be read. {error.sentence}"
                     ) from error
                 rest = link.rest
-
-
-def _is_pattern(topic: str) -> bool:
-    try:
-        return not TopicPattern.parse(topic).is_exception
-    except TopicSyntaxError:
-        return False
 
 
 def _filter(patterns: tuple[str, ...]) -> TopicFilter:

@@ -10,26 +10,23 @@ A DataFrame is a fixed range of ids of each log: it is pinned in ``schema()``, w
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_bridge import logs
 from spark_bridge.errors import BridgeError, DataLoss, Refused
 from spark_bridge.log_link import IdRange
 from spark_bridge.options import Options, parse
-from spark_bridge.pushdown import Wanted
 from spark_bridge.schema import DDL, DDL_WITHOUT_HEADERS, chosen
 from spark_bridge.stream import LogStream
+from spark_bridge.writer import LogWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass
@@ -66,10 +63,11 @@ class RewindSource(DataSource):
         options = parse(self.options, "batch")
         if isinstance(self._pinned, BridgeError):
             raise self._pinned
-        # Spark refuses every query of a reader that takes filters while its setting for that is off. The worker
-        # that asks for filters runs only when it is on.
-        kind = FilteredLogReader if _PUSHDOWN_WORKER in sys.argv else LogReader
-        return kind(options, columns, self._pinned or _plan(options))
+        return LogReader(options, columns, self._pinned or _plan(options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> LogWriter:
+        """Publishes rows: ``df.write.format("rewind")``."""
+        return LogWriter(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> LogStream:
         """A stream from ``startingOffsets`` (default: latest), or from where its checkpoint says."""
@@ -77,7 +75,12 @@ class RewindSource(DataSource):
 
 
 class LogReader(DataSourceReader):
-    """A batch read of one id range of each log, split among workers."""
+    """A batch read of one id range of each log, split among workers.
+
+    It takes no filters from Spark, though Spark can offer them: pyspark 4.3 keeps the plan a filter made with the
+    DataFrame, and gives a later query without a filter the rows of that plan. ``startingOffsets``,
+    ``endingOffsets``, the timestamps and ``subscribe`` narrow what is read.
+    """
 
     def __init__(
         self, options: Options, columns: tuple[tuple[str, str], ...], ids: tuple[IdRange, ...]
@@ -85,7 +88,6 @@ class LogReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._ids = ids
-        self._topics: tuple[str, ...] | None = None
 
     def partitions(self) -> list[InputPartition]:
         """Adjoining id ranges; one empty range for an empty log (without any, Spark still calls ``read``)."""
@@ -94,32 +96,7 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
         assert isinstance(partition, LogPartition)
-        return logs.read(self._options, self._columns, partition.place, partition.ids, self._topics)
-
-
-class FilteredLogReader(LogReader):
-    """The same where Spark offers its filters: what none of them lets through need not be read."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow what is read by the filters. All go back: Spark applies them again."""
-        wanted = Wanted()
-        for condition in filters:
-            wanted = wanted.narrowed(condition)
-        self._topics = None if wanted.topics is None else tuple(sorted(wanted.topics))
-        self._ids = tuple(self._narrowed(place, ids, wanted) for place, ids in enumerate(self._ids))
-        yield from filters
-
-    def _narrowed(self, place: int, ids: IdRange, wanted: Wanted) -> IdRange:
-        first, last = ids.first, ids.last
-        if wanted.first is not None:
-            first = max(first, wanted.first)
-        if wanted.last is not None:
-            last = min(last, wanted.last)
-        if wanted.since is not None and first <= last:
-            first = max(first, logs.since(self._options, place, wanted.since))
-        if wanted.until is not None and first <= last:
-            last = min(last, logs.since(self._options, place, wanted.until + 1) - 1)
-        return replace(ids, first=first, last=max(last, first - 1))
+        return logs.read(self._options, self._columns, partition.place, partition.ids)
 
 
 def shares(options: Options, ranges: tuple[IdRange, ...]) -> list[LogPartition]:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -31,7 +31,7 @@ from spark_bridge.log_link import IdRange
 from spark_bridge.options import Folder, parse
 from spark_bridge.rows import arrow_schema
 from spark_bridge.schema import DDL, chosen
-from spark_bridge.source import FilteredLogReader, RewindSource
+from spark_bridge.source import RewindSource
 from spark_bridge.wire import Wire
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
@@ -174,18 +174,6 @@ def test_all_kinds_of_body_are_there(gateway: tuple[str, str]) -> None:
     assert len(kinds) == len(EVERY_KIND)
     assert {row["bodyType"] for row in kinds} == {"data", "sequence", "value"}
     assert max(len(row["body"]) for row in kinds) == 1 << 20
-
-
-@pytest.mark.parametrize("way", [0, 1], ids=["url", "path"])
-def test_filters_leave_out_only_what_they_may(gateway: tuple[str, str], way: int) -> None:
-    """Bounds narrow what is read, exactly for offsets; all filters go back to Spark."""
-    options = parse({("url", "path")[way]: gateway[way]})
-    whole = source(**{("url", "path")[way]: gateway[way]}).reader(struct("offset bigint, topic string"))
-    reader = FilteredLogReader(options, (("offset", "offset"), ("topic", "topic")), whole._ids)
-    filters = [GreaterThanOrEqual(("offset",), 11), LessThan(("offset",), 21), EqualTo(("topic",), "n/1")]
-    assert list(reader.pushFilters(filters)) == filters
-    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    assert rows == [{"offset": n, "topic": "n/1"} for n in range(11, 21) if (n - 1) % 3 == 1]
 
 
 def copy(path: str, folder: Path, *statements: str) -> str:

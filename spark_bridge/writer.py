@@ -1,0 +1,198 @@
+"""Back to AMQP: ``df.write.format("rewind").option("topic", ...).mode("append").save()`` publishes every row.
+
+The columns are those of the log, by name: ``body`` is needed, the other ones of a message are taken where they
+are there, and those only a log can give (``offset``, ``enqueuedTime``, ...) are left aside. So what was read can
+be written again, in two lines.
+
+Invariant: ``write`` returns after the broker has accepted every row of its partition. It may have got some of
+them twice (a lost connection, a task Spark repeats): receivers drop those by message-id, which is ``messageId``,
+or ``replayId`` where that is null.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from amqp_ext.codec import Described, Symbol, encode
+from amqp_ext.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES
+from spark_bridge.errors import ConnectionFailed, OptionError, SchemaError
+from spark_bridge.links import Sender
+from spark_bridge.options import Broker, parse
+from spark_bridge.schema import COLUMNS
+from spark_bridge.wire import Wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TRIES = 6  # connections in a row that brought no row further, before the task fails
+PAUSE = 0.2  # seconds before the second of them; doubled each time
+_WITH_URL = ("url", "messageVpn", "user", "passwordFile", "tlsCa")
+_TEXTS = (
+    "messageId",
+    "correlationId",
+    "subject",
+    "contentType",
+    "groupId",
+    "replyTo",
+    "replayId",
+    "bodyType",
+)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """How many messages the broker accepted from one partition."""
+
+    accepted: int
+
+
+class LogWriter(DataSourceArrowWriter):
+    """Publishes a DataFrame. Options: ``url`` and its login, ``topic`` (default: each row's own)."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """Raises OptionError and SchemaError."""
+        self._broker, self._address = _target(given)
+        if overwrite:
+            raise OptionError('A log cannot be overwritten; use mode("append").')
+        _check(schema, needs_topic=self._address is None)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish one partition, unsettled, in order; Spark may call it again for the same rows."""
+        accepted = 0
+        wire: Wire | None = None
+        try:
+            for batch in iterator:
+                messages = _messages(batch, self._address)
+                done = tries = 0
+                while done < len(messages):
+                    sent = _Count()
+                    try:
+                        if wire is None:
+                            wire = Wire(self._broker)
+                        sender = Sender(wire, self._address)
+                        sender.send(messages[done:], sent)
+                        sender.detach()
+                        done = len(messages)
+                    except ConnectionFailed:
+                        if wire is not None:
+                            wire.close()
+                            wire = None
+                        done += sent.value
+                        tries = 0 if sent.value else tries + 1
+                        if tries == TRIES:
+                            raise
+                        time.sleep(PAUSE * 2**tries)
+                accepted += len(messages)
+        finally:
+            if wire is not None:
+                wire.close()
+        return Written(accepted)
+
+
+class _Count:
+    """What a sender has told of its progress."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def __call__(self, accepted: int) -> None:
+        self.value = accepted
+
+
+def _target(given: Mapping[str, str]) -> tuple[Broker, str | None]:
+    topic: str | None = None
+    rest: dict[str, str] = {}
+    allowed = {name.lower() for name in _WITH_URL}
+    for name, value in given.items():
+        if name.lower() == "topic":
+            topic = value.strip()
+        elif name.lower() in allowed:
+            rest[name] = value
+        else:
+            raise OptionError(f"Option {name} is none of a writer; there are topic, {', '.join(_WITH_URL)}.")
+    options = parse(rest)
+    if len(options.places) > 1:
+        raise OptionError("Option url names several brokers; a writer has one.")
+    if topic == "":
+        raise OptionError("Option topic is empty; give a topic, or an address such as queue://orders.")
+    return options.broker, None if topic is None else _address(topic)
+
+
+def _address(topic: str) -> str:
+    return topic if "://" in topic else f"topic://{topic}"
+
+
+def _check(schema: StructType, *, needs_topic: bool) -> None:
+    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    problems = [
+        f"There is no column {name}; there are {', '.join(COLUMNS)}." for name in kinds if name not in COLUMNS
+    ]
+    if "body" not in kinds:
+        problems.append("The column body is missing: a message needs one.")
+    if needs_topic and "topic" not in kinds:
+        problems.append("Neither the option topic nor a column topic says where to.")
+    for name, kind in kinds.items():
+        wanted = {COLUMNS[name]} | ({"string"} if name == "body" else set()) if name in COLUMNS else {kind}
+        if kind not in wanted:
+            problems.append(f"Column {name} is {kind}; it has to be {' or '.join(sorted(wanted))}.")
+    if problems:
+        raise SchemaError(" ".join(problems))
+
+
+def _messages(batch: pa.RecordBatch, address: str | None) -> list[bytes]:
+    """The rows as encoded messages."""
+    names = set(batch.schema.names)
+    nothing: Sequence[Any] = [None] * batch.num_rows
+    column: Callable[[str], Sequence[Any]] = lambda name: (  # noqa: E731
+        batch.column(name).to_pylist() if name in names else nothing
+    )
+    topics = column("topic") if address is None else nothing
+    texts = zip(*map(column, _TEXTS), strict=True)
+    return [
+        _message(body, topic, properties, *row)
+        for body, topic, properties, row in zip(
+            column("body"), topics, column("properties"), texts, strict=True
+        )
+    ]
+
+
+def _message(
+    body: bytes | str | None,
+    topic: str | None,
+    properties: Any,
+    message_id: str | None,
+    correlation_id: str | None,
+    subject: str | None,
+    content_type: str | None,
+    group_id: str | None,
+    reply_to: str | None,
+    replay_id: str | None,
+    body_type: str | None,
+) -> bytes:
+    """One message (AMQP 1.0, 3.2); a body of values or sequences is in its column as it is encoded."""
+    fields = [
+        message_id or replay_id,
+        None,
+        None if topic is None else _address(topic),
+        subject,
+        reply_to,
+        correlation_id,
+        None if content_type is None else Symbol(content_type),
+        None,
+        None,
+        None,
+        group_id,
+    ]
+    front = encode(Described(PROPERTIES, fields))
+    if properties:
+        front += encode(Described(APPLICATION_PROPERTIES, dict(properties)))
+    content = body.encode() if isinstance(body, str) else bytes(body or b"")
+    if body_type in {"value", "sequence"}:
+        return front + content
+    return front + encode(Described(DATA, content))
