@@ -1,5 +1,6 @@
 """Administration over HTTP, in the event loop of the gateway.
 
-`http` serves it. What an administrator asks for goes through the same core as what a client asks for; this
-package may import `gateway.core` and below, and is imported by `gateway.app` alone.
+`http` serves it, `semp` has its resources, `access` says who may use them, `metrics` counts for Prometheus. What an
+administrator asks for goes through `gateway.vpn.administration` to the same core as what a client asks for; this
+package is imported by `gateway.app` alone.
 """
