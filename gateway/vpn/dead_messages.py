@@ -14,6 +14,7 @@ A copy has the bare message as it was, and annotations that say why it is there:
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -116,10 +117,19 @@ class DeadMessages:
             task.add_done_callback(self._tasks.discard)
 
     async def _read_and_bury(self, flow: Flow, ids: list[int]) -> None:
-        reader = self._vpn.reader
+        vpn = self._vpn
         while ids:
-            rows = await asyncio.wrap_future(reader.submit(partial(reader.messages, ids)))
+            try:
+                rows = await asyncio.wrap_future(vpn.reader.submit(partial(vpn.reader.messages, ids)))
+            except sqlite3.Error as error:
+                # Nothing is lost by giving them back: they can be rejected again.
+                vpn.report("dead_messages_not_read", error)
+                vpn.release(flow, ids, failed=True)
+                return
             if not rows:
                 return
-            self.bury(flow, rows, "rejected")
+            # Meanwhile the flow may have gone, and given back what it had.
+            rejected = [row for row in rows if row[0] in flow.unsettled]
+            if rejected:
+                self.bury(flow, rejected, "rejected")
             ids = ids[len(rows) :]

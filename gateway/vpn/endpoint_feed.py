@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from amqp_ext.ttl import ttl_of
@@ -22,8 +21,6 @@ T = TypeVar("T")
 
 Page: TypeAlias = "tuple[list[Row], list[tuple[int, int]]]"
 """Rows, and the failed deliveries of those that have any."""
-
-NONE_DEAD: Mapping[int, str] = MappingProxyType({})
 
 TURN_ROWS = 1_024
 """Rows handed out in one turn of the loop: some milliseconds, then others have their turn."""
@@ -41,9 +38,6 @@ class EndpointFeed:
 
     def __init__(self, vpn: MessageVpn, endpoint: Endpoint, page_rows: int) -> None:
         self.endpoint = endpoint
-        self._is_of_the_dead = vpn.dead.is_their_queue(endpoint.name)
-        self.ttl_of: Callable[[bytes], int | None] = no_ttl if self._is_of_the_dead else ttl_of
-        """How long messages live by their headers, in ms. What is dead already does not expire by that once more."""
         self._vpn = vpn
         self._page_rows = page_rows
         self._stash: dict[int, Row] = {}
@@ -144,14 +138,19 @@ class EndpointFeed:
 
     def _dead(self, rows: Sequence[Row]) -> Mapping[int, str]:
         endpoint = self.endpoint
-        if self._is_of_the_dead and not endpoint.settings.max_ttl_ms:
-            return NONE_DEAD
-        found = endpoint.dead(rows, self._vpn.now_ms(), self.ttl_of)
-        if found and not self._is_of_the_dead and self._vpn.dead.is_their_queue(endpoint.name):
-            # It became that after it was first consumed.
-            self._is_of_the_dead, self.ttl_of = True, no_ttl
-            return self._dead(rows)
+        now_ms = self._vpn.now_ms()
+        found = endpoint.dead(rows, now_ms, ttl_of)
+        if found and self._vpn.dead.is_their_queue(endpoint.name):
+            return endpoint.dead(rows, now_ms, no_ttl)
         return found
+
+    def ttl_of(self, content: bytes) -> int | None:
+        """
+        How long a message lives here by its header, in ms. What is dead already does not expire by that once more;
+        whether it is, is asked only where a header says something: a queue can become, and cease to be, a dead one's.
+        """
+        lives_ms = ttl_of(content)
+        return None if lives_ms is None or self._vpn.dead.is_their_queue(self.endpoint.name) else lives_ms
 
     def _bury(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):

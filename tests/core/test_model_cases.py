@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from amqp_ext.addresses import queue_topic
 from gateway.core.endpoint import EndpointSettings
 from gateway.core.replay import ReplayState
 from tests.core.test_model_endpoints import EndpointMachine
@@ -107,6 +108,22 @@ def test_a_queue_that_becomes_a_dead_message_queue_keeps_what_is_dead(machine: E
     world.on_loop(world.consumers[0].ask)
     machine.settle_down()
     assert len(world.consumers[0].history) == 1
+
+
+def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine) -> None:
+    """Once no queue sends its dead messages there, what is published to it expires as everywhere."""
+    world = machine.world
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), (), temporary=False)
+    machine.attach_plain(world.broker.endpoints["dead"], credit=0)
+    world.broker.endpoints["q2"].settings = EndpointSettings()
+    publish(machine, 1, queue_topic("dead"), ttl_ms=5)
+    machine.settle_down()
+    world.clock.now += 10
+    world.consumers[0].credit = 1
+    world.on_loop(world.consumers[0].ask)
+    machine.settle_down()
+    assert world.consumers[0].history == []
 
 
 def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: EndpointMachine) -> None:
