@@ -90,6 +90,9 @@ class Tail(Client):
     "match:SELECTOR, last. Without it, live.",
 )
 @click.option("--until", metavar="END", help="Where to end: now, a date, #123 or rmid1:…. Without it, never.")
+@click.option(
+    "--clamp", is_flag=True, help="Where START is not in the log (any more), begin at the nearest that is."
+)
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option("--consume", is_flag=True, help="Take messages off a queue; with --from, rewind it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
@@ -101,6 +104,7 @@ def tail(
     address: str,
     start: str | None,
     until: str | None,
+    clamp: bool,
     count: int | None,
     consume: bool,
     as_json: bool,
@@ -131,7 +135,9 @@ def tail(
     context.exit(
         Tail(
             Gateway(**gateway),
-            _with_options(address, {"replay-start": start, "until": until}),
+            _with_options(
+                address, {"replay-start": start, "until": until, "missing": "clamp" if clamp else None}
+            ),
             browses=is_queue and not consume,
             count=count,
             as_json=as_json,

@@ -103,6 +103,15 @@ def test_a_queue_is_rewound_only_on_purpose(rewind: Rewind) -> None:
     assert [message["body"] for message in objects(again)] == ["1", "2"]
 
 
+def test_a_start_before_the_log(rewind: Rewind) -> None:
+    """A log younger than the start asked for is refused with what to do, and --clamp begins at its beginning."""
+    rewind("send", "orders", input="1\n")
+    refused = rewind("tail", "log://>", "--from", "1D", "--until", "now")
+    assert (refused.exit_code, "subcode 143" in refused.stderr) == (1, True)
+    found = objects(rewind("tail", "log://>", "--from", "1D", "--clamp", "--until", "now", "--json"))
+    assert [message["body"] for message in found] == ["1"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
