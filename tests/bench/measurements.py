@@ -198,6 +198,8 @@ def trimming(folder: Path, sizes: Sizes) -> Figures:
     fill(folder / "data", 1, sizes.trimmed)
     count = sizes.trimmed // 10
     with ServerProcess("tests.bench.trimming_gateway", str(folder / "data")) as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "topic://bench/warm", count)
         alone = send(server.address, "topic://bench/alone", count)["rate"]
         server.signal(signal.SIGUSR1)
         beside = send(server.address, "topic://bench/beside", count)["rate"]
