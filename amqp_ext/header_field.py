@@ -22,14 +22,17 @@ _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
 _CODE: Final = b"\x70"
 
 
-def header_field(get: Callable[[Header], T], default: T) -> Callable[[bytes], T]:
+def header_field(
+    get: Callable[[Header], T], default: T, remembered: dict[bytes, T] | None = None
+) -> Callable[[bytes], T]:
     """
     A reader of one field, of messages that have something in front of their bare message; that alone need be given.
 
     Args:
         default: What it says where there is no header, or none that can be read.
+        remembered: The memo, by the header's bytes; one of its own if not given.
     """
-    remembered: dict[bytes, T] = {}
+    memo: dict[bytes, T] = {} if remembered is None else remembered
 
     def read(content: bytes) -> T:
         try:
@@ -44,11 +47,11 @@ def header_field(get: Callable[[Header], T], default: T) -> Callable[[bytes], T]
             return read(content) if start[2:3] == _CODE else default
         header = content[: content[4] + 5]
         try:
-            return remembered[header]
+            return memo[header]
         except KeyError:
-            if len(remembered) >= REMEMBERED_HEADERS:
-                remembered.clear()
-            value = remembered[header] = read(content)
+            if len(memo) >= REMEMBERED_HEADERS:
+                memo.clear()
+            value = memo[header] = read(content)
             return value
 
     return field_of

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext import codec, priority
+from amqp_ext import codec
 from amqp_ext.codec import Described, UByte, ULong
-from amqp_ext.priority import DEFAULT, REMEMBERED_HEADERS, priorities_of, priority_of
+from amqp_ext.priority import DEFAULT, priorities_of, priority_of
 
 BODY = codec.encode(Described(ULong(0x75), b"x"))
 
@@ -51,10 +51,3 @@ def test_a_header_is_looked_for_only_where_there_is_something_in_front() -> None
     """A bare message that happens to look like one is none."""
     content = headed([None, UByte(7)])
     assert priorities_of([content, content, BODY], [len(content) - len(BODY), 0, 0]) == [7, 4, 4]
-
-
-def test_no_more_headers_are_remembered_than_there_is_room_for() -> None:
-    """A publisher whose headers all differ costs time, and no memory."""
-    for number in range(2 * REMEMBERED_HEADERS):
-        assert priority_of(headed([None, UByte(number % 10), codec.UInt(number + 256)])) == number % 10
-        assert len(priority._remembered) <= REMEMBERED_HEADERS
