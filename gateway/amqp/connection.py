@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import structlog
@@ -410,10 +409,11 @@ class Connection(asyncio.Protocol):
         self.schedule_flush()
 
     def stop(self, refused: Refused) -> None:
-        """The gateway stops: detach every link, close."""
-        for link, attached in list(self.attached.items()):
-            self._guard(partial(attached.refuse, refused))
-            self.attached.pop(link, None)
+        """
+        The gateway stops. Its links end with the connection and get no detach of their own: clients that reconnect by
+        themselves (rhea, Qpid JMS, proton's Container) take a detached link for one that is over, and would come back
+        without it. ``amqp:connection:forced`` is a connection's error (AMQP 1.0 section 2.8.16).
+        """
         self.refuse(refused)
         self.flush()
 

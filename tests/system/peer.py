@@ -142,13 +142,14 @@ class Peer:
         assert received.code == code, f"expected {code:#04x}, the gateway sent {received}"
         return received
 
-    def skip_to(self, code: int) -> Frame:
-        """The next frame of this performative; what comes before it is kept for those who ask for that."""
+    def skip_to(self, code: int, *, never: int | None = None) -> Frame:
+        """The next frame of this performative; what comes before it is kept, but must be none of ``never``."""
         for index, kept in enumerate(self._kept):
             if kept.code == code:
                 return self._kept.pop(index)
         while (received := self.frame()) is None or received.code != code:
             if received is not None:
+                assert received.code != never
                 self._kept.append(received)
         return received
 
