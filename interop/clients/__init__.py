@@ -13,6 +13,10 @@ _OWN_FILTER = (
     "the library has no way to put a filter of one's own on a source; address options and selectors do it"
 )
 _PROTON = f"python-qpid-proton {version('python-qpid-proton')}"
+_HEARTBEAT = (
+    "told that the gateway stops, the library goes on waiting until a heartbeat fails: "
+    "connect(heartbeat=4) makes that soon"
+)
 
 CLIENTS = (
     Client(
@@ -33,6 +37,7 @@ CLIENTS = (
         library=f"{_PROTON}, Container",
         language="Python",
         command=(sys.executable, str(FOLDER / "proton" / "container.py")),
+        remarks={"failover": _HEARTBEAT, "failover of publisher": _HEARTBEAT},
     ),
     Client(
         name="rhea",

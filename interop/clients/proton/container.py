@@ -11,6 +11,9 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, Filter, LinkOption, Selector
 
 
+HEARTBEAT = 4.0  # seconds of silence after which a connection counts as lost
+
+
 class Failure(Exception):
     """What the peer has said when it closed a link or the connection."""
 
@@ -51,8 +54,11 @@ class Program(MessagingHandler):
     def on_start(self, event: Event) -> None:
         """Connect; a connection that is lost is made anew by the Container where that was asked for."""
         self.container = event.container
-        reconnect = None if self.options.reconnect else False
-        self.connection = event.container.connect(self.options.url, reconnect=reconnect)
+        terms: dict[str, Any] = {"reconnect": False}
+        if self.options.reconnect:
+            # Having been told that the gateway stops, the library goes on waiting until its heartbeat says it is gone.
+            terms = {"reconnect": None, "heartbeat": HEARTBEAT}
+        self.connection = event.container.connect(self.options.url, **terms)
         self.open_links()
 
     def open_links(self) -> None:
@@ -108,10 +114,8 @@ class Program(MessagingHandler):
         self.connection.close()
 
     def on_link_error(self, event: Event) -> None:
-        """A link was closed with a condition. One that goes with the gateway comes back with the connection."""
-        forced = event.link.remote_condition.name == "amqp:connection:forced"
-        if not (forced and self.options.reconnect):
-            self.fail(event.link, "link")
+        """A link was closed with a condition."""
+        self.fail(event.link, "link")
 
     def on_connection_error(self, event: Event) -> None:
         """The connection was closed with a condition."""
