@@ -10,7 +10,6 @@ from proton import Delivery, Event, Link, Message, Terminus, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, Copy, Filter, LinkOption, Selector
 
-
 HEARTBEAT = 4.0  # seconds of silence after which a connection counts as lost
 
 
