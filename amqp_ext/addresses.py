@@ -176,6 +176,12 @@ def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
     return Address(kind, name, _with_kind(kind, options, capabilities))
 
 
+def without_host(address: str) -> str:
+    """``address`` freed of the ``amqp://host/`` that may stand in front of it."""
+    url = _URL.match(address)
+    return address[url.end() :] if url else address
+
+
 def queue_topic(name: str) -> str:
     """The topic that sending to the queue ``name`` publishes to."""
     return QUEUE_TOPIC_PREFIX + name
@@ -277,8 +283,7 @@ def _scheme_of(body: str) -> tuple[str, str]:
 def _split(address: str) -> tuple[str, Mapping[str, str]]:
     """What is before the ``?``, freed of an ``amqp://host/``, and the options after it."""
     body, mark, query = address.partition("?")
-    if url := _URL.match(body):
-        body = body[url.end() :]
+    body = without_host(body)
     if not body:
         raise AddressError(f"The address {_shown(address)} names no node.")
     return body, _read_options(query, address) if mark else NO_OPTIONS

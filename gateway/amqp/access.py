@@ -8,6 +8,7 @@ user's once the link that made it is gone), and whoever was given its name, whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from amqp_ext.addresses import Address, AddressKind, queue_topic
@@ -97,6 +98,16 @@ class Access:
                 self._require_replay(address)
         if kind is AddressKind.TOPIC and durable_name is not None:
             self._require_takeover(durable_name)
+
+    def require_any(self, actions: Sequence[Action], kind: AddressKind, name: str) -> None:
+        """
+        What is asked of a request node: any one of these actions on a queue or topic has to be permitted.
+
+        Raises:
+            Denied: None is.
+        """
+        if not any(self._permissions.decide(action, kind, name).is_allowed for action in actions):
+            self._require(actions[-1], kind, name)
 
     def _require_replay(self, address: Address) -> None:
         """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""

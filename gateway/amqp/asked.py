@@ -81,11 +81,7 @@ def epoch_of(link: Link, options: Mapping[str, str]) -> int | None:
     Raises:
         Refused: DECODE_ERROR; INVALID_FIELD, both are given and differ.
     """
-    try:
-        properties = link.remote_properties
-    except (DataException, ValueError, TypeError, RecursionError) as error:
-        raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
-    value = properties.get(symbol("com.microsoft:epoch")) if isinstance(properties, dict) else None
+    value = properties_of(link).get(symbol("com.microsoft:epoch"))
     said = int(value) if isinstance(value, int) and not isinstance(value, bool) else None
     option = int(options["epoch"]) if "epoch" in options else None
     if said is not None and option is not None and said != option:
@@ -94,6 +90,20 @@ def epoch_of(link: Link, options: Mapping[str, str]) -> int | None:
             f"the link's com.microsoft:epoch is {said}, and its address says epoch={option}; say it once",
         )
     return option if said is None else said
+
+
+def properties_of(link: Link) -> Mapping[Any, Any]:
+    """
+    The properties of a link, by symbol; empty where there are none.
+
+    Raises:
+        Refused: DECODE_ERROR.
+    """
+    try:
+        properties = link.remote_properties
+    except (DataException, ValueError, TypeError, RecursionError) as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"the link's properties: {error}") from error
+    return properties if isinstance(properties, dict) else {}
 
 
 def _read(data: Any, what: str) -> Any:

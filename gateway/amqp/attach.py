@@ -21,6 +21,7 @@ from amqp_ext.addresses import (
     parse_source,
     queue_of_topic,
     queue_topic,
+    without_host,
 )
 from amqp_ext.annotations import Splicer
 from amqp_ext.filters import (
@@ -41,6 +42,7 @@ from gateway.amqp.links import (
     topic_of_target,
 )
 from gateway.amqp.reply import fill_reply, log_attach, say_lifetime
+from gateway.amqp.request_node import attach_to_node
 from gateway.amqp.selection import selection_of
 from gateway.amqp.stream import read_stream
 from gateway.amqp.subscriptions import (
@@ -77,7 +79,11 @@ async def attach(connection: Connection, link: Link) -> None:
         if not link.name:
             # Mandatory (AMQP 1.0 section 2.7.3); a durable subscription is named by it.
             raise Refused(ErrorCode.INVALID_FIELD, "an attach needs a name for its link")
-        if link.is_receiver:
+        asked = link.remote_target if link.is_receiver else link.remote_source
+        served = connection.listening.spoken.nodes.get(without_host(asked.address or ""))
+        if served is not None:
+            attach_to_node(connection, link, served)
+        elif link.is_receiver:
             await _attach_publisher(connection, link)
         else:
             await _attach_consumer(connection, link)

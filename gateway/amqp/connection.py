@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
         match sasl.state:
             # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
             case SaslState.VERIFYING if before is not SaslState.VERIFYING:
-                self._spawn(self._verify(sasl))
+                self.spawn(self._verify(sasl))
             case SaslState.DONE:
                 self._authenticated(sasl)
             case SaslState.FAILED:
@@ -282,8 +282,10 @@ class Connection(asyncio.Protocol):
             return
         self.peer_container = engine.remote_container or ""
         engine.container = self.container.name
-        engine.offered_capabilities = [symbol(capability) for capability in OFFERED]
-        engine.properties = self.container.open_properties(self.listening)
+        spoken = self.listening.spoken
+        offered = (*OFFERED, *spoken.offered_capabilities)
+        engine.offered_capabilities = [symbol(capability) for capability in offered]
+        engine.properties = {symbol(key): value for key, value in spoken.open_properties.items()}
         self._log = self._log.bind(**{log_keys.CONTAINER: self.peer_container})
         engine.open()
         if self._timer is not None:
@@ -326,7 +328,7 @@ class Connection(asyncio.Protocol):
                 Refused(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             )
             return
-        self._spawn(attach.attach(self, link))
+        self.spawn(attach.attach(self, link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
         self._drop(link, closed=closed)
@@ -455,7 +457,8 @@ class Connection(asyncio.Protocol):
             idle = transport.remote_idle_timeout or self.limits.idle_timeout_ms / 1000
             self._timer = self._loop.call_later(max(min(deadline - now, idle / 4), 0.05), self._tick)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that takes time, until the connection is lost; a mistake in it costs the connection."""
         task = self._loop.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -9,23 +9,18 @@ import secrets
 import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
-
-from proton import symbol
 
 from amqp_ext.passwords import ITERATIONS, StoredPassword
 from amqp_ext.passwords import parse as parse_password
 from amqp_ext.sasl import SaslServer
 from gateway.amqp.access import Access, VpnAccess
 from gateway.amqp.connection import Connection
+from gateway.amqp.dialects import Spoken
 from gateway.config import Limits, Listener, Settings, password_hash
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 from gateway.tls import server_context
 from gateway.vpn.message_vpn import MessageVpn
-
-RABBITMQ_VERSION = "4.2.0"
-"""What a listener in RabbitMQ mode says it is: its clients ask for 4.0 at least."""
 
 
 class Listening:
@@ -34,6 +29,7 @@ class Listening:
     def __init__(self, container: Container, settings: Listener) -> None:
         self.container = container
         self.settings = settings
+        self.spoken = Spoken(settings)
         self.mechanisms = container.settings.mechanisms(settings)
         self._server: asyncio.Server | None = None
 
@@ -176,12 +172,6 @@ class Container:
     def access_for(self, user: str, vpn: MessageVpn) -> Access:
         """What a user's new connection may do in a VPN."""
         return Access(user, self.permissions_of(user), vpn, self._shared_access[vpn.name])
-
-    def open_properties(self, listening: Listening) -> dict[Any, Any]:
-        """What we say of ourselves in the open frame."""
-        if listening.settings.rabbitmq_mode:
-            return {symbol("product"): "RabbitMQ", symbol("version"): RABBITMQ_VERSION}
-        return {symbol("product"): "Rewind"}
 
 
 def _stored_passwords(settings: Settings) -> dict[str, StoredPassword]:

@@ -11,7 +11,7 @@ Safety: a C delivery lives as long as its link; once a link is closed here, its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cproton_ffi import ffi, lib
 from proton import Collector, Link, Transport
@@ -111,12 +111,28 @@ def _discard(link: Any) -> None:
             lib.pn_delivery_settle(delivery)
 
 
+class Receiving(Protocol):
+    """What the loop over the events needs to know of a link that messages come in on."""
+
+    def receive(self) -> None: ...
+
+
+class Sending(Protocol):
+    """And of one that messages go out on."""
+
+    def updated(self, delivery: Any) -> None: ...
+
+    def report(self) -> None: ...
+
+    def on_flow(self) -> None: ...
+
+
 class Links:
     """The links of one connection by their C structures, and the loop over the engine's events."""
 
     def __init__(self) -> None:
-        self.incoming: dict[Any, IncomingTransfers] = {}
-        self.outgoing: dict[Any, OutgoingTransfers] = {}
+        self.incoming: dict[Any, Receiving] = {}
+        self.outgoing: dict[Any, Sending] = {}
 
     def pump(self, collector: Collector, other: Callable[[], None]) -> None:
         """
@@ -128,9 +144,9 @@ class Links:
         """
         impl = collector._impl
         incoming, outgoing = self.incoming, self.outgoing
-        arrived: dict[IncomingTransfers, None] = {}
-        settled: dict[OutgoingTransfers, None] = {}
-        flowed: dict[OutgoingTransfers, None] = {}
+        arrived: dict[Receiving, None] = {}
+        settled: dict[Sending, None] = {}
+        flowed: dict[Sending, None] = {}
         peek, kind_of, pop = lib.pn_collector_peek, lib.pn_event_type, lib.pn_collector_pop
         while (event := peek(impl)) != NULL:
             kind = kind_of(event)
@@ -159,9 +175,9 @@ class Links:
 
     @staticmethod
     def _finish(
-        arrived: dict[IncomingTransfers, None],
-        settled: dict[OutgoingTransfers, None],
-        flowed: dict[OutgoingTransfers, None],
+        arrived: dict[Receiving, None],
+        settled: dict[Sending, None],
+        flowed: dict[Sending, None],
     ) -> None:
         for receiving in arrived:
             receiving.receive()

@@ -1,0 +1,74 @@
+"""
+What RabbitMQ's clients ask ``/management`` for, and what comes of it, as plain values. Nothing of HTTP is in here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amqp_ext.rabbitmq.arguments import QueueArguments
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareQueue:
+    """Make a queue or stream, or find that it is there and as it is described. Results in `Declared`."""
+
+    name: str
+    arguments: QueueArguments
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQueue:
+    """Results in `QueueState`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeQueue:
+    """Results in `Removed`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteQueue:
+    """Results in `Removed`, also where there is no such queue: RabbitMQ deletes what is not there."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RenewToken:
+    """A new token for the connection's user, whose last one expires. Results in None."""
+
+    token: bytes
+
+
+Command = DeclareQueue | DescribeQueue | PurgeQueue | DeleteQueue | RenewToken
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue as it is."""
+
+    name: str
+    vpn: str
+    arguments: QueueArguments
+    messages: int
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A queue as it is, and whether it was made just now."""
+
+    queue: QueueState
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """How many messages are gone."""
+
+    messages: int

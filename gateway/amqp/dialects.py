@@ -1,0 +1,55 @@
+"""
+The dialects a listener speaks, as its named switches have it, and who serves their request nodes.
+
+A dialect itself is pure (``amqp_ext.dialect``). Beside each of its nodes stands here what carries out its commands.
+A listener without a switch speaks AMQP 1.0 and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from amqp_ext import rabbitmq
+from amqp_ext.dialect import Dialect, RequestNode
+from gateway.amqp import rabbitmq_commands
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+    from gateway.config import Listener
+
+Perform = Callable[["Connection", Any], Awaitable[Any]]
+"""
+Carries out a command for the user of a connection, and returns what came of it once that is durable.
+
+Raises:
+    Refused: It is not carried out; the answer says why.
+"""
+
+
+class ServedNode(NamedTuple):
+    """A request node, and who carries out what is asked of it."""
+
+    node: RequestNode
+    perform: Perform
+
+
+_PERFORM: Final[Mapping[str, Perform]] = {rabbitmq.MANAGEMENT: rabbitmq_commands.perform}
+
+
+class Spoken:
+    """What a listener speaks beyond AMQP 1.0. Later dialects win where two say the same property."""
+
+    def __init__(self, listener: Listener) -> None:
+        dialects: list[Dialect] = []
+        if listener.rabbitmq_mode:
+            dialects.append(rabbitmq.DIALECT)
+        self.open_properties: dict[str, str] = {"product": "Rewind"}
+        self.offered_capabilities: tuple[str, ...] = ()
+        self.nodes: dict[str, ServedNode] = {}
+        """Request nodes by address."""
+        for dialect in dialects:
+            self.open_properties |= dialect.open_properties
+            self.offered_capabilities += dialect.offered_capabilities
+            for address, node in dialect.nodes.items():
+                self.nodes[address] = ServedNode(node, _PERFORM[address])

@@ -1,0 +1,142 @@
+"""
+What RabbitMQ's clients ask ``/management`` for, done to the Message VPN of their connection.
+
+A declaration is what an attach does on first use, with settings: who may publish to a queue, or consume from it, may
+declare it. To purge and to delete is to administer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp_ext.addresses import AddressKind
+from amqp_ext.rabbitmq.arguments import QueueArguments
+from amqp_ext.rabbitmq.commands import (
+    Declared,
+    DeclareQueue,
+    DeleteQueue,
+    DescribeQueue,
+    PurgeQueue,
+    QueueState,
+    Removed,
+    RenewToken,
+)
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import Action
+from gateway.vpn.administration import Administration
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+_USES: Final = (Action.PUBLISH, Action.CONSUME, Action.ADMINISTER)
+"""Any of these permits to make a queue, and to find that it is there."""
+
+_SETTINGS: Final = (
+    "max_ttl_ms",
+    "quota_messages",
+    "quota_bytes",
+    "dead_message_queue",
+    "max_redelivery",
+    "priorities",
+)
+"""What the arguments of a declaration and an endpoint's settings call alike."""
+
+
+async def perform(connection: Connection, command: Any) -> Any:
+    """
+    Carry out a command of ``amqp_ext.rabbitmq.commands``.
+
+    Returns:
+        What that module says of the command, once it is durable.
+
+    Raises:
+        Refused: It is not carried out.
+    """
+    require, administration = connection.access.require_any, Administration(connection.vpn)
+    match command:
+        case DeclareQueue(name=name, arguments=arguments):
+            require(_USES, AddressKind.QUEUE, name)
+            return await _declare(connection, name, arguments)
+        case DescribeQueue(name=name):
+            require((*_USES, Action.BROWSE), AddressKind.QUEUE, name)
+            return _state(connection, _find(administration, name))
+        case PurgeQueue(name=name):
+            require((Action.ADMINISTER,), AddressKind.QUEUE, name)
+            return Removed(await administration.purge(_find(administration, name)))
+        case DeleteQueue(name=name):
+            require((Action.ADMINISTER,), AddressKind.QUEUE, name)
+            return await _delete(administration, name)
+        case RenewToken():
+            raise Refused(
+                ErrorCode.NOT_IMPLEMENTED,
+                "there are no tokens here that expire: who has connected stays connected",
+            )
+    raise AssertionError(f"{command!r} is no command")
+
+
+async def _declare(connection: Connection, name: str, arguments: QueueArguments) -> Declared:
+    vpn, administration = connection.vpn, Administration(connection.vpn)
+    kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
+    if vpn.broker.find(name) is not None:
+        found, _ = vpn.broker.queue_for(name, kind=kind)
+        _check_same(found, arguments)
+        await vpn.committed(())
+        return Declared(_state(connection, found), is_new=False)
+    if name.startswith("#"):
+        raise Refused(
+            ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
+        )
+    if not vpn.broker.create_queues:
+        connection.access.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+    dead = arguments.dead_message_queue
+    if dead:
+        connection.access.require_any(_USES, AddressKind.QUEUE, dead)
+    settings = EndpointSettings(
+        exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
+        **{field: value for field in _SETTINGS if (value := getattr(arguments, field)) is not None},
+    )
+    made = await administration.create(name, kind, settings)
+    return Declared(_state(connection, made), is_new=True)
+
+
+def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
+    """What a declaration does not say, it does not ask for: somebody else may have set it."""
+    there = _arguments_of(endpoint)
+    for field in (*_SETTINGS, "single_active_consumer"):
+        asked, found = getattr(arguments, field), getattr(there, field)
+        if asked is not None and asked != found:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"queue {endpoint.name!r} has {field} = {found!r}, the declaration says {asked!r}",
+            )
+
+
+def _find(administration: Administration, name: str) -> Endpoint:
+    return administration.find(name, EndpointKind.QUEUE, EndpointKind.STREAM)
+
+
+async def _delete(administration: Administration, name: str) -> Removed:
+    endpoint = administration.vpn.broker.find(name)
+    if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
+        return Removed(0)
+    if endpoint.settings.temporary:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"{name!r} is temporary: it goes with the link it was made for")
+    count = endpoint.depth
+    await administration.delete(endpoint)
+    return Removed(count)
+
+
+def _state(connection: Connection, endpoint: Endpoint) -> QueueState:
+    return QueueState(
+        endpoint.name, connection.vpn.name, _arguments_of(endpoint), endpoint.depth, len(endpoint.flows)
+    )
+
+
+def _arguments_of(endpoint: Endpoint) -> QueueArguments:
+    settings = endpoint.settings
+    return QueueArguments(
+        is_stream=endpoint.kind is EndpointKind.STREAM,
+        single_active_consumer=settings.exclusive is Exclusivity.WAIT,
+        **{field: getattr(settings, field) for field in _SETTINGS},
+    )
