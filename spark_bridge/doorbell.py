@@ -13,7 +13,7 @@ from spark_bridge.errors import BridgeError, ConnectionFailed, Refused
 from spark_bridge.links import Receiver
 from spark_bridge.log_file import LogFile
 from spark_bridge.log_link import IdRange, address, extent, live
-from spark_bridge.options import Broker, Options
+from spark_bridge.options import Broker, Folder, Options
 from spark_bridge.wire import Wire
 
 
@@ -26,13 +26,13 @@ class Doorbell:
         self._wire: Wire | None = None
         self._link: Receiver | None = None
         self._file: LogFile | None = None
+        self._identity: tuple[int, int] | None = None
         self._extent = IdRange(1, 0, None)
 
     def extent(self) -> IdRange:
         """The ids the log holds. Raises ConnectionFailed when the broker is away, also after one new try."""
         if not isinstance(self._place, Broker):
-            self._file = self._file or LogFile(self._place)
-            return self._file.extent()
+            return self._open(self._place).extent()
         try:
             if self._link is not None and not self._link.has_more():
                 return self._extent
@@ -42,6 +42,17 @@ class Doorbell:
         except (ConnectionFailed, Refused):
             self.close()
             return self._attach(self._place)
+
+    def _open(self, folder: Folder) -> LogFile:
+        """The file, opened anew when another one has taken its place: the old one would never change again."""
+        found = folder.file.stat() if folder.file.exists() else None
+        identity = found and (found.st_dev, found.st_ino)
+        if self._file is not None and self._identity != identity:
+            self._file.close()
+            self._file = None
+        self._identity = identity
+        self._file = self._file or LogFile(folder)
+        return self._file
 
     def _attach(self, broker: Broker) -> IdRange:
         try:

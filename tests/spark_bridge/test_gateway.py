@@ -1,22 +1,15 @@
 """The bridge against the gateway itself: what it assumes of the answers on the wire."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from amqp_ext.codec import Described, encode
-from amqp_ext.sections import PROPERTIES
 from spark_bridge.errors import DataLoss, Refused
-from spark_bridge.links import Sender
 from spark_bridge.log_link import IdRange, LogLink, address, survey
 from spark_bridge.options import Options, parse
 from spark_bridge.rows import Rows
 from spark_bridge.wire import Wire
-from tests.spark_bridge.log_peer import data
+from tests.spark_bridge.log_gateway import LogGateway, text
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 
@@ -24,29 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.system]
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A gateway with 3,000 messages in its log, a third of them on topic t/0."""
-    folder = tmp_path_factory.mktemp("gateway")
-    command = [sys.executable, "-m", "gateway", "serve", "--data", str(folder / "data")]
-    command += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2]
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, (folder / "log").read_text()
-            found: str = json.loads(line)["amqp"][0]
-            messages = [
-                encode(Described(PROPERTIES, [None, None, f"topic://t/{n % 3}"])) + encode(data(b"%d" % n))
-                for n in range(3_000)
-            ]
-            with Wire(parse({"url": found}).broker) as wire:
-                assert Sender(wire, None).send(messages) == 3_000
-            yield found
-        finally:
-            process.terminate()
+    with LogGateway(tmp_path_factory.mktemp("gateway")) as gateway:
+        assert gateway.publish(text(b"%d" % n, f"t/{n % 3}") for n in range(3_000)) == 3_000
+        yield gateway.url
 
 
 def bodies(options: Options, ids: IdRange) -> list[int]:

@@ -1,9 +1,6 @@
 """The log read from the gateway's file: the same rows as over AMQP, and nothing missing in silence."""
 
-import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,27 +9,17 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
 from spark_bridge.errors import ConnectionFailed, DataLoss, OptionError
-from spark_bridge.links import Sender
 from spark_bridge.log_file import LogFile
 from spark_bridge.log_link import IdRange
-from spark_bridge.options import Folder, parse
+from spark_bridge.options import Folder
 from spark_bridge.rows import arrow_schema
 from spark_bridge.schema import DDL, chosen
 from spark_bridge.source import RewindSource
-from spark_bridge.wire import Wire
+from tests.spark_bridge.log_gateway import LogGateway
+from tests.spark_bridge.spark_types import struct
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77
@@ -79,28 +66,10 @@ EVERY_KIND = [
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A running gateway's url and data folder; its log has 2,500 small messages and those of every kind."""
-    folder = tmp_path_factory.mktemp("gateway")
-    command = [sys.executable, "-m", "gateway", "serve", "--data", str(folder / "data")]
-    command += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    with (
-        (folder / "log").open("wb") as log,
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, cwd=Path(__file__).parents[2]
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            assert line, (folder / "log").read_text()
-            url: str = json.loads(line)["amqp"][0]
-            with Wire(parse({"url": url}).broker) as wire:
-                Sender(wire, None).send(
-                    message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500)
-                )
-                Sender(wire, None).send(EVERY_KIND)
-            yield url, str(folder / "data")
-        finally:
-            process.terminate()
+    with LogGateway(tmp_path_factory.mktemp("gateway")) as gateway:
+        gateway.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
+        gateway.publish(EVERY_KIND)
+        yield gateway.url, gateway.path
 
 
 def source(**options: str) -> RewindSource:
@@ -108,23 +77,6 @@ def source(**options: str) -> RewindSource:
     given: Any = CaseInsensitiveDict()
     given.update(options)
     return RewindSource(given)
-
-
-TYPES = {
-    "bigint": LongType(),
-    "int": IntegerType(),
-    "string": StringType(),
-    "binary": BinaryType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-}
-
-
-def struct(ddl: str) -> StructType:
-    """A schema from its text; Spark's own reading of it needs a session."""
-    return StructType(
-        [StructField(name, TYPES[kind]) for name, kind in (c.split(" ") for c in ddl.split(", "))]
-    )
 
 
 def table(ddl: str = DDL, **options: str) -> pa.Table:

@@ -2,41 +2,25 @@
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 from spark_bridge.errors import SchemaError
 from spark_bridge.rows import arrow_schema
 from spark_bridge.schema import COLUMNS, chosen
+from tests.spark_bridge.spark_types import struct
 
 pytestmark = pytest.mark.spark
-TYPES = {
-    "bigint": LongType(),
-    "int": IntegerType(),
-    "string": StringType(),
-    "binary": BinaryType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-}
 
 
-def struct(*names: str) -> StructType:
+def columns(*names: str) -> StructType:
     """A Spark schema of columns of the log."""
-    return StructType([StructField(name, TYPES[COLUMNS[name]]) for name in names])
+    return struct(", ".join(f"{name} {COLUMNS[name]}" for name in names))
 
 
 @pytest.mark.parametrize("names", [tuple(COLUMNS), tuple(reversed(COLUMNS)), ("topic", "offset")])
 def test_the_arrow_schema_is_the_one_spark_derives(names: tuple[str, ...]) -> None:
     """Spark compares a batch's schema for equality with its own: order, types, time zone, nullability."""
-    spark = struct(*names)
+    spark = columns(*names)
     assert arrow_schema(chosen(spark)) == to_arrow_schema(spark, timezone="UTC")
 
 
