@@ -16,6 +16,7 @@ from amqp_ext.sasl import SaslServer
 from gateway.amqp.access import Access, VpnAccess
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects import Spoken
+from gateway.amqp.websocket import WebSocket
 from gateway.config import Limits, Listener, Settings, password_hash
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
@@ -61,8 +62,10 @@ class Listening:
         port = self._server.sockets[0].getsockname()[1]
         return settings.url(port)
 
-    def _connection(self) -> Connection:
-        return Connection(self, self.container.next_number())
+    def _connection(self) -> asyncio.Protocol:
+        connection = Connection(self, self.container.next_number())
+        websocket = self.settings.websocket
+        return connection if websocket is None else WebSocket(connection, websocket)
 
     async def stop(self) -> None:
         """Accept no more."""

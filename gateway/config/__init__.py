@@ -10,7 +10,16 @@ from gateway.config.limits import Limits, Store
 from gateway.config.load import NO_OVERRIDES, Overrides, load, parse
 from gateway.config.problems import ConfigError
 from gateway.config.render import effective_toml, example_toml
-from gateway.config.settings import AdminListener, Listener, Logging, Settings, Tls, User, authority
+from gateway.config.settings import (
+    AdminListener,
+    Listener,
+    Logging,
+    Settings,
+    Tls,
+    User,
+    WebSocket,
+    authority,
+)
 from gateway.config.values import Mechanism, is_loopback
 from gateway.config.vpn import Queue, ReplayLog, Vpn
 
@@ -30,6 +39,7 @@ __all__ = [
     "Tls",
     "User",
     "Vpn",
+    "WebSocket",
     "authority",
     "effective_toml",
     "example_toml",

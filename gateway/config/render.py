@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.config import toml
 from gateway.config.schema import settings_of
-from gateway.config.settings import Settings, Tls, User
+from gateway.config.settings import Settings, Tls, User, WebSocket
 from gateway.config.vpn import Queue
 
 _WIDTH = 100
@@ -21,6 +21,7 @@ _SECRETS = frozenset({"password"})
 
 _SAMPLES: dict[str, object] = {
     "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
+    "websocket": WebSocket(origins=("https://console.example.com",)),
     "users": {
         "ann": User(
             password="scram$...",  # no hash, or a copy of the example would let someone in

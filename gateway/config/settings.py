@@ -15,10 +15,12 @@ from gateway.config.limits import Limits, Store
 from gateway.config.values import (
     AdministerRule,
     BrowseRule,
+    Bytes,
     CommonName,
     ConsumeRule,
     Host,
     Mechanism,
+    Origin,
     PasswordHash,
     Port,
     PublishRule,
@@ -61,6 +63,21 @@ class Tls:
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebSocket:
+    """AMQP over WebSocket on a listener, for browsers and for clients behind proxies; under `tls` it is wss. Any
+    path will do."""
+
+    origins: tuple[Origin, ...] = ()
+    """Web pages whose scripts may connect, as browsers name them. None, because a page from anywhere could
+    else use a gateway that is open to this machine. Clients that are no browsers need not be named."""
+
+    max_message_bytes: Bytes = 32 * 2**20
+    """Largest WebSocket message, in bytes. Clients put into one what they have to send at that moment, a
+    message of `limits.max_message_bytes` or several; it is held in memory until it is whole."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """An address on which AMQP clients are accepted. Repeat `[[listener]]` for more."""
 
@@ -73,6 +90,9 @@ class Listener:
     tls: Tls | None = None
     """Present: the listener speaks TLS and nothing else."""
 
+    websocket: WebSocket | None = None
+    """Present: the listener speaks AMQP over WebSocket and nothing else."""
+
     sasl: tuple[Mechanism, ...] = ()
     """SASL mechanisms offered, best first. None named: without users ANONYMOUS; with users the SCRAMs, PLAIN
     under TLS or on loopback, EXTERNAL with a `client_ca`."""
@@ -83,7 +103,7 @@ class Listener:
 
     def url(self, port: int | None = None) -> str:
         """The address clients use, with the port that was really bound if it was asked for as 0."""
-        scheme = "amqps" if self.tls else "amqp"
+        scheme = ("ws" if self.websocket else "amqp") + ("s" if self.tls else "")
         return f"{scheme}://{authority(self.host, self.port if port is None else port)}"
 
 

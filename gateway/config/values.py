@@ -51,6 +51,13 @@ def check_host(host: str) -> str:
     return host
 
 
+def _origin(text: str) -> str:
+    # Compared as a whole with what a browser sends, so another spelling would never match.
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", text):
+        raise ValueError(f"`{text}` is no origin; write `https://HOST` or `https://HOST:PORT`, without a path")
+    return text
+
+
 def _vpn_name(name: str) -> str:
     # The name becomes a file name and is compared with host names, hence the narrow alphabet.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
@@ -113,6 +120,7 @@ def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
 
 
 Host = Annotated[str, AfterValidator(check_host)]
+Origin = Annotated[str, AfterValidator(_origin)]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]

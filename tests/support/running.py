@@ -62,6 +62,8 @@ class RunningGateway:
         self.settings = settings
         self.url = ""
         """Where AMQP clients connect; a new port at every start."""
+        self.urls: list[str] = []
+        """The same of each listener."""
         self._gateway: Gateway | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -232,7 +234,8 @@ class RunningGateway:
         except BaseException as error:
             ready.set_exception(error)
             return
-        self.url = self._gateway.amqp[0]
+        self.urls = self._gateway.amqp
+        self.url = self.urls[0]
         ready.set_result(None)
         await self._stopping.wait()
         await self._gateway.stop()

@@ -1,0 +1,161 @@
+"""
+AMQP over WebSocket (OASIS, "AMQP WebSocket Binding 1.0"): what lies between a socket and a connection on listeners
+that have it.
+
+The binding makes AMQP's bytes the payload of binary messages and says nothing of where one ends: to the connection
+this is a socket like any other. The WebSocket protocol itself (RFC 6455) is the websockets library's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import SEND_EOF, State
+from websockets.server import ServerProtocol
+from websockets.typing import Origin, Subprotocol
+
+from gateway import log_keys
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+    from gateway.config import WebSocket as WebSocketSettings
+
+log = structlog.get_logger()
+
+SUBPROTOCOLS: Final = (Subprotocol("amqp"), Subprotocol("AMQPWSB10"))
+"""The binding's name, and the one of its first draft, which some clients still ask for alone."""
+
+# What becomes of a connection is told by the connection; of the library only its own mistakes are to be heard.
+_library_log = logging.getLogger("gateway.websockets")
+_library_log.setLevel(logging.ERROR)
+
+
+class WebSocket(asyncio.Transport, asyncio.Protocol):
+    """
+    The protocol of a socket, and to ``connection`` its transport.
+
+    A browser says in ``Origin`` which page's script connects. Only pages that the settings name may: on this machine
+    a gateway without users would else be open to every page that somebody looks at. Other programs send none.
+    """
+
+    def __init__(self, connection: Connection, settings: WebSocketSettings) -> None:
+        super().__init__()
+        self._connection = connection
+        self._socket: asyncio.Transport | None = None
+        self._protocol = ServerProtocol(
+            origins=[None, *map(Origin, settings.origins)],
+            subprotocols=SUBPROTOCOLS,
+            max_size=settings.max_message_bytes,
+            logger=_library_log,
+        )
+
+    # --- from the socket --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._socket = cast("asyncio.Transport", transport)
+        # Its time to open begins now, not when the upgrade is asked for.
+        self._connection.connection_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        protocol = self._protocol
+        protocol.receive_data(data)
+        for event in protocol.events_received():
+            if isinstance(event, Request):
+                self._answer(event)
+            elif not isinstance(event, Frame):
+                continue  # a response, which is a client's
+            elif event.opcode in (Opcode.BINARY, Opcode.CONT):
+                if event.data and protocol.state is State.OPEN:
+                    self._connection.data_received(bytes(event.data))
+            elif event.opcode is Opcode.TEXT:
+                protocol.fail(CloseCode.UNSUPPORTED_DATA, "AMQP comes in binary messages (section 2.3)")
+        self._send()
+
+    def _answer(self, request: Request) -> None:
+        response = self._protocol.accept(request)
+        if self._protocol.handshake_exc is not None:
+            log.warning(
+                "handshake_failed",
+                **{log_keys.PEER: self._connection.peer, log_keys.REASON: str(self._protocol.handshake_exc)},
+            )
+        self._protocol.send_response(response)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connection.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._connection.resume_writing()
+
+    # --- from the connection ----------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_binary(data)
+            self._send()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Say that there will be no more; the socket is closed when the peer has answered."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._send()
+        elif self._protocol.state is State.CONNECTING and self._socket is not None:
+            self._socket.close()
+
+    def is_closing(self) -> bool:
+        is_over = self._protocol.state in (State.CLOSING, State.CLOSED)
+        return is_over or self._socket is None or self._socket.is_closing()
+
+    def abort(self) -> None:
+        if self._socket is not None:
+            self._socket.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default if self._socket is None else self._socket.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._socket is None else self._socket.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._socket is not None:
+            self._socket.set_write_buffer_limits(high, low)
+
+    def pause_reading(self) -> None:
+        if self._socket is not None:
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._socket is not None:
+            self._socket.resume_reading()
+
+    def _send(self) -> None:
+        """Write what the protocol has to say, and close when it says nothing more."""
+        socket = self._socket
+        if socket is None:
+            return
+        for data in self._protocol.data_to_send():
+            if data is SEND_EOF or not data:
+                socket.close()
+            elif not socket.is_closing():
+                socket.write(data)

@@ -1,0 +1,195 @@
+"""AMQP over WebSocket: the same connection, carried by binary messages."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as connect_websocket
+from websockets.typing import Subprotocol
+
+from amqp_ext.codec import UInt
+from gateway.config import ConfigError, Limits, Listener, Tls, WebSocket, parse
+from tests.bench.frames import CLOSE, DISPOSITION, TRANSFER, frame
+from tests.support.client import Client
+from tests.support.running import RunningGateway, settings_for
+from tests.system.peer import OK, Peer, message
+
+AMQP = Subprotocol("amqp")
+PAGE = "https://console.example.com"
+
+
+class Tunnel:
+    """A WebSocket as a socket: what is sent goes out in binary messages of at most ``piece`` bytes."""
+
+    def __init__(self, websocket: ClientConnection, piece: int = 1 << 20) -> None:
+        self.websocket = websocket
+        self._piece = piece
+
+    def sendall(self, content: bytes) -> None:
+        for start in range(0, len(content), self._piece):
+            self.websocket.send(content[start : start + self._piece])
+
+    def recv(self, size: int) -> bytes:
+        try:
+            received = self.websocket.recv(15)
+        except ConnectionClosed:
+            return b""
+        assert isinstance(received, bytes)
+        return received
+
+    def close(self) -> None:
+        self.websocket.close()
+
+
+def opened(websocket: ClientConnection, piece: int = 1 << 20) -> Peer:
+    peer = Peer(Tunnel(websocket, piece))  # type: ignore[arg-type]
+    assert peer.anonymous() == OK
+    peer.open()
+    peer.begin()
+    return peer
+
+
+def gateway_for(tmp_path: Path, websocket: WebSocket, **more: Any) -> RunningGateway:
+    listeners = (Listener(port=0, websocket=websocket, **more),)
+    return RunningGateway(settings_for(tmp_path / "data", listeners=listeners))
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    with gateway_for(tmp_path, WebSocket(origins=(PAGE,), max_message_bytes=100_000)) as running:
+        yield running
+
+
+def connected(url: str, **options: Any) -> ClientConnection:
+    return connect_websocket(url, subprotocols=[AMQP], compression=None, legacy=True, **options)
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 1], ids=["at once", "byte by byte"])
+def test_a_client_publishes_and_consumes(gateway: RunningGateway, piece: int) -> None:
+    """AMQP's bytes are the payload, however they are cut into messages; the subprotocol is amqp."""
+    websocket = connected(gateway.url)
+    assert websocket.subprotocol == "amqp"
+    with opened(websocket, piece) as peer:
+        peer.attach_sender("queue://q")
+        peer.publish(b"over ws")
+        peer.attach_receiver("queue://q", credit=1)
+        assert peer.receive() == b"over ws"
+
+
+def test_both_ways_lead_to_the_same_queue(tmp_path: Path) -> None:
+    """What came over a WebSocket is consumed over TCP."""
+    listeners = (Listener(port=0), Listener(port=0, websocket=WebSocket()))
+    with RunningGateway(settings_for(tmp_path / "data", listeners=listeners)) as gateway:
+        with opened(connected(gateway.urls[1])) as peer:
+            peer.attach_sender("queue://q")
+            peer.publish(b"over ws")
+        with Client(gateway.url) as client:
+            assert len(client.receiver("q", credit=1).take_and_accept(1)) == 1
+
+
+def test_a_message_of_megabytes_goes_both_ways(tmp_path: Path) -> None:
+    """Output waits while the socket is full, and goes on."""
+    listeners = (Listener(port=0, websocket=WebSocket()),)
+    body = bytes(range(256)) * 16_000
+    with (
+        RunningGateway(settings_for(tmp_path / "data", listeners=listeners)) as gateway,
+        opened(connected(gateway.url, max_size=None)) as peer,
+    ):
+        peer.attach_sender("queue://q")
+        # In one transfer it would be larger than a frame may be.
+        size = 60_000
+        handle, pieces = 0, [message(body)[i : i + size] for i in range(0, len(message(body)), size)]
+        for number, piece in enumerate(pieces):
+            more = number + 1 < len(pieces)
+            peer.send(frame(TRANSFER, [UInt(handle), UInt(0), b"t", UInt(0), False, more], piece))
+        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
+        peer.attach_receiver("queue://q", credit=1)
+        received = b""
+        while True:
+            transfer = peer.skip_to(TRANSFER)
+            received += transfer.payload
+            if not transfer.field(5, False):
+                break
+        assert received.endswith(message(body))
+
+
+def test_without_the_subprotocol_it_is_refused(gateway: RunningGateway) -> None:
+    """Who does not ask for amqp gets 400 and a sentence (AMQP WebSocket Binding, section 2.1)."""
+    with pytest.raises(InvalidStatus) as refused:
+        connect_websocket(gateway.url, subprotocols=[Subprotocol("mqtt")], legacy=True)
+    assert refused.value.response.status_code == 400
+    assert b"subprotocol" in (refused.value.response.body or b"")
+
+
+def test_scripts_of_other_pages_are_refused(gateway: RunningGateway) -> None:
+    """A browser names the page; one that the settings do not name gets 403, the others connect."""
+    with pytest.raises(InvalidStatus) as refused:
+        connected(gateway.url, origin="https://evil.example.com")
+    assert refused.value.response.status_code == 403
+    connected(gateway.url, origin=PAGE).close()
+
+
+def test_text_is_no_amqp(gateway: RunningGateway) -> None:
+    """A text message ends the WebSocket with 1003."""
+    websocket = connected(gateway.url)
+    websocket.send("AMQP")
+    with pytest.raises(ConnectionClosed) as closed:
+        websocket.recv(15)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1003
+
+
+def test_a_message_beyond_the_limit_is_refused(gateway: RunningGateway) -> None:
+    """1009, before it is held in memory."""
+    websocket = connected(gateway.url)
+    websocket.send(bytes(100_001))
+    with pytest.raises(ConnectionClosed) as closed:
+        websocket.recv(15)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+
+
+def test_a_stop_is_told_through_it(gateway: RunningGateway) -> None:
+    """AMQP's close comes first, then the WebSocket's, with 1000."""
+    websocket = connected(gateway.url)
+    peer = opened(websocket)
+    gateway.stop()
+    assert str(peer.skip_to(CLOSE).field(0).value[0]) == "amqp:connection:forced"
+    with pytest.raises(ConnectionClosed) as closed:
+        websocket.recv(15)
+    assert closed.value.rcvd is not None and closed.value.rcvd.code == 1000
+
+
+def test_who_connects_and_does_not_ask_is_cut_off(tmp_path: Path) -> None:
+    """The time to open begins with the socket: waiting before the upgrade does not prolong it."""
+    limits = Limits(handshake_timeout_ms=100)
+    listeners = (Listener(port=0, websocket=WebSocket()),)
+    with RunningGateway(settings_for(tmp_path / "data", limits=limits, listeners=listeners)) as gateway:
+        host, port = gateway.address.split(":")
+        with Peer.connect((host, int(port))) as peer:
+            assert peer.rest() == b""
+
+
+def test_it_goes_through_tls(tmp_path: Path) -> None:
+    """With a certificate the listener is wss."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authority.configure_trust(context)
+    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
+    with gateway_for(tmp_path, WebSocket(), tls=tls) as gateway:
+        assert gateway.url.startswith("wss://")
+        opened(connected(gateway.url, ssl=context, server_hostname="localhost")).sock.close()
+
+
+def test_an_origin_is_written_as_browsers_send_it() -> None:
+    """A path would never match, and is refused with what would be right."""
+    with pytest.raises(ConfigError, match="write `https://HOST`"):
+        parse('[[listener]]\n[listener.websocket]\norigins = ["https://a.example.com/"]\n')
