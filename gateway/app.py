@@ -64,7 +64,7 @@ class Gateway:
                 running.start()
             self._container = Container(settings, self.vpns)
             self.amqp = await self._container.start()
-            self._admin_server = AdminServer(self, self, host=settings.admin.host, port=settings.admin.port)
+            self._admin_server = AdminServer(self, self, listener=settings.admin)
             self.admin = await self._admin_server.start()
         except BaseException:
             await self.stop()

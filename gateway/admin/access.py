@@ -1,9 +1,11 @@
-"""Who may administer: everyone on this machine where no users are configured, else a user by name and password.
+"""Who may administer: everyone on this machine where no users are configured, else a user, known by name and password
+(HTTP Basic), by a bearer token (RFC 6750), or by a client certificate where nothing else is said.
 
 A user needs `administer` rules: for a queue its own or one that covers it, for a topic endpoint one that covers its
 topics, and for all that is of the whole Message VPN (its log, its clients, its points, lists) `log://>`.
 
-Invariant: a wrong name costs as long as a wrong password, and neither is told from the other.
+Invariant: a wrong name costs as long as a wrong password, and neither is told from the other. A token is compared with
+every user's, whichever it is.
 """
 
 import asyncio
@@ -11,50 +13,83 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from typing import Annotated, Final
 from urllib.parse import unquote
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPBasic
+from fastapi.security import HTTPBasic, HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses import AddressKind
 from amqp_ext.passwords import StoredPassword, decoy, parse
 from gateway.admin.semp.envelope import SempError
-from gateway.admin.semp.resources import resources_of
-from gateway.config import Settings, password_hash
+from gateway.admin.semp.resources import Administered, resources_of
+from gateway.config import User, hash_of_token, password_hash, token_hash
 from gateway.core.endpoint import EndpointKind
 from gateway.core.permissions import NOTHING, Action, Permissions
+
+_LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a user's bearer token."
 
 REMEMBERED: Final = 1_000
 """Passwords that were right and need not be hashed again; beyond, it starts over."""
 
 # What the OpenAPI document says of it; the answer to a wrong one is ours.
 _BASIC: Final = HTTPBasic(auto_error=False, realm="rewind", description="A user with `administer` rules.")
+_BEARER: Final = HTTPBearer(auto_error=False, description="The token of such a user.")
+
+_CERTIFICATE: Final = "rewind.certificate"
+"""Key of a request's scope: the common name of the client's verified certificate."""
+
+
+class Certified:
+    """An application as a client with a certificate reaches it."""
+
+    def __init__(self, app: ASGIApp, common_name: str) -> None:
+        self._app = app
+        self._common_name = common_name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, _CERTIFICATE: self._common_name}, receive, send)
 
 
 class Access:
     """The rules of one gateway."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._users = settings.users
+    def __init__(self, administered: Administered) -> None:
+        self._administered = administered
+        self._key = secrets.token_bytes(32)
+        self._decoy = decoy("nobody", self._key)
+        self._know(administered.settings.users)
+
+    def _know(self, users: Mapping[str, User]) -> None:
+        self._users = users
         self._permissions = {
             name: Permissions({Action(key): rules for key, rules in user.permissions().items()})
-            for name, user in settings.users.items()
+            for name, user in users.items()
         }
         self._passwords: dict[str, StoredPassword] = {}
-        for name, user in settings.users.items():
+        self._tokens: dict[str, str] = {}
+        for name, user in users.items():
             text = password_hash(user)
             if text is not None:
                 self._passwords[name] = parse(text)
-        self._key = secrets.token_bytes(32)
-        self._decoy = decoy("nobody", self._key)
+            token = hash_of_token(user)
+            if token is not None:
+                self._tokens[name] = token
+        self._by_certificate = {
+            common: name for name, user in users.items() for common in user.certificate_names
+        }
         self._right: set[bytes] = set()
 
     async def require(self, request: Request) -> None:
         """Raises SempError: nobody, or somebody who may not."""
-        if not self._users:
+        users = self._administered.settings.users
+        if users is not self._users:
+            self._know(users)
+        if not users:
             return
-        user = await self._user(request.headers.get("authorization", ""))
+        user = await self._user(request)
         vpn = unquote(request.path_params.get("vpn", ""))
         if vpn and vpn not in self._users[user].vpns:
             raise SempError("UNAUTHORIZED", f"User {user!r} may not use the Message VPN {vpn[:80]!r}.", 403)
@@ -65,25 +100,43 @@ class Access:
                     "UNAUTHORIZED", f"User {user!r} may not administer {kind.value}://{name[:250]}.", 403
                 )
 
-    async def _user(self, header: str) -> str:
-        scheme, _, encoded = header.partition(" ")
-        name = password = ""
-        if scheme.lower() == "basic":
-            try:
-                name, _, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-            except ValueError:
-                name = ""
+    async def _user(self, request: Request) -> str:
+        header = request.headers.get("authorization", "")
+        scheme, _, secret = header.partition(" ")
+        if not header:
+            name = self._by_certificate.get(request.scope.get(_CERTIFICATE, ""), "")
+        elif scheme.lower() == "bearer":
+            name = self._of_token(secret.strip())
+        else:
+            return await self._of_password(secret.strip() if scheme.lower() == "basic" else "")
+        if not name:
+            raise SempError("UNAUTHORIZED", _LOG_IN, 401)
+        return name
+
+    def _of_token(self, token: str) -> str:
+        """The user whose token it is; empty for nobody's."""
+        asked = token_hash(token)
+        found = ""
+        for name, stored in self._tokens.items():
+            if hmac.compare_digest(asked, stored):
+                found = name
+        return found
+
+    async def _of_password(self, encoded: str) -> str:
+        try:
+            name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except ValueError:
+            name = password = ""
         digest = hmac.digest(self._key, f"{name}\0{password}".encode(), hashlib.sha256)
         if digest not in self._right:
-            stored = self._passwords.get(name)
+            stored, right = self._passwords.get(name), self._right
             verify = (stored or self._decoy).verify
-            loop = asyncio.get_running_loop()
-            is_right = bool(header) and await loop.run_in_executor(None, verify, password)
+            is_right = await asyncio.get_running_loop().run_in_executor(None, verify, password)
             if not is_right or stored is None:
-                raise SempError("UNAUTHORIZED", "Give the name and password of a user (HTTP Basic).", 401)
-            if len(self._right) >= REMEMBERED:
-                self._right.clear()
-            self._right.add(digest)
+                raise SempError("UNAUTHORIZED", _LOG_IN, 401)
+            if len(right) >= REMEMBERED:
+                right.clear()
+            right.add(digest)
         return name
 
 
@@ -105,7 +158,11 @@ async def _subjects(request: Request, vpn: str) -> list[tuple[AddressKind, str]]
     return everything
 
 
-async def require(request: Request, _basic: Annotated[object, Depends(_BASIC)] = None) -> None:
+async def require(
+    request: Request,
+    _basic: Annotated[object, Depends(_BASIC)] = None,
+    _bearer: Annotated[object, Depends(_BEARER)] = None,
+) -> None:
     """Raises SempError unless who asks may administer this."""
     access: Access = request.app.state.access
     await access.require(request)

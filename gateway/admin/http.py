@@ -8,15 +8,19 @@ import asyncio
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 import uvicorn
 from fastapi import FastAPI, Response, status
 from pydantic import BaseModel
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gateway.admin.access import Certified
 from gateway.admin.semp.resources import Administered
 from gateway.admin.semp.routes import add_semp
-from gateway.config import authority
+from gateway.config import AdminListener, authority
+from gateway.tls import peer_common_name, server_context
 
 _GRACE_S = 2
 """Seconds a request may go on after `stop`: none of ours takes long, and a client must not hold up the
@@ -27,6 +31,9 @@ _KEEP_ALIVE_S = 75
 
 _BACKLOG = 128
 """Connections the kernel holds for us; administrators come in small numbers."""
+
+
+_ANY_PORT = AdminListener(port=0)
 
 
 class Health(Protocol):
@@ -88,20 +95,21 @@ class AdminServer:
         health: Health,
         administered: Administered | None = None,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        listener: AdminListener = _ANY_PORT,
         sockets: Sequence[socket.socket] | None = None,
     ) -> None:
-        """Serve on `host` and `port` (0 takes a free one), or on `sockets` if they are given, bound already.
+        """Serve as `listener` says, on `sockets` in place of its host and port if they are given, bound already.
 
-        The server owns `sockets` from here on and closes them in `stop`.
+        The server owns `sockets` from here on and closes them in `stop`. Raises TlsError naming the file that
+        cannot be used.
         """
-        self._host, self._port = host, port
+        self._listener = listener
+        self._tls = server_context(listener.tls) if listener.tls is not None else None
         self._sockets = list(sockets) if sockets is not None else None
         self._server = _Server(
             uvicorn.Config(
                 create_app(health, administered),
-                http="h11",
+                http=_Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -116,15 +124,19 @@ class AdminServer:
 
     async def start(self) -> list[str]:
         """Accept requests; the URLs, one for each socket. Raises OSError if the address cannot be had."""
-        sockets = [_bind(self._host, self._port)] if self._sockets is None else self._sockets
+        listener = self._listener
+        sockets = [_bind(listener.host, listener.port)] if self._sockets is None else self._sockets
         self._sockets = sockets
+        config = self._server.config
+        config.load()
+        config.ssl = self._tls
         self._serving = asyncio.create_task(self._server.serve(sockets), name="administration")
         listening = asyncio.ensure_future(self._server.listening.wait())
         await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():
             listening.cancel()
             await self._serving
-        return [_url(bound) for bound in sockets]
+        return [self._url(bound) for bound in sockets]
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
@@ -133,6 +145,21 @@ class AdminServer:
             await self._serving
         for bound in self._sockets or ():
             bound.close()
+
+    def _url(self, bound: socket.socket) -> str:
+        host, port = bound.getsockname()[:2]
+        return replace(self._listener, host=host).url(port)
+
+
+class _Protocol(H11Protocol):
+    """uvicorn's, but that the application is told whom the client's certificate names."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        ssl_object = transport.get_extra_info("ssl_object")
+        name = peer_common_name(ssl_object) if ssl_object is not None else None
+        if name is not None:
+            self.app = Certified(self.app, name)
 
 
 class _Server(uvicorn.Server):
@@ -206,8 +233,3 @@ def _bind(host: str, port: int) -> socket.socket:
         raise OSError(
             error.errno, f"administration cannot listen on {authority(host, port)}: {reason}"
         ) from error
-
-
-def _url(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://{authority(host, port)}"

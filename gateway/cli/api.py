@@ -6,18 +6,18 @@ Exit status: 0 done; 1 the gateway refused, or cannot be reached; 2 wrong usage.
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 import click
+
+from gateway.cli.credentials import authorization, credential_options, token_option, trusting
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,6 +36,8 @@ class Api:
     user: str | None
     password_file: Path | None
     as_json: bool
+    token_file: Path | None = None
+    tls_ca: Path | None = None
 
     def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
         """
@@ -53,12 +55,12 @@ class Api:
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", "application/json")
-        if self.user is not None:
-            password = _password(self.password_file)
-            token = base64.b64encode(f"{self.user}:{password}".encode()).decode()
-            request.add_header("Authorization", f"Basic {token}")
+        header = authorization(self.user, self.password_file, self.token_file)
+        if header is not None:
+            request.add_header("Authorization", header)
+        opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting(self.tls_ca)))
         try:
-            with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_S) as answer:
+            with opener.open(request, timeout=TIMEOUT_S) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
@@ -115,9 +117,16 @@ def api_options(command: F) -> F:
     """The options of every verb that administers; they come as one argument, ``api``."""
 
     def with_api(
-        admin: str, vpn: str, user: str | None, password_file: Path | None, as_json: bool, **rest: Any
+        admin: str,
+        vpn: str,
+        user: str | None,
+        password_file: Path | None,
+        tls_ca: Path | None,
+        token_file: Path | None,
+        as_json: bool,
+        **rest: Any,
     ) -> Any:
-        return command(api=Api(admin, vpn, user, password_file, as_json), **rest)
+        return command(api=Api(admin, vpn, user, password_file, as_json, token_file, tls_ca), **rest)
 
     with_api.__name__, with_api.__doc__ = command.__name__, command.__doc__
     if hasattr(command, "__click_params__"):
@@ -129,25 +138,14 @@ def api_options(command: F) -> F:
                 "--admin", default=DEFAULT_URL, envvar="REWIND_ADMIN", show_default=True, help="Its address."
             ),
             click.option("--vpn", default="default", envvar="REWIND_VPN", show_default=True),
-            click.option("--user", envvar="REWIND_USER", help="Name of a user with `administer` rules."),
-            click.option(
-                "--password-file",
-                type=click.Path(path_type=Path, exists=True, dir_okay=False),
-                envvar="REWIND_PASSWORD_FILE",
-                help="File with the user's password on its first line; else REWIND_PASSWORD.",
-            ),
+            credential_options("Name of a user with `administer` rules."),
+            token_option,
             click.option("--json", "as_json", is_flag=True, help="JSON for programs; of lists one a line."),
         ]
     ):
         wrapped = option(wrapped)
     result: F = wrapped
     return result
-
-
-def _password(file: Path | None) -> str:
-    if file is None:
-        return os.environ.get("REWIND_PASSWORD", "")
-    return (file.read_text(encoding="utf-8").splitlines() or [""])[0]
 
 
 def _refusal(error: HTTPError) -> str:

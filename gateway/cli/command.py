@@ -5,6 +5,7 @@ stdout, what a person must know to stderr.
 """
 
 import json
+import os
 import secrets
 import sys
 import tomllib
@@ -19,7 +20,16 @@ from gateway.cli.objects import OBJECTS
 from gateway.cli.replays import REPLAYS
 from gateway.cli.send import send
 from gateway.cli.tail import tail
-from gateway.config import NO_OVERRIDES, ConfigError, Overrides, Settings, effective_toml, load
+from gateway.config import (
+    NO_OVERRIDES,
+    ConfigError,
+    Overrides,
+    Settings,
+    effective_toml,
+    load,
+    new_token,
+    token_hash,
+)
 
 DISTRIBUTION = "rewind-gateway"
 EXIT_BAD_CONFIGURATION = 2
@@ -103,6 +113,22 @@ def hash_password(from_stdin: bool) -> None:
         click.echo(hash_with_salt(password, salt=secrets.token_bytes(SALT_BYTES)))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+@main.command("new-token")
+@click.argument("file", type=click.Path(path_type=Path))
+def make_token(file: Path) -> None:
+    """Write a fresh token to FILE, and print its hash, for `token` of a user in the configuration.
+
+    FILE is for `--token-file`; its owner alone may read it.
+    """
+    token = new_token()
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+            out.write(f"{token}\n")
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be written: {error.strerror}") from error
+    click.echo(token_hash(token))
 
 
 main.add_command(send)

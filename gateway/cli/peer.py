@@ -19,6 +19,8 @@ from proton import SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+from gateway.cli.credentials import credential_options, password_of
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
@@ -50,20 +52,8 @@ def gateway_options(command: F) -> F:
                 show_default=True,
                 help="The gateway: amqp://HOST:PORT, or amqps:// for TLS.",
             ),
-            click.option("--user", envvar="REWIND_USER", help="Name of the user; without one, ANONYMOUS."),
-            click.option(
-                "--password-file",
-                type=click.Path(path_type=Path, exists=True, dir_okay=False),
-                envvar="REWIND_PASSWORD_FILE",
-                help="File with the user's password on its first line.",
-            ),
             click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; without one, the default."),
-            click.option(
-                "--tls-ca",
-                type=click.Path(path_type=Path, exists=True, dir_okay=False),
-                envvar="REWIND_TLS_CA",
-                help="Certificates of authorities to be trusted, PEM; without, the system's.",
-            ),
+            credential_options("Name of the user; without one, ANONYMOUS."),
         ]
     ):
         command = option(command)
@@ -131,7 +121,7 @@ class Client(MessagingHandler):
         gateway = self._gateway
         options: dict[str, Any] = {"reconnect": False}
         if gateway.user is not None:
-            options |= {"user": gateway.user, "password": _password(gateway)}
+            options |= {"user": gateway.user, "password": password_of(gateway.user, gateway.password_file)}
             options["allowed_mechs"] = "PLAIN"
         else:
             options["allowed_mechs"] = "ANONYMOUS"
@@ -167,15 +157,6 @@ class Client(MessagingHandler):
             condition = event.transport.condition if event.transport is not None else None
             why = f": {condition.description}" if condition is not None and condition.description else ""
             self.fail(f"{self._gateway.url}: there is no connection, or no longer{why}")
-
-
-def _password(gateway: Gateway) -> str:
-    if gateway.password_file is None:
-        return str(click.prompt(f"Password of {gateway.user}", hide_input=True, err=True))
-    lines = gateway.password_file.read_text(encoding="utf-8").splitlines()
-    if not lines or not lines[0]:
-        raise click.UsageError(f"{gateway.password_file} has no password on its first line")
-    return lines[0]
 
 
 def _trusted(authorities: Path | None) -> SSLDomain:

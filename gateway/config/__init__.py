@@ -5,7 +5,7 @@ problem at once, `rules` has the rules over several settings, `render` writes th
 README shows.
 """
 
-from gateway.config.files import password_hash
+from gateway.config.files import hash_of_token, password_hash
 from gateway.config.limits import Limits, Store
 from gateway.config.load import NO_OVERRIDES, Overrides, load, parse
 from gateway.config.problems import ConfigError
@@ -20,6 +20,7 @@ from gateway.config.settings import (
     WebSocket,
     authority,
 )
+from gateway.config.tokens import new_token, token_hash
 from gateway.config.values import Mechanism, is_loopback
 from gateway.config.vpn import Queue, ReplayLog, Vpn
 
@@ -43,8 +44,11 @@ __all__ = [
     "authority",
     "effective_toml",
     "example_toml",
+    "hash_of_token",
     "is_loopback",
     "load",
+    "new_token",
     "parse",
     "password_hash",
+    "token_hash",
 ]

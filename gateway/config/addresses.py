@@ -17,7 +17,7 @@ def parse_address(text: str) -> Address:
     """The address in `127.0.0.1:5672`, `[::1]:5672`, `amqp://…` or `amqps://…`; ValueError says what is
     wrong."""
     scheme, marker, rest = text.rpartition("://")
-    if marker and scheme not in {"amqp", "amqps", "http"}:
+    if marker and scheme not in {"amqp", "amqps", "http", "https"}:
         raise ValueError(f"`{scheme}://` is not a scheme we listen for; write `amqp://`, `amqps://` or none")
     host, colon, port = rest.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -28,4 +28,4 @@ def parse_address(text: str) -> Address:
         raise ValueError("the port is missing; write HOST:PORT, as in `127.0.0.1:5672`")
     if not (port.isascii() and port.isdigit() and int(port) <= USHORT_MAX):
         raise ValueError(f"`{port}` is not a port; write a number from 0 (a free one) to {USHORT_MAX}")
-    return Address(check_host(host), int(port), scheme == "amqps")
+    return Address(check_host(host), int(port), scheme in {"amqps", "https"})

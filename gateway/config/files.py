@@ -1,10 +1,12 @@
-"""Files that settings name: certificates, and password hashes kept apart from the configuration."""
+"""Files that settings name: certificates, and hashes of passwords and tokens kept apart from the configuration."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from gateway.config import toml
 from gateway.config.problems import Problem
 from gateway.config.settings import Settings, User
+from gateway.config.tokens import check_token_hash
 from gateway.config.values import check_password_hash
 from gateway.tls import TlsError, server_context
 
@@ -15,28 +17,43 @@ def password_hash(user: User) -> str | None:
 
     Raises ValueError if the file cannot be read or is not text.
     """
-    if user.password_file is None:
-        return user.password
+    return user.password if user.password_file is None else _content(user.password_file)
+
+
+def hash_of_token(user: User) -> str | None:
+    """The hash of the user's token, from the settings or from `token_file`; None for a user without one.
+
+    Raises ValueError if the file cannot be read or is not text.
+    """
+    return user.token if user.token_file is None else _content(user.token_file)
+
+
+def _content(file: Path) -> str:
     try:
-        return user.password_file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise ValueError(f"{user.password_file} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{user.password_file} is not UTF-8 text") from error
+        raise ValueError(f"{file} is not UTF-8 text") from error
 
 
 def unusable_files(settings: Settings) -> Iterator[Problem]:
     """Every named file that is not what it should be."""
-    for index, listener in enumerate(settings.listeners):
-        if listener.tls:
+    places = {f"listener[{index}].tls": listener.tls for index, listener in enumerate(settings.listeners)}
+    for path, tls in {**places, "admin.tls": settings.admin.tls}.items():
+        if tls:
             try:
-                server_context(listener.tls)
+                server_context(tls)
             except TlsError as error:
-                yield Problem(f"listener[{index}].tls", f"cannot be used: {error}")
+                yield Problem(path, f"cannot be used: {error}")
     for name, user in settings.users.items():
-        try:
-            stored = password_hash(user)
-            if stored is not None:
-                check_password_hash(stored)
-        except ValueError as error:
-            yield Problem(toml.dotted(["user", name, "password_file"]), f"cannot be used: {error}")
+        for key, read, check in (
+            ("password_file", password_hash, check_password_hash),
+            ("token_file", hash_of_token, check_token_hash),
+        ):
+            try:
+                stored = read(user)
+                if stored is not None:
+                    check(stored)
+            except ValueError as error:
+                yield Problem(toml.dotted(["user", name, key]), f"cannot be used: {error}")

@@ -22,9 +22,9 @@ from gateway.config.files import unusable_files
 from gateway.config.problems import ConfigError, Problem, unrelated
 from gateway.config.rules import broken_rules
 from gateway.config.schema import READER, keys_at
-from gateway.config.settings import AdminListener, Listener, Settings, default_vpns
+from gateway.config.settings import Listener, Settings, default_vpns
 
-_SECRET = "password"
+_SECRETS = frozenset({"password", "token"})
 _LONGEST_QUOTE = 60
 
 _SAYS = {
@@ -121,7 +121,7 @@ def _problem(detail: ErrorDetails) -> Problem:
             says = f"is wrong: {detail['ctx']['error']}"
         case kind:
             says = _SAYS.get(kind) or re.sub(r"^(Input|String) should", "should", detail["msg"])
-            if _SECRET not in place:
+            if _SECRETS.isdisjoint(place):
                 says += f", not {_quote(detail['input'])}"
     return Problem(toml.dotted(place), says)
 
@@ -171,7 +171,11 @@ def _override(settings: Settings, overrides: Overrides, problems: list[Problem])
         except ValueError as error:
             problems.append(Problem("--admin", f"{overrides.admin}: {error}"))
         else:
-            settings = replace(settings, admin=AdminListener(host=address.host, port=address.port))
+            # With the file's certificate, if it has one: a port on the command line must not open a door in clear.
+            settings = replace(settings, admin=replace(settings.admin, host=address.host, port=address.port))
+            if address.secure and settings.admin.tls is None:
+                says = f"{overrides.admin}: `https://` needs a certificate; give the file an `[admin.tls]`"
+                problems.append(Problem("--admin", says))
     return settings
 
 

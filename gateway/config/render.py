@@ -17,21 +17,26 @@ from gateway.config.settings import Settings, Tls, User, WebSocket
 from gateway.config.vpn import Queue
 
 _WIDTH = 100
-_SECRETS = frozenset({"password"})
+_SECRETS = frozenset({"password", "token"})
 
 _SAMPLES: dict[str, object] = {
     "tls": Tls(certificate=Path("server.pem"), key=Path("server.key"), client_ca=Path("clients.pem")),
     "websocket": WebSocket(origins=("https://console.example.com",)),
     "users": {
         "ann": User(
-            password="scram$...",  # no hash, or a copy of the example would let someone in
+            password="scram$...",  # no hashes, or a copy of the example would let someone in
+            token="sha256$...",
             publish=("topic://flights/>", "!topic://flights/test/>", "queue://orders"),
             consume=("queue://orders*", "topic://flights/>", "log://flights/>"),
             browse=("queue://>",),
             replay=("queue://orders",),
             administer=("queue://orders*",),
         ),
-        "bob": User(password_file=Path("bob.hash"), certificate_names=("bob.example.com",)),
+        "bob": User(
+            password_file=Path("bob.hash"),
+            token_file=Path("bob.token.hash"),
+            certificate_names=("bob.example.com",),
+        ),
     },
     "queues": {"orders": Queue(exclusive="wait", subscriptions=("orders/>", "!orders/test/>"))},
 }

@@ -44,10 +44,13 @@ def broken_rules(settings: Settings) -> Iterator[Problem]:
 def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Problem]:
     offered = settings.mechanisms(listener)
     can_verify = listener.tls is not None and listener.tls.client_ca is not None
-    if not offered and any(user.certificate_names for user in settings.users.values()):
+    if not offered and settings.users:
+        have_certificates = any(user.certificate_names for user in settings.users.values())
         yield Problem(
             f"{path}.sasl",
-            "leaves no way to log in: users with certificates only need the listener's `tls.client_ca`",
+            "leaves no way to log in: users with certificates only need the listener's `tls.client_ca`"
+            if have_certificates
+            else "leaves no way to log in: tokens are for the administration; give a user a `password`",
             given=("user", f"{path}.tls"),
         )
     if (
@@ -104,6 +107,9 @@ def _admin(settings: Settings) -> Iterator[Problem]:
             "or set `allow_anonymous_beyond_loopback = true`",
             given=("user", "allow_anonymous_beyond_loopback"),
         )
+    tls = settings.admin.tls
+    if tls and tls.require_client_certificate and not tls.client_ca:
+        yield Problem("admin.tls.require_client_certificate", "needs `client_ca` to check them")
 
 
 def _users(settings: Settings) -> Iterator[Problem]:
@@ -112,10 +118,15 @@ def _users(settings: Settings) -> Iterator[Problem]:
         path = toml.dotted(["user", name])
         if user.password is not None and user.password_file is not None:
             yield Problem(f"{path}.password_file", "stands beside `password`; keep one of the two")
-        if not (user.password or user.password_file or user.certificate_names):
+        if user.token is not None and user.token_file is not None:
+            yield Problem(f"{path}.token_file", "stands beside `token`; keep one of the two")
+        has_token = user.token or user.token_file
+        if not (user.password or user.password_file or user.certificate_names or has_token):
             if name != ANONYMOUS_USER:
                 yield Problem(
-                    path, "cannot log in; give it `password`, `password_file` or `certificate_names`"
+                    path,
+                    "cannot log in; give it `password`, `password_file`, `certificate_names`, or for the "
+                    "administration `token` or `token_file`",
                 )
             elif not any("ANONYMOUS" in listener.sasl for listener in settings.listeners):
                 yield Problem(

@@ -25,6 +25,7 @@ from gateway.config.values import (
     Port,
     PublishRule,
     ReplayRule,
+    TokenHash,
     UserName,
     VpnName,
     is_loopback,
@@ -44,7 +45,7 @@ def authority(host: str, port: int) -> str:
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """TLS 1.2 or later on a listener. All files are PEM."""
+    """TLS 1.2 or later on a listener, or on the address of administration. All files are PEM."""
 
     certificate: Path
     """The server's certificate, followed by its intermediates."""
@@ -54,7 +55,7 @@ class Tls:
 
     client_ca: Path | None = None
     """Authorities that sign clients' certificates. Given, a client with a certificate can use SASL
-    EXTERNAL."""
+    EXTERNAL, and an administrator needs no password."""
 
     require_client_certificate: bool = False
     """Whether a client without a certificate is turned away. Off lets certificates and passwords live side by
@@ -118,6 +119,13 @@ class AdminListener:
     port: Port = 8672
     """Port to bind; 0 takes a free one."""
 
+    tls: Tls | None = None
+    """Present: the address speaks HTTPS and nothing else."""
+
+    def url(self, port: int) -> str:
+        """The address administrators use, with the port that was bound."""
+        return f"{'https' if self.tls else 'http'}://{authority(self.host, port)}"
+
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +142,15 @@ class User:
     password_file: Path | None = None
     """A file that holds the hash, in place of `password`, for where secrets are mounted as files."""
 
+    token: TokenHash | None = None
+    """The hash of a bearer token for the administration, as `rewind new-token` prints it, for programs. AMQP
+    clients cannot use it."""
+
+    token_file: Path | None = None
+    """A file that holds the token's hash, in place of `token`."""
+
     certificate_names: tuple[CommonName, ...] = ()
-    """Common names of client certificates that are this user, for SASL EXTERNAL."""
+    """Common names of client certificates that are this user, for SASL EXTERNAL and the administration."""
 
     vpns: tuple[VpnName, ...] = ("default",)
     """Message VPNs the user may enter. Only `default`, so that a new Message VPN is closed until it is

@@ -18,6 +18,7 @@ from amqp_ext.passwords import parse as parse_password
 from amqp_ext.replay_start import StartKind, parse_text
 from amqp_ext.selector import compile_selector
 from amqp_ext.topics import TopicPattern
+from gateway.config.tokens import check_token_hash
 
 INT_MAX = 2**31 - 1
 UINT_MAX = 2**32 - 1
@@ -54,7 +55,9 @@ def check_host(host: str) -> str:
 def _origin(text: str) -> str:
     # Compared as a whole with what a browser sends, so another spelling would never match.
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@A-Z]+", text):
-        raise ValueError(f"`{text}` is no origin; write `https://HOST` or `https://HOST:PORT`, without a path")
+        raise ValueError(
+            f"`{text}` is no origin; write `https://HOST` or `https://HOST:PORT`, without a path"
+        )
     return text
 
 
@@ -131,6 +134,7 @@ TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
 PropertyName = Annotated[str, AfterValidator(_property_name)]
 StartText = Annotated[str, AfterValidator(_replay_start)]
 PasswordHash = Annotated[str, AfterValidator(check_password_hash)]
+TokenHash = Annotated[str, AfterValidator(check_token_hash)]
 UserName = Annotated[str, AfterValidator(_user_name)]
 CommonName = Annotated[str, Field(min_length=1)]
 

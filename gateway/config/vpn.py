@@ -35,6 +35,10 @@ class ReplayLog:
     """Topic subscriptions the log takes, `!` before an exception; none takes every topic. A log for some
     topics only lasts longer on the same disk."""
 
+    keep_until_archived: bool = False
+    """Whether nothing is trimmed, by the quota or by an administrator, before `rewind archive` has it. A log that
+    is full then takes nothing new, and publishers are told. Off, because it needs an archiver that keeps up."""
+
     promote_direct: bool = False
     """Whether pre-settled (Direct) messages are logged too. Off, because their senders asked for speed, not
     for keeping."""

@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from gateway.admin.http import AdminServer
+from gateway.config import AdminListener
 
 
 class Gateway:
@@ -141,7 +142,7 @@ def test_ipv6_urls_have_brackets() -> None:
         pytest.skip("this machine has no IPv6 loopback")
 
     async def scenario() -> None:
-        async with running(AdminServer(Gateway(), host="::1")) as client:
+        async with running(AdminServer(Gateway(), listener=AdminListener(host="::1", port=0))) as client:
             assert client.base_url.host == "::1"
             assert (await client.get("/healthz")).status_code == 200
 
@@ -155,7 +156,7 @@ def test_an_address_in_use_is_named() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-                await AdminServer(Gateway(), port=port).start()
+                await AdminServer(Gateway(), listener=AdminListener(port=port)).start()
 
     asyncio.run(scenario())
 

@@ -48,7 +48,7 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
     return Settings(
         data=data,
         listeners=more.pop("listeners", (Listener(port=0),)),
-        admin=AdminListener(port=0),
+        admin=more.pop("admin", AdminListener(port=0)),
         vpns={"default": vpn or Vpn(), **more.pop("vpns", {})},
         limits=limits,
         **more,

@@ -31,6 +31,10 @@ CODES: Final = {
 """Error codes by their status."""
 
 
+_CHALLENGES: Final = 'Basic realm="rewind", charset="UTF-8", Bearer realm="rewind"'
+"""How one may log in, as RFC 9110 section 11.6.1 lists it."""
+
+
 class SempError(Exception):
     """A request that is not carried out. Its text is one sentence."""
 
@@ -102,9 +106,7 @@ def refusal(refused: Refused) -> SempError:
 def _told(request: Request, error: SempError, **more: Any) -> JSONResponse:
     meta = _meta(request, error.http_status)
     meta.error = {"code": CODES[error.status], "description": error.text, "status": error.status, **more}
-    headers = (
-        {"WWW-Authenticate": 'Basic realm="rewind", charset="UTF-8"'} if error.http_status == 401 else None
-    )
+    headers = {"WWW-Authenticate": _CHALLENGES} if error.http_status == 401 else None
     return JSONResponse(
         {"meta": meta.model_dump(exclude_none=True)}, status_code=error.http_status, headers=headers
     )

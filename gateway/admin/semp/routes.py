@@ -15,7 +15,7 @@ from gateway.admin.semp.resources import Administered, EncodedPaths, Resources
 def add_semp(app: FastAPI, administered: Administered) -> None:
     """Have `app` administer a gateway."""
     app.state.resources = Resources(administered)
-    app.state.access = Access(administered.settings)
+    app.state.access = Access(administered)
     app.add_middleware(EncodedPaths)
     tell_errors(app)
     app.include_router(metrics_routes(), dependencies=[Depends(require)])

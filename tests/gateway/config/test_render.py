@@ -23,6 +23,7 @@ from gateway.config import (
     effective_toml,
     example_toml,
     parse,
+    token_hash,
     toml,
 )
 
@@ -45,11 +46,13 @@ def test_the_example_equals_the_defaults() -> None:
 
 
 def test_the_samples_in_the_example_can_be_taken_as_they_are() -> None:
-    """Without the marks the example is a configuration with TLS, users and a queue, for all but the hash."""
+    """Without the marks the example is a configuration with TLS, users and a queue, for all but the hashes."""
     text = uncommented(example_toml())
-    with pytest.raises(ConfigError, match=r"^user\.ann\.password is wrong: [^\n]+$"):
+    with pytest.raises(
+        ConfigError, match=r"^user\.ann\.password is wrong: [^\n]+\nuser\.ann\.token is wrong: [^\n]+$"
+    ):
         parse(text)
-    settings = parse(text.replace("scram$...", HASH))
+    settings = parse(text.replace("scram$...", HASH).replace("sha256$...", token_hash("a token")))
     assert settings.listeners[0].tls is not None
     assert settings.users
     assert settings.vpns["default"].queues

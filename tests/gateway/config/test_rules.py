@@ -100,6 +100,12 @@ def test_mechanisms_follow_users_and_tls(
             "listener[0].tls.require_client_certificate needs `client_ca`",
         ),
         ("[user.ann]", "user.ann cannot log in"),
+        (f"[user.ann]\ntoken = '{'sha256$' + 64 * '0'}'", "listener[0].sasl leaves no way to log in: tokens"),
+        ("[admin]\nhost = '0.0.0.0'", "admin.host 0.0.0.0 would let anyone on other machines administer"),
+        (
+            "[admin.tls]\ncertificate='c'\nkey='k'\nrequire_client_certificate=true",
+            "admin.tls.require_client_certificate needs `client_ca`",
+        ),
         (ANN + "password_file = 'ann.hash'", "user.ann.password_file stands beside `password`"),
         (
             ANN + "certificate_names = ['x']\n[user.bob]\npassword_file = 'b'\ncertificate_names = ['x']",

@@ -1,0 +1,112 @@
+"""The address of administration under TLS, and users known by tokens and certificates."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import trustme
+from click.testing import CliRunner
+
+from amqp_ext.passwords import hash_password
+from gateway.cli import main
+from gateway.config import AdminListener, Tls, User, token_hash
+from tests.gateway.admin.conftest import Start
+
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+EVERYTHING = ("queue://*", "topic://>", "log://>")
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """A gateway administered over HTTPS, and what its clients need."""
+
+    url: str
+    authority: trustme.CA
+    files: Path
+
+    def status(self, token: str | None = None, *, common_name: str | None = None) -> int:
+        """How a request for all queues is answered."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        if common_name is not None:
+            self.authority.issue_cert("client.invalid", common_name=common_name).configure_cert(context)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=self.url, verify=context, trust_env=False) as http:
+            return http.get("/SEMP/v2/config/msgVpns/default/queues", headers=headers).status_code
+
+
+@pytest.fixture
+def secured(start: Start, authority: trustme.CA, tmp_path: Path) -> Secured:
+    """A gateway with certificates, of which a client's is taken and not asked for."""
+    issued = authority.issue_cert("127.0.0.1")
+    for number, blob in enumerate(issued.cert_chain_pems):
+        blob.write_to_path(tmp_path / "server.pem", append=number > 0)
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "bob.hash").write_text(token_hash("bob-s-token") + "\n")
+    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key", client_ca=tmp_path / "ca.pem")
+    users = {
+        "ann": User(password=HASH, token=token_hash("ann-s-token"), administer=EVERYTHING),
+        "bob": User(token_file=tmp_path / "bob.hash", administer=("queue://none",)),
+        "eve": User(certificate_names=("eve.example",), administer=EVERYTHING),
+    }
+    gateway = start(users=users, admin=AdminListener(port=0, tls=tls))
+    return Secured(gateway.call(lambda running: running.admin[0]), authority, tmp_path)
+
+
+def test_a_token_is_its_user(secured: Secured) -> None:
+    """The right token may what its user may; a wrong one, a user's hash, or none, is nobody."""
+    assert secured.url.startswith("https://")
+    assert secured.status("ann-s-token") == 200
+    assert secured.status("bob-s-token") == 403
+    for wrong in ("ann-s-toke", "ann-s-token2", token_hash("ann-s-token"), "-", None):
+        assert secured.status(wrong) == 401, wrong
+
+
+def test_a_certificate_is_its_user(secured: Secured) -> None:
+    """A certificate that names a user is enough; a stranger's is nothing, and never outweighs a wrong token."""
+    assert secured.status(common_name="eve.example") == 200
+    assert secured.status(common_name="mallory.example") == 401
+    assert secured.status("wrong", common_name="eve.example") == 401
+
+
+def test_a_gateway_nobody_vouches_for_is_not_asked(secured: Secured) -> None:
+    """The verbs trust the authorities they are given, and say so where there is none."""
+    ran = CliRunner().invoke(main, ["status", "--admin", secured.url])
+    assert ran.exit_code == 1
+    assert "certificate verify failed" in ran.output
+
+
+def test_the_verbs_take_a_token_and_an_authority(secured: Secured) -> None:
+    """`rewind new-token` makes both halves; `--token-file` and `--ca` use one, as the environment does."""
+    files = secured.files
+    ran = CliRunner().invoke(main, ["new-token", str(files / "fresh")])
+    assert ran.stdout.strip() == token_hash((files / "fresh").read_text().strip())
+    assert (files / "fresh").stat().st_mode & 0o077 == 0
+    assert CliRunner().invoke(main, ["new-token", str(files / "fresh")]).exit_code == 2
+
+    (files / "token").write_text("ann-s-token\n")
+    asked = ["queue", "list", "--admin", secured.url, "--ca", str(files / "ca.pem")]
+    assert CliRunner().invoke(main, [*asked, "--token-file", str(files / "token")]).exit_code == 0
+    assert CliRunner().invoke(main, asked, env={"REWIND_TOKEN": "ann-s-token"}).exit_code == 0
+    refused = CliRunner().invoke(main, [*asked, "--token-file", str(files / "fresh")])
+    assert (refused.exit_code, "bearer token" in refused.output) == (1, True)
+    both = CliRunner().invoke(main, [*asked, "--token-file", str(files / "token"), "--user", "ann"])
+    assert both.exit_code == 2
+    with_password = [*asked, "--user", "ann"]
+    assert CliRunner().invoke(main, with_password, env={"REWIND_PASSWORD": "secret"}).exit_code == 0
+
+
+def test_plain_http_gets_nothing_from_a_secured_address(secured: Secured) -> None:
+    """Who forgets the `s` is not answered in clear."""
+    with httpx.Client(trust_env=False) as http, pytest.raises(httpx.TransportError):
+        http.get(secured.url.replace("https", "http") + "/healthz")
