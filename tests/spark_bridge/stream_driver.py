@@ -1,6 +1,6 @@
-"""A Spark driver of its own, to be killed: streams a log into Parquet until it is all there.
+"""A Spark driver of its own, to be killed: streams a log into Parquet until what there was at its start is there.
 
-``python stream_driver.py URL_OR_PATH OUT CHECKPOINT``; prints a line when a micro-batch is done.
+``python stream_driver.py url|path WHERE OUT CHECKPOINT``; prints a line when a micro-batch is done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Tell(StreamingQueryListener):
         """The line after the last batch is the process's end."""
 
 
-def main(way: str, out: str, checkpoint: str) -> None:
+def main(way: str, where: str, out: str, checkpoint: str) -> None:
     """Run until what there was at the start is read."""
     set_worker_python()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -36,9 +36,9 @@ def main(way: str, out: str, checkpoint: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     spark.streams.addListener(Tell())
-    reader = spark.readStream.format("rewind").option("path" if way.startswith("/") else "url", way)
+    reader = spark.readStream.format("rewind").option(way, where)
     reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "500")
-    frame = reader.schema("offset bigint, body binary").load()
+    frame = reader.schema("partition int, offset bigint, body binary").load()
     writer = frame.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()

@@ -1,0 +1,38 @@
+"""Jobs people run on a replay log, each short enough to be read at once and changed.
+
+``recovery`` brings a database table up to the log, or back after it was lost; ``last_values`` finds the newest
+message of each topic; ``windows`` counts by time, through history and on with what comes; ``differences`` holds two
+replays against each other. Options are those of ``format("rewind")``, written ``name=value``:
+
+    python -m spark_bridge.examples.last_values url=amqp://127.0.0.1:5672 'subscribe=orders/>'
+
+``spark-submit`` runs the same files on a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import SparkSession
+
+from spark_bridge import register, set_worker_python
+
+
+def session(name: str) -> SparkSession:
+    """A quiet Spark that knows the format: on all cores here, or where ``spark-submit`` says."""
+    set_worker_python()
+    spark = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def options(arguments: Iterable[str]) -> dict[str, str]:
+    """The options of ``name=value`` arguments. Raises SystemExit, with a sentence, for anything else."""
+    found: dict[str, str] = {}
+    for argument in arguments:
+        name, is_there, value = argument.partition("=")
+        if not is_there:
+            raise SystemExit(f"{argument} is no option; write name=value, such as url=amqp://127.0.0.1:5672.")
+        found[name] = value
+    return found
