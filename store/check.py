@@ -125,6 +125,10 @@ PROMISES: Final = (
         "select first_id, last_id from log where first_id > last_id + 1",
     ),
     Promise(
+        "the log is archived up to {}, behind its end: its last id is {}",
+        "select archived_id, last_id from log where archived_id > last_id",
+    ),
+    Promise(
         "point {} stands at {}, behind the log's last id {}: messages could slip in before it",
         "select name, position, last_id from point, log where position > last_id + 1",
     ),

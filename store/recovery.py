@@ -45,8 +45,9 @@ def recover(path: Path) -> Recovered:
 
 
 def _read(connection: sqlite3.Connection) -> Recovered:
-    generation, first, last, time, floor, size, largest, number = connection.execute(
-        "select generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, next_number from log"
+    generation, first, last, time, floor, size, largest, number, archived = connection.execute(
+        "select generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, next_number, "
+        "archived_id from log"
     ).fetchone()
     endpoints = {
         row[0]: StoredEndpoint(SaveEndpoint(*row[:5]), row[5], row[6], row[7])
@@ -70,6 +71,7 @@ def _read(connection: sqlite3.Connection) -> Recovered:
         last_time_ms=time,
         floor_ms=floor,
         size_bytes=size,
+        archived_id=archived,
     )
     points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
     return Recovered(log, list(endpoints.values()), number, garbage, largest, points, stretches(connection))

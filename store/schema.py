@@ -23,7 +23,8 @@ Shape, and why:
 ``property_value``  what they were filed under. In segments of ids, so that a new row lands among the newest ones, in
                 pages that are in memory, however large the index is, and so that trimming can drop whole segments.
 ``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
-                message is gone), the newest arrival time, from which time on nothing is missing, the largest content.
+                message is gone), the newest arrival time, from which time on nothing is missing, the largest content,
+                the id up to which an archive holds it.
 """
 
 from __future__ import annotations
@@ -142,6 +143,12 @@ def m003_priorities(db: sqlite_utils.Database) -> None:
     db.execute(
         "create index reference_priority on reference (endpoint, priority, message) where priority is not null"
     )
+
+
+@migrations()
+def m004_archived(db: sqlite_utils.Database) -> None:
+    """How much of the log an archive holds: a log that keeps the rest has to know it after a restart."""
+    db.execute("alter table log add column archived_id integer not null default 0")
 
 
 def unknown_migrations(db: sqlite_utils.Database) -> list[str]:

@@ -26,6 +26,7 @@ from gateway.core.effects import (
     RemoveReferences,
     RenumberEndpoint,
     Row,
+    SaveArchived,
     SaveEndpoint,
     SavePoint,
     SaveReplay,
@@ -329,6 +330,8 @@ class Transaction:
                 self._drop_replayed(effect)
             case TrimLog():
                 self._trim(effect)
+            case SaveArchived(last_id):
+                execute("update log set archived_id = max(archived_id, ?)", (last_id,))
             case SaveReplay(endpoint, replay):
                 execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
             case CountAttempts(endpoint, attempts):

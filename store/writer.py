@@ -18,7 +18,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
-from gateway.core.effects import AddReferences, DeletePoint, Effect, Publication, SavePoint, TrimLog
+from gateway.core.effects import (
+    AddReferences,
+    DeletePoint,
+    Effect,
+    Publication,
+    SaveArchived,
+    SavePoint,
+    TrimLog,
+)
 from store.checkpointer import Checkpointer
 from store.database import connect_writer
 from store.property_index import Stretch
@@ -46,7 +54,7 @@ SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
 
 
-_TAKEN_BACK: Final = (Publication, AddReferences, TrimLog, SavePoint, DeletePoint)
+_TAKEN_BACK: Final = (Publication, AddReferences, TrimLog, SaveArchived, SavePoint, DeletePoint)
 """Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already."""
 
 

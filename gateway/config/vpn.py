@@ -39,6 +39,9 @@ class ReplayLog:
     """Whether nothing is trimmed, by the quota or by an administrator, before `rewind archive` has it. A log that
     is full then takes nothing new, and publishers are told. Off, because it needs an archiver that keeps up."""
 
+    filtered: bool = True
+    """Whether `topics` are heeded, where there are any. Off keeps the list for later, and takes every topic."""
+
     promote_direct: bool = False
     """Whether pre-settled (Direct) messages are logged too. Off, because their senders asked for speed, not
     for keeping."""

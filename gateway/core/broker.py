@@ -56,6 +56,8 @@ class LogPolicy:
     promote_direct: bool = False
     replay_temporary: bool = True
     max_replays: int = 1000
+    keep_until_archived: bool = False
+    """Nothing is trimmed that is not in an archive."""
 
     def takes(self, topic: str) -> bool:
         return self.writes and (self.filter is None or self.filter.matches(topic))
@@ -71,6 +73,8 @@ class LogState:
     last_time_ms: int
     floor_ms: int
     size_bytes: int = 0
+    archived_id: int = 0
+    """The log is in an archive up to this id, itself included."""
 
 
 @dataclass(slots=True)
@@ -386,7 +390,9 @@ class Broker:
                 room = fits
                 refused = Refused(
                     ErrorCode.RESOURCE_LIMIT,
-                    "the replay log is at its quota; trim it or raise the quota",
+                    "the replay log is at its quota, and keeps what is not archived: archive it or raise the quota"
+                    if self.policy.keep_until_archived and log.archived_id < log.next_id - 1
+                    else "the replay log is at its quota; trim it or raise the quota",
                     **{"rewind:reason": "replay-log-quota"},
                 )
         if room < count:
@@ -463,13 +469,24 @@ class Broker:
         """How much of its quota the log uses, 0 to 1 and above; 0 without a quota."""
         return self.log.size_bytes / self.policy.quota_bytes if self.policy.quota_bytes else 0.0
 
+    @property
+    def trimmable_below(self) -> int:
+        """Ids below this may be trimmed: what is committed, and archived where the log keeps all else."""
+        log = self.log
+        return min(log.next_id, log.archived_id + 1) if self.policy.keep_until_archived else log.next_id
+
+    @property
+    def has_trimmable(self) -> bool:
+        """Whether anything could be trimmed now."""
+        return max(self.log.first_id, self.trimming_below) < self.trimmable_below
+
     def trim(self, before_id: int) -> TrimLog | None:
         """
-        The next piece of trimming everything below an id away; None when that is done. Committed messages alone are
-        trimmed. Once it is committed, tell ``trimmed``.
+        The next piece of trimming everything below an id away; None when that is done, or when what follows is to be
+        kept. Committed messages alone are trimmed. Once it is committed, tell ``trimmed``.
         """
         first = max(self.log.first_id, self.trimming_below)
-        stop = min(before_id, self.log.next_id, first + TRIM_IDS)
+        stop = min(before_id, self.trimmable_below, first + TRIM_IDS)
         if stop <= first:
             return None
         self.trimming_below = stop

@@ -107,6 +107,13 @@ class TrimLog:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveArchived:
+    """The log is in an archive up to this id, itself included. What was said before of a higher one stays true."""
+
+    last_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class CountAttempts:
     """Deliveries that failed: the header's delivery-count of these references after it, kept over a restart."""
 
@@ -182,6 +189,7 @@ Effect: TypeAlias = (
     | AddReferences
     | DropReplayed
     | TrimLog
+    | SaveArchived
     | CountAttempts
     | SaveEndpoint
     | RenumberEndpoint

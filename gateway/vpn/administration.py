@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from amqp_ext.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.archiving import archive_saved, report_archived
 from gateway.core.copies import begin_copy, check_copy, end_copy
 from gateway.core.effects import Effect, RenumberEndpoint, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings
@@ -292,7 +293,8 @@ class Administration:
             The first id that the log has then.
 
         Raises:
-            Refused: The place is none, or lies in the future; INTERNAL, the store could not write.
+            Refused: The place is none, or lies in the future; PRECONDITION_FAILED, the log keeps it until it is
+                archived; INTERNAL, the store could not write.
         """
         place = start
         if start.kind in (StartKind.DATE, StartKind.AGO):
@@ -304,6 +306,25 @@ class Administration:
             )
         resolved = await self.vpn.resolve_start(place, (">",))
         return await self.vpn.trimmer.trim_before(resolved.first)
+
+    async def archived(self, last_id: int, generation: int) -> int:
+        """
+        Note durably that an archive holds the log up to an id: that much may be trimmed from now on.
+
+        Returns:
+            Up to which id the log is known to be archived then.
+
+        Raises:
+            Refused: LOG_MODIFIED, PRECONDITION_FAILED, as ``report_archived`` has it; INTERNAL, the store could not
+                write.
+        """
+        vpn = self.vpn
+        effect = report_archived(vpn.broker, last_id, generation)
+        if effect is not None:
+            await vpn.committed([effect])
+            archive_saved(vpn.broker, effect)
+            vpn.trimmer.run()
+        return vpn.broker.log.archived_id
 
     async def logged_messages(
         self, position: int, count: int, patterns: Sequence[str], *, is_wanted: Callable[[], bool]

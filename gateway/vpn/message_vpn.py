@@ -82,6 +82,7 @@ class MessageVpn:
                 promote_direct=policy.promote_direct,
                 replay_temporary=policy.replay_temporary,
                 max_replays=policy.max_replays,
+                keep_until_archived=policy.keep_until_archived,
             ),
             window=limits.endpoint_window,
             create_queues=settings.create_queues,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from gateway import log_keys
+from gateway.core.archiving import check_trimmable
 from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Trimmer:
         broker = self._vpn.broker
         if self._is_busy:
             return
-        if not self._is_making_room and broker.log_usage > TRIM_AT:
+        if not self._is_making_room and broker.log_usage > TRIM_AT and broker.has_trimmable:
             self._is_making_room = True
             self._log.info("trimming_started", **{log_keys.FIRST: broker.log.first_id})
         elif self._is_making_room and broker.log_usage <= TRIM_TO:
@@ -51,6 +52,7 @@ class Trimmer:
             self._log.info("trimming_ended", **{log_keys.FIRST: broker.log.first_id})
         effect = broker.trim(broker.log.next_id if self._is_making_room else self._before_id)
         if effect is None:
+            # Done; or what follows is not archived yet, and it goes on when that is told.
             self._is_making_room = False
             waiting, self._waiting = self._waiting, []
             for done in waiting:
@@ -88,8 +90,10 @@ class Trimmer:
             The first id the log has then.
 
         Raises:
-            Refused: INTERNAL, the store could not write.
+            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that; INTERNAL, the store could
+                not write.
         """
+        check_trimmable(self._vpn.broker, message_id)
         self._before_id = max(self._before_id, message_id)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(done)

@@ -25,6 +25,7 @@ from gateway.core.effects import (
     RemoveReferences,
     RenumberEndpoint,
     Row,
+    SaveArchived,
     SaveEndpoint,
     SavePoint,
     SaveReplay,
@@ -68,6 +69,7 @@ class NaiveStore:
         self.floor_ms = 0
         self.size_bytes = 0
         self.next_number = 1
+        self.archived_id = 0
         self._renumbered: set[int] = set()
         self.on_row: Callable[[Row], None] = lambda row: None
         """Told of every message that became durable."""
@@ -116,6 +118,8 @@ class NaiveStore:
                 self.endpoints[number].subscriptions[pattern] = None
             case DeleteSubscription(number, pattern):
                 del self.endpoints[number].subscriptions[pattern]
+            case SaveArchived(last_id):
+                self.archived_id = max(self.archived_id, last_id)
             case SavePoint(point):
                 self.points[point.name] = point
                 self.last_id = max(self.last_id, point.position - 1)
@@ -231,6 +235,7 @@ class NaiveStore:
                 last_time_ms=self.last_time_ms,
                 floor_ms=self.floor_ms,
                 size_bytes=self.size_bytes,
+                archived_id=self.archived_id,
             ),
             [self._recover(number, endpoint) for number, endpoint in self.endpoints.items()],
             self.next_number,

@@ -24,6 +24,7 @@ from gateway.core.effects import (
     Ranked,
     RemoveReferences,
     RenumberEndpoint,
+    SaveArchived,
     SaveEndpoint,
     SavePoint,
     SaveReplay,
@@ -113,13 +114,17 @@ def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
 def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect | None:
     numbers = sorted(model.endpoints)
     kind = draw(
-        st.sampled_from([*["publish", "settle"] * 3, *["replay", "other"] * 2, "trim", "attempts", "define"])
+        st.sampled_from(
+            [*["publish", "settle"] * 3, *["replay", "other"] * 2, "trim", "archived", "attempts", "define"]
+        )
     )
     if kind == "publish":
         return _publish(draw, model, numbers)
     if kind == "trim":
         stop = draw(st.integers(model.first_id, end))
         return TrimLog(model.first_id, stop) if stop > model.first_id else None
+    if kind == "archived":
+        return SaveArchived(draw(st.integers(0, end - 1)))
     if kind == "define" or not numbers:
         free = [name for name in NAMES if name not in {e.name for e in model.endpoints.values()}]
         if not free:

@@ -25,6 +25,7 @@ from gateway.core.effects import (
     RemoveReferences,
     RenumberEndpoint,
     Row,
+    SaveArchived,
     SaveEndpoint,
     SavePoint,
     SaveReplay,
@@ -69,6 +70,7 @@ class State:
     logged_bytes: int = 0
     largest_bytes: int = 0
     next_number: int = 1
+    archived_id: int = 0
 
 
 @dataclass
@@ -86,6 +88,7 @@ class Model:
     last_time_ms: int = MADE_MS
     largest_bytes: int = 0
     next_number: int = 1
+    archived_id: int = 0
 
     def apply(self, effect: Effect) -> None:
         match effect:
@@ -135,6 +138,8 @@ class Model:
                 self.subscriptions.discard((endpoint, pattern))
             case TrimLog(first, stop):
                 self._trim(first, stop)
+            case SaveArchived(last_id):
+                self.archived_id = max(self.archived_id, last_id)
             case SavePoint(point):
                 self.points[point.name] = point
                 self.last_id = max(self.last_id, point.position - 1)
@@ -200,6 +205,7 @@ class Model:
             logged_bytes=sum(len(row[5]) for row in messages.values() if row[4] is None),
             largest_bytes=self.largest_bytes,
             next_number=self.next_number,
+            archived_id=self.archived_id,
         )
 
     def copy(self) -> Model:
@@ -229,8 +235,8 @@ def _state(connection: sqlite3.Connection) -> State:
         row = messages[message]
         if row[4] is not None:
             messages[message] = (*row[:4], row[4] - 1, row[5])
-    first, floor, last, time, size, largest, number = connection.execute(
-        "select first_id, floor_time, last_id, last_time, size_bytes, largest_bytes, next_number from log"
+    first, floor, last, time, size, largest, number, archived = connection.execute(
+        "select first_id, floor_time, last_id, last_time, size_bytes, largest_bytes, next_number, archived_id from log"
     ).fetchone()
     return State(
         messages={i: row for i, row in messages.items() if row[4] is None or row[4] > 0},
@@ -253,6 +259,7 @@ def _state(connection: sqlite3.Connection) -> State:
         logged_bytes=size,
         largest_bytes=largest,
         next_number=number,
+        archived_id=archived,
     )
 
 

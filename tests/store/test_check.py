@@ -103,6 +103,7 @@ DAMAGES = {
     "the log has 1 bytes on record, and holds 24": "update log set size_bytes = 1",
     "the largest content has 5 bytes, above the largest on record of 4": "update log set largest_bytes = 4",
     "the log begins at 16, behind its end: its last id is 14": "update log set first_id = 16",
+    "the log is archived up to 15, behind its end: its last id is 14": "update log set archived_id = 15",
     "point p stands at 16, behind the log's last id 14": "update point set position = 16",
     "1 rows of the index are of number 1, which indexes no property": "delete from indexed",
     "message 3 is filed in segment 5 of the index instead of 0": "update property_value set segment = 5",

@@ -87,6 +87,13 @@ class Trim(_Body):
         return parse_text(self.before)
 
 
+class Archived(_Body):
+    """How much of the log an archive holds."""
+
+    msgId: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="The last id in it.")
+    generation: Annotated[int, Field(ge=0, lt=2**63)] = Field(description="Of the log that was archived.")
+
+
 class Nothing(_Body):
     """An action without a choice."""
 
@@ -110,6 +117,12 @@ def action_routes() -> APIRouter:
         check_log(log)
         first_id = await administration.trim_before(body.place())
         return answer(request, {"firstMsgId": first_id})
+
+    @router.put("/replayLogs/{log}/archivedUpTo", summary="Ours: an archive holds the log up to a message")
+    async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
 
     @router.put("/clients/{client}/disconnect", summary="Close a client's connections")
     async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:

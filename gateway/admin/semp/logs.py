@@ -41,6 +41,9 @@ class LogBody(_Body):
         None, description="Megabytes it may hold; 0 is no bound. It is trimmed from 90 % on."
     )
     topicFilterEnabled: bool | None = Field(None, description="Whether it takes some topics only.")
+    keepUntilArchivedEnabled: bool | None = Field(
+        None, description="Ours: whether nothing is trimmed that is not archived."
+    )
 
 
 class NewTopicFilter(_Body):
@@ -75,6 +78,7 @@ async def log_attributes(administration: Administration) -> dict[str, Any]:
         "generation": log.generation,
         "firstMsgId": log.first_id,
         "lastMsgId": log.next_id - 1,
+        "archivedMsgId": log.archived_id,
         "oldestMsgTimeMs": oldest_ms,
         "newestMsgTimeMs": newest_ms,
         "wholeFromTimeMs": log.floor_ms,
@@ -90,6 +94,7 @@ def _configured(administration: Administration) -> dict[str, Any]:
         "egressEnabled": policy.reads,
         "maxSpoolUsage": policy.quota_bytes // MEGABYTE,
         "topicFilterEnabled": administration.log_is_filtered,
+        "keepUntilArchivedEnabled": policy.keep_until_archived,
     }
 
 
@@ -181,6 +186,8 @@ def _add_log(router: APIRouter) -> None:
             broker.policy.writes = body.ingressEnabled
         if body.egressEnabled is not None:
             broker.policy.reads = body.egressEnabled
+        if body.keepUntilArchivedEnabled is not None:
+            broker.policy.keep_until_archived = body.keepUntilArchivedEnabled
         if body.maxSpoolUsage is not None:
             broker.policy.quota_bytes = body.maxSpoolUsage * MEGABYTE
         broker.forget_routes()
