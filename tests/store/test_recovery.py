@@ -37,7 +37,13 @@ def expected(model: Model, generation: int, garbage: list[int]) -> Recovered:
                 ]
         endpoints.append(found)
     log = LogState(
-        generation, state.first_id, state.last_id + 1, state.last_time_ms, state.floor_ms, state.logged_bytes
+        generation,
+        state.first_id,
+        state.last_id + 1,
+        state.last_time_ms,
+        state.floor_ms,
+        state.logged_bytes,
+        state.archived_id,
     )
     points = [point for _, point in sorted(state.points.items())]
     return Recovered(log, endpoints, state.next_number, garbage, state.largest_bytes, points, [])
