@@ -11,7 +11,7 @@ never stored, and so are the only messages that are decoded and made anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -82,6 +82,11 @@ class Dialect:
     """Capabilities of the open frame."""
     nodes: Mapping[str, RequestNode] = field(default_factory=dict)
     """Request nodes by address."""
+    topic_of_address: Callable[[str], str | None] | None = None
+    """The topic that an address of the vendor's own form stands for as a target; None for any other address. Raises
+    AddressError for one that looks like it and is none."""
+    address_of_queue: Callable[[str], str] | None = None
+    """How the vendor spells the address of a queue that was made for a client, and that it will send to."""
 
 
 # --- messages of requests and answers ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -22,12 +22,16 @@ from interop.client import Client, Failed
 from interop.clients import CLIENTS
 from interop.gateway_process import GatewayProcess
 from interop.matrix import Result, as_json, readme, summary
+from interop.rabbitmq_scenarios import SCENARIOS as OF_RABBITMQ
 from interop.scenarios import SCENARIOS, Trial, title
 
 README = Path(__file__).with_name("README.md")
 INSTALL_WITHIN = 900.0  # seconds, a slow network included
 
 Scenario = Callable[[Trial], None]
+
+OF_DIALECTS: Mapping[str, Sequence[Scenario]] = {"rabbitmq": OF_RABBITMQ}
+"""What only the clients of one dialect are asked to do."""
 
 
 def say(text: str) -> None:
@@ -89,7 +93,7 @@ def try_client(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
         return [Result(client.name, title(each), "fail", f"not installed: {error}") for each in scenarios]
     say(f"{client.name}: {client.library}")
     results = []
-    with GatewayProcess() as gateway:
+    with GatewayProcess([f"{client.dialect}_mode"] if client.dialect else []) as gateway:
         for scenario in scenarios:
             result = attempt(client, scenario, gateway)
             results.append(result)
@@ -97,6 +101,11 @@ def try_client(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
                 f"  {result.status:<6} {result.behaviour:<32} {result.seconds:6.1f} s  {result.note}".rstrip()
             )
     return results
+
+
+def described(scenarios: Sequence[Scenario]) -> dict[str, str]:
+    """Behaviours, and what each is in a sentence."""
+    return {title(each): " ".join((each.__doc__ or "").split()) for each in scenarios}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,13 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in options.clients if name not in names]:
         parser.error(f"there is no client {unknown[0]!r}; there are {', '.join(names)}")
     clients = [client for client in CLIENTS if not options.clients or client.name in options.clients]
-    scenarios = [scenario for scenario in SCENARIOS if re.search(options.k, title(scenario))]
-    if not scenarios:
+    results = []
+    for client in clients:
+        scenarios = [*SCENARIOS, *OF_DIALECTS.get(client.dialect, ())]
+        results += try_client(client, [each for each in scenarios if re.search(options.k, title(each))])
+    if not results:
         parser.error(f"there is no behaviour like {options.k!r}")
-    results = [result for client in clients for result in try_client(client, scenarios)]
-    if len(clients) == len(CLIENTS) and len(scenarios) == len(SCENARIOS):
-        behaviours = {title(each): " ".join((each.__doc__ or "").split()) for each in SCENARIOS}
-        README.write_text(readme(clients, results, behaviours), encoding="utf-8")
+    if len(clients) == len(CLIENTS) and not options.k:
+        tables = {"": described(SCENARIOS)}
+        tables |= {dialect: described(scenarios) for dialect, scenarios in OF_DIALECTS.items()}
+        README.write_text(readme(clients, results, tables), encoding="utf-8")
     print(json.dumps(as_json(results), indent=2, ensure_ascii=False) if options.json else summary(results))
     return int(any(result.status == "fail" for result in results))
 

@@ -64,6 +64,9 @@ class Client:
     """Files in ``folder`` that say what is installed and built."""
     needs: Sequence[str] = ()
     """Programs that have to be there: the script `run` installs them."""
+    dialect: str = ""
+    """Whose clients it is one of, where a vendor's clients want more than AMQP 1.0: it is tried on a listener with
+    that switch on, and at what only those clients do."""
     own_filter: bool = True
     """Whether its API lets a user put a filter of his own on a source."""
     remarks: Mapping[str, str] = field(default_factory=dict)

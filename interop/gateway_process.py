@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,15 +19,19 @@ STOP_WITHIN = 20.0  # seconds, before it is killed
 
 class GatewayProcess:
     """
-    ``rewind serve`` without a configuration, on a free port that it keeps over restarts.
+    ``rewind serve`` on a free port that it keeps over restarts, as it is without a configuration.
 
     Whoever starts one ends it: use it as a context manager. The folder goes with it.
+
+    Args:
+        switches: Switches of its listener that are to be on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, switches: Sequence[str] = ()) -> None:
+        self._switches = switches
         self._folder = Path(tempfile.mkdtemp(prefix="rewind-interop-"))
         self._process: subprocess.Popen[str] | None = None
-        self._where = "127.0.0.1:0"
+        self._port = 0
         self.url = ""
 
     def __enter__(self) -> GatewayProcess:
@@ -43,8 +48,11 @@ class GatewayProcess:
 
     def start(self) -> None:
         """Start it and wait until it accepts clients. Raises RuntimeError, with its last lines, if it does not."""
+        listener = "".join(f"{switch} = true\n" for switch in self._switches)
+        configuration = self._folder / "rewind.toml"
+        configuration.write_text(f"[[listener]]\nport = {self._port}\n{listener}[admin]\nport = 0\n")
         command = [sys.executable, "-m", "gateway", "serve", "--data", str(self._folder / "data")]
-        command += ["--listen", self._where, "--admin", "127.0.0.1:0"]
+        command += ["--config", str(configuration)]
         with (self._folder / "log").open("a") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
@@ -55,7 +63,7 @@ class GatewayProcess:
         if not line:
             raise RuntimeError(f"The gateway did not become ready.\n{self.last_lines()}")
         self.url = json.loads(line)["amqp"][0]
-        self._where = urlsplit(self.url).netloc
+        self._port = urlsplit(self.url).port or 0
 
     def stop(self) -> None:
         """End it as an administrator would."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,8 +40,15 @@ def summary(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def readme(clients: Sequence[Client], results: Sequence[Result], behaviours: dict[str, str]) -> str:
-    """The text of interop/README.md: the matrix, a note on whatever is no plain pass, and what users see."""
+def readme(
+    clients: Sequence[Client], results: Sequence[Result], tables: Mapping[str, Mapping[str, str]]
+) -> str:
+    """
+    The text of interop/README.md: the matrix, a note on whatever is no plain pass, and what users see.
+
+    Args:
+        tables: By dialect, and by the empty text for all clients: behaviours and what each is in a sentence.
+    """
     found = {(result.client, result.behaviour): result for result in results}
     notes: list[str] = []
 
@@ -67,14 +74,17 @@ def readme(clients: Sequence[Client], results: Sequence[Result], behaviours: dic
         *_row(*["---"] * 3),
     ]
     lines += [line for client in clients for line in _row(client.name, client.library, client.language)]
-    lines += ["", *_row("behaviour", *[client.name for client in clients])]
-    lines += _row("---", *[":-:"] * len(clients))
-    for behaviour in behaviours:
-        lines += _row(behaviour, *[cell(client, behaviour) for client in clients])
+    for dialect, behaviours in tables.items():
+        tried = [client for client in clients if dialect in ("", client.dialect)]
+        lines += ["", *_row("behaviour", *[client.name for client in tried])]
+        lines += _row("---", *[":-:"] * len(tried))
+        for behaviour in behaviours:
+            lines += _row(behaviour, *[cell(client, behaviour) for client in tried])
     lines += ["", "## Notes", ""]
     lines += [f"{number}. {_plain(note)}" for number, note in enumerate(notes, start=1)] or ["None."]
     lines += ["", "## What was tried", ""]
-    lines += [f"- **{name}** – {text}" for name, text in behaviours.items()]
+    for behaviours in tables.values():
+        lines += [f"- **{name}** – {text}" for name, text in behaviours.items()]
     lines += ["", "## Refusals, as the client's user sees them", ""]
     for what in dict.fromkeys(what for result in results for what in result.seen):
         lines += [f"**{what}**", ""]

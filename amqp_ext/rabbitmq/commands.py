@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from amqp_ext.rabbitmq.arguments import QueueArguments
+from amqp_ext.rabbitmq.exchanges import ExchangeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,63 @@ class RenewToken:
     token: bytes
 
 
-Command = DeclareQueue | DescribeQueue | PurgeQueue | DeleteQueue | RenewToken
+@dataclass(frozen=True, slots=True)
+class DeclareExchange:
+    """Say of which kind an exchange is, or find that it is. Results in None."""
+
+    name: str
+    kind: ExchangeKind
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteExchange:
+    """Forget an exchange and its bindings. Results in None, also where there is none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A queue's binding to an exchange."""
+
+    exchange: str
+    queue: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Results in None, also where the binding is there."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Unbind:
+    """Results in None, also where the binding is not there."""
+
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class FindBinding:
+    """Whether a binding is there. Results in a list with it, or an empty one."""
+
+    binding: Binding
+
+
+Command = (
+    DeclareQueue
+    | DescribeQueue
+    | PurgeQueue
+    | DeleteQueue
+    | DeclareExchange
+    | DeleteExchange
+    | Bind
+    | Unbind
+    | FindBinding
+    | RenewToken
+)
 
 
 @dataclass(frozen=True, slots=True)

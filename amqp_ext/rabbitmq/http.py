@@ -11,24 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from amqp_ext import sections
 from amqp_ext.addresses import AddressError, check_queue_name
 from amqp_ext.codec import Array, UInt, ULong
-from amqp_ext.dialect import INVALID, NOT_FOUND, Request, RequestError, message, value_of
+from amqp_ext.dialect import INVALID, NOT_FOUND, NOT_IMPLEMENTED, Request, RequestError, message, value_of
 from amqp_ext.rabbitmq.arguments import ArgumentError, QueueArguments, read_queue_arguments
 from amqp_ext.rabbitmq.commands import (
+    Bind,
+    Binding,
     Command,
     Declared,
+    DeclareExchange,
     DeclareQueue,
+    DeleteExchange,
     DeleteQueue,
     DescribeQueue,
+    FindBinding,
     PurgeQueue,
     QueueState,
     Removed,
     RenewToken,
+    Unbind,
 )
+from amqp_ext.rabbitmq.exchanges import ExchangeError, ExchangeKind
 
 _STATUS: Final[Mapping[str, int]] = {
     "amqp:unauthorized-access": 403,
@@ -40,6 +47,9 @@ _STATUS: Final[Mapping[str, int]] = {
 """HTTP's status for a condition; 400 for any other."""
 
 _STRING: Final = 0xB1
+
+_NULL_BODY: Final = b"\x00\x53\x77\x40"
+"""An amqp-value of null. The Python client has it in front of the properties where a request has no body."""
 
 
 class _Bad(ValueError):
@@ -62,6 +72,7 @@ class ManagementNode:
         self._node_name = node_name
 
     def read(self, content: bytes) -> Request:
+        content = content.removeprefix(_NULL_BODY) or content
         sections.validate(content)
         properties = sections.properties(content)
         unread = Request(None, properties.message_id, properties.reply_to)
@@ -69,6 +80,8 @@ class ManagementNode:
             command = _command(properties.subject or "", properties.to or "", value_of(content))
         except _Bad as bad:
             raise RequestError(unread, bad.condition, str(bad)) from None
+        except ExchangeError as error:
+            raise RequestError(unread, error.condition, str(error)) from None
         except (AddressError, ArgumentError) as error:
             raise RequestError(unread, INVALID, str(error)) from None
         return Request(command, properties.message_id, properties.reply_to)
@@ -81,6 +94,9 @@ class ManagementNode:
                 return _response(request, 200, self._described(result))
             case Removed(messages=messages):
                 return _response(request, 200, {"message_count": ULong(messages)})
+            case [*bindings]:
+                found = [_listed(binding) for binding in bindings]
+                return _response(request, 200, found)
             case _:
                 return _response(request, 204, None)
 
@@ -115,7 +131,7 @@ def _response(request: Request, status: int, value: Any) -> bytes:
 
 
 def _command(method: str, target: str, body: Any) -> Command:
-    path = target.partition("?")[0]
+    path, _, query = target.partition("?")
     parts = [_decoded(part, target) for part in path.split("/")]
     match method, parts:
         case "PUT", ["", "queues", name]:
@@ -126,6 +142,16 @@ def _command(method: str, target: str, body: Any) -> Command:
             return DeleteQueue(name)
         case "DELETE", ["", "queues", name, "messages"]:
             return PurgeQueue(name)
+        case "PUT", ["", "exchanges", name]:
+            return DeclareExchange(_exchange_name(name), _exchange_declaration(body))
+        case "DELETE", ["", "exchanges", name]:
+            return DeleteExchange(_exchange_name(name))
+        case "POST", ["", "bindings"]:
+            return Bind(_binding(body))
+        case "GET", ["", "bindings"]:
+            return FindBinding(_binding_of(query.split("&"), target))
+        case "DELETE", ["", "bindings", _]:
+            return Unbind(_binding_of(path.rpartition("/")[2].split(";"), target))
         case "PUT", ["", "auth", "tokens"]:
             if not isinstance(body, bytes) or not body:
                 raise _Bad("a token is binary, and it is not empty")
@@ -134,9 +160,7 @@ def _command(method: str, target: str, body: Any) -> Command:
 
 
 def _declaration(body: Any) -> QueueArguments:
-    fields = {} if body is None else body
-    if not isinstance(fields, dict):
-        raise _Bad("the body of a declaration is a map")
+    fields = _fields(body, "a declaration")
     if fields.get("durable", True) is not True:
         raise _Bad("a queue is durable here: declare it with durable = true")
     for name in ("exclusive", "auto_delete"):
@@ -148,6 +172,65 @@ def _declaration(body: Any) -> QueueArguments:
     if not isinstance(arguments, dict):
         raise _Bad("the arguments of a declaration are a map")
     return read_queue_arguments(arguments)
+
+
+def _exchange_name(name: str) -> str:
+    if not name:
+        raise _Bad("the default exchange is there without being declared, and stays")
+    return name
+
+
+def _exchange_declaration(body: Any) -> ExchangeKind:
+    fields = _fields(body, "a declaration")
+    for name, meant in (("durable", True), ("auto_delete", False), ("internal", False)):
+        if fields.get(name, meant) is not meant:
+            raise _Bad(f"an exchange with {name} = {not meant} is not there", NOT_IMPLEMENTED)
+    if fields.get("arguments"):
+        raise _Bad("an exchange has no arguments here; leave them out", NOT_IMPLEMENTED)
+    return ExchangeKind.parse(fields.get("type", "direct"))
+
+
+def _binding(body: Any) -> Binding:
+    fields = _fields(body, "a binding")
+    if fields.get("arguments"):
+        raise _Bad("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+    if "destination_queue" not in fields:
+        raise _Bad("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
+    found = [fields.get("source"), fields["destination_queue"], fields.get("binding_key", "")]
+    if not all(isinstance(part, str) for part in found):
+        raise _Bad("source, destination_queue and binding_key of a binding are strings")
+    return Binding(*found)
+
+
+def _binding_of(parts: list[str], target: str) -> Binding:
+    """A binding as a path or query names it: ``src``, ``dstq`` and ``key``."""
+    found = {name: _decoded(value, target) for name, _, value in (part.partition("=") for part in parts)}
+    if "dste" in found:
+        raise _Bad("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
+    if not found.get("src") or not found.get("dstq"):
+        raise _Bad(f"{target!r:.200} does not say which binding: it has src, dstq and key")
+    if found.get("args"):
+        raise _Bad("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+    return Binding(found["src"], found["dstq"], found.get("key", ""))
+
+
+def _fields(body: Any, what: str) -> dict[Any, Any]:
+    if body is None:
+        return {}
+    if not isinstance(body, dict):
+        raise _Bad(f"the body of {what} is a map")
+    return body
+
+
+def _listed(binding: Binding) -> dict[str, Any]:
+    source, queue, key = (quote(part, safe="") for part in (binding.exchange, binding.queue, binding.key))
+    return {
+        "source": binding.exchange,
+        "destination_queue": binding.queue,
+        "binding_key": binding.key,
+        "arguments": {},
+        "location": f"/bindings/src={source};dstq={queue};key={key};args=",
+    }
 
 
 def _decoded(part: str, target: str) -> str:

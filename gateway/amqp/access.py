@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from amqp_ext.addresses import Address, AddressKind, queue_topic
+from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeKind
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -42,6 +43,8 @@ class VpnAccess:
         self.temporary_queues: dict[str, TemporaryQueue] = {}
         self.relay_topics: dict[str, dict[str, str]] = {}
         """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
+        self.exchanges: dict[str, ExchangeKind] = dict(PREDECLARED)
+        """What RabbitMQ's clients have declared since the start: they are names in front of topics, and no more."""
 
 
 class Access:
@@ -59,6 +62,7 @@ class Access:
         self._vpn = vpn
         self._owners = shared.owners
         self.temporary_queues = shared.temporary_queues
+        self.exchanges = shared.exchanges
         self.relay_topics = shared.relay_topics.setdefault(user, {})
 
     def require_target(self, address: Address) -> None:

@@ -140,8 +140,8 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
             held = OwnedTopic(connection, topic)
         else:
             held, effects = make_queue(connection, lifetime)
-            address = held.endpoint.name
-            topic = queue_topic(address)
+            address = connection.listening.spoken.address_of(held.endpoint.name)
+            topic = queue_topic(held.endpoint.name)
             await _committed(vpn, effects, held)
     elif address:
         topic = topic_of_target(connection, address, capabilities_of(target))
@@ -206,7 +206,7 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
             owned, effects = make_topic_endpoint(connection, [topic], known_as=topic, no_local=no_local)
         else:
             owned, effects = make_queue(connection, lifetime)
-            name = owned.endpoint.name
+            name = connection.listening.spoken.address_of(owned.endpoint.name)
         await _committed(connection.vpn, effects, owned)
         await _consume(connection, link, owned.endpoint, name, filters, filters.start, owned)
         return

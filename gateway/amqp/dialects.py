@@ -48,8 +48,26 @@ class Spoken:
         self.offered_capabilities: tuple[str, ...] = ()
         self.nodes: dict[str, ServedNode] = {}
         """Request nodes by address."""
+        self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
+        self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
         for dialect in dialects:
             self.open_properties |= dialect.open_properties
             self.offered_capabilities += dialect.offered_capabilities
             for address, node in dialect.nodes.items():
                 self.nodes[address] = ServedNode(node, _PERFORM[address])
+
+    def topic_of(self, address: str) -> str | None:
+        """
+        The topic that a target's address stands for in a dialect; None where none has such addresses.
+
+        Raises:
+            amqp_ext.addresses.AddressError: It looks like such an address, and is none.
+        """
+        for read in self._topics:
+            if (topic := read(address)) is not None:
+                return topic
+        return None
+
+    def address_of(self, queue: str) -> str:
+        """The address of a queue that was made for a client: what its kind of client can send to."""
+        return self._queues[0](queue) if self._queues else queue

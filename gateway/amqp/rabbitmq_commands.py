@@ -2,7 +2,8 @@
 What RabbitMQ's clients ask ``/management`` for, done to the Message VPN of their connection.
 
 A declaration is what an attach does on first use, with settings: who may publish to a queue, or consume from it, may
-declare it. To purge and to delete is to administer.
+declare it. To purge and to delete is to administer. Who binds a queue to an exchange subscribes it, and needs `consume`
+on the subscription's topics; to declare an exchange permits nothing by itself.
 """
 
 from __future__ import annotations
@@ -12,14 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_ext.addresses import AddressKind
 from amqp_ext.rabbitmq.arguments import QueueArguments
 from amqp_ext.rabbitmq.commands import (
+    Bind,
+    Binding,
     Declared,
+    DeclareExchange,
     DeclareQueue,
+    DeleteExchange,
     DeleteQueue,
     DescribeQueue,
+    FindBinding,
     PurgeQueue,
     QueueState,
     Removed,
     RenewToken,
+    Unbind,
+)
+from amqp_ext.rabbitmq.exchanges import (
+    PREDECLARED,
+    ExchangeError,
+    ExchangeKind,
+    subscriptions_of,
+    topic_of,
 )
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -31,6 +45,9 @@ if TYPE_CHECKING:
 
 _USES: Final = (Action.PUBLISH, Action.CONSUME, Action.ADMINISTER)
 """Any of these permits to make a queue, and to find that it is there."""
+
+MAX_EXCHANGES: Final = 10_000
+"""Names of exchanges that are kept in mind in a Message VPN."""
 
 _SETTINGS: Final = (
     "max_ttl_ms",
@@ -67,12 +84,30 @@ async def perform(connection: Connection, command: Any) -> Any:
         case DeleteQueue(name=name):
             require((Action.ADMINISTER,), AddressKind.QUEUE, name)
             return await _delete(administration, name)
+        case DeclareExchange(name=name, kind=asked):
+            _declare_exchange(connection.access.exchanges, name, asked)
+        case DeleteExchange(name=name):
+            await _delete_exchange(connection, administration, name)
+        case Bind(binding=binding):
+            await _bind(connection, administration, binding)
+        case Unbind(binding=binding):
+            require((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+            endpoint = _find(administration, binding.queue)
+            for subscription in _subscriptions_of(connection, binding):
+                if subscription in endpoint.subscriptions:
+                    await administration.unsubscribe(endpoint, subscription)
+        case FindBinding(binding=binding):
+            require((*_USES, Action.BROWSE), AddressKind.QUEUE, binding.queue)
+            there = _find(administration, binding.queue).subscriptions
+            return [binding] if all(s in there for s in _subscriptions_of(connection, binding)) else []
         case RenewToken():
             raise Refused(
                 ErrorCode.NOT_IMPLEMENTED,
                 "there are no tokens here that expire: who has connected stays connected",
             )
-    raise AssertionError(f"{command!r} is no command")
+        case _:
+            raise AssertionError(f"{command!r} is no command")
+    return None
 
 
 async def _declare(connection: Connection, name: str, arguments: QueueArguments) -> Declared:
@@ -110,6 +145,62 @@ def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
                 ErrorCode.PRECONDITION_FAILED,
                 f"queue {endpoint.name!r} has {field} = {found!r}, the declaration says {asked!r}",
             )
+
+
+def _declare_exchange(exchanges: dict[str, ExchangeKind], name: str, kind: ExchangeKind) -> None:
+    """A name and how it looks at keys: whoever publishes through it, or binds to it, needs the permission for that."""
+    found = exchanges.get(name)
+    if found is None and len(exchanges) >= MAX_EXCHANGES:
+        raise Refused(ErrorCode.RESOURCE_LIMIT, f"there are {MAX_EXCHANGES} exchanges already")
+    if found is not None and found is not kind:
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED,
+            f"exchange {name!r} is of type {found.value}, the declaration says {kind.value}",
+        )
+    exchanges[name] = kind
+
+
+async def _delete_exchange(connection: Connection, administration: Administration, name: str) -> None:
+    if name in PREDECLARED:
+        raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} is always there")
+    topic = topic_of(name, "")
+    bound = [
+        (endpoint, subscription)
+        for endpoint in connection.vpn.broker.endpoints.values()
+        if endpoint.kind is not EndpointKind.TOPIC_ENDPOINT
+        for subscription in endpoint.subscriptions
+        if subscription == topic or subscription.startswith(f"{topic}/")
+    ]
+    for endpoint, _ in bound:
+        connection.access.require_any((Action.ADMINISTER,), AddressKind.QUEUE, endpoint.name)
+    connection.access.exchanges.pop(name, None)
+    for endpoint, subscription in bound:
+        await administration.unsubscribe(endpoint, subscription)
+
+
+async def _bind(connection: Connection, administration: Administration, binding: Binding) -> None:
+    access = connection.access
+    access.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+    subscriptions = _subscriptions_of(connection, binding)
+    for subscription in subscriptions:
+        access.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
+    endpoint = _find(administration, binding.queue)
+    for subscription in subscriptions:
+        if subscription not in endpoint.subscriptions:
+            await administration.subscribe(endpoint, subscription)
+    await connection.vpn.committed(())
+
+
+def _subscriptions_of(connection: Connection, binding: Binding) -> tuple[str, ...]:
+    kind = connection.access.exchanges.get(binding.exchange)
+    if kind is None:
+        raise Refused(
+            ErrorCode.NOT_FOUND, f"no exchange {binding.exchange!r} was declared since the gateway started"
+        )
+    try:
+        return subscriptions_of(kind, binding.exchange, binding.key)
+    except ExchangeError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
 
 
 def _find(administration: Administration, name: str) -> Endpoint:

@@ -4,11 +4,11 @@ The reply to a consumer's attach: the source as it is in place, with where its r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from proton import Described, Link, Terminus, symbol, timestamp, ulong
 
-from amqp_ext.filters import REPLAY_START, STREAM_FILTER, STREAM_MATCH_UNFILTERED, Filters
+from amqp_ext.filters import REPLAY_START, Filters
 from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
@@ -17,9 +17,6 @@ from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
-
-NOT_APPLIED: Final = frozenset({str(STREAM_FILTER), str(STREAM_MATCH_UNFILTERED)})
-"""Filters that are understood and not applied, by descriptor, or by the key of a bare value."""
 
 
 def fill_reply(
@@ -77,15 +74,7 @@ def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
     """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
     asked.filter.rewind()
     entries = asked.filter.get_object() if asked.filter.next() else None
-    return {
-        key: value
-        for key, value in (entries or {}).items()
-        if key in filters.accepted and _descriptor(key, value) not in NOT_APPLIED
-    }
-
-
-def _descriptor(key: Any, value: Any) -> str:
-    return str(value.descriptor if isinstance(value, Described) else key)
+    return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
 
 
 def _described_start(resolved: Resolved, generation: int) -> dict[Any, Any]:

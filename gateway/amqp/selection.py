@@ -16,6 +16,7 @@ from amqp_ext.property_filter import (
 )
 from amqp_ext.sections import MessageView
 from amqp_ext.selector import SelectorError, compile_selector, compile_sql_filter
+from amqp_ext.stream_filter import compile_stream_filter
 from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 
@@ -60,6 +61,9 @@ def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
             tests.append(compile_properties_filter(filters.properties).matches)
         if filters.application_properties is not None:
             tests.append(compile_application_properties_filter(filters.application_properties).matches)
+        if filters.stream_filter is not None:
+            unfiltered = bool(filters.stream_match_unfiltered)
+            tests.append(compile_stream_filter(filters.stream_filter, match_unfiltered=unfiltered))
     except (SelectorError, PropertyFilterError) as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
     if not tests:

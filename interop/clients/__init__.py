@@ -17,6 +17,11 @@ _HEARTBEAT = (
     "told that the gateway stops, the library goes on waiting until a heartbeat fails: "
     "connect(heartbeat=4) makes that soon"
 )
+_RABBITMQ = FOLDER / "rabbitmq_amqp_python"
+_RECOVERY = (
+    "the library's own recovery calls a method that the options of a stream's consumer do not have, and attaches a "
+    "queue's twice: the program connects anew"
+)
 
 CLIENTS = (
     Client(
@@ -60,6 +65,67 @@ CLIENTS = (
         needs=("java", "javac", "mvn"),
         own_filter=False,
         without={"replay by filter": _OWN_FILTER},
+    ),
+    Client(
+        name="rabbitmq-amqp-python",
+        library="rabbitmq-amqp-python-client 1.0.1",
+        language="Python",
+        command=(str(_RABBITMQ / "env" / "bin" / "python"), str(_RABBITMQ / "client.py")),
+        install=(
+            (sys.executable, "-m", "venv", "--clear", "env"),
+            (
+                "env/bin/python",
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--require-hashes",
+                "-r",
+                "requirements.txt",
+            ),
+        ),
+        folder=_RABBITMQ,
+        pinned=("requirements.txt",),
+        dialect="rabbitmq",
+        own_filter=False,
+        remarks={
+            "failover": _RECOVERY,
+            "failover of publisher": _RECOVERY,
+            "reconnect resumes": _RECOVERY,
+            "modified": "discard_with_annotations says undeliverable-here, too: another consumer gets the message",
+        },
+        without={
+            **dict.fromkeys(
+                (
+                    "topic",
+                    "durable subscription",
+                    "shared subscription",
+                    "shared durable subscription",
+                    "replay of durable subscription",
+                ),
+                "consumes from queues alone; an exchange is bound to a queue: see exchange and binding",
+            ),
+            **dict.fromkeys(
+                (
+                    "replay by filter",
+                    "replay after id",
+                    "replay from date",
+                    "replay into live",
+                    "bounded replay",
+                    "bad start",
+                    "unknown id",
+                    "future date",
+                    "publishing to the log",
+                ),
+                "takes addresses of queues and exchanges alone; streams are what it reads history from: see below",
+            ),
+            "browser": "has no distribution mode",
+            "released": "has credit for ten more at any time: what it gives back comes to it again before it can close",
+            "selector": "filters streams alone: see SQL filter",
+            "replay by selector term": "filters streams alone",
+            "dups ok acknowledge": "settles each message, or has them settled before they are sent",
+            "stream from interval": "StreamConsumerOptions takes first, last, next, an offset or a datetime",
+        },
     ),
 )
 """In the order in which they are tried. The first is the observer: it shows annotations."""

@@ -1,0 +1,207 @@
+"""What clients of RabbitMQ are asked to do beyond the rest, on a listener in RabbitMQ mode.
+
+Their programs have the verbs ``declare``, ``describe``, ``purge``, ``delete``, ``bind``, ``unbind`` and ``stream``; see
+the first of them, interop/clients/rabbitmq_amqp_python/client.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from interop.client import Run
+from interop.scenarios import SILENCE, Trial, check, equal
+
+
+def declared(trial: Trial, kind: str = "stream", *arguments: str) -> str:
+    """Declare this trial's own stream or queue; its address."""
+    address = trial.address()
+    run = trial.start("declare", address, kind=kind, **({"argument": arguments[0]} if arguments else {}))
+    run.ok()
+    return address
+
+
+def read(trial: Trial, count: int, start: str, **options: object) -> Run:
+    """Read this trial's own stream to the end."""
+    return trial.start("stream", trial.address(), count=count, start=start, **options).ok()
+
+
+def declare_describe_delete(trial: Trial) -> None:
+    """A queue and a stream are declared, found to be what they are, purged and deleted."""
+    address = declared(trial, "queue", "max_len=100")
+    trial.send(address, 3)
+    (found,) = trial.start("describe", address).ok().of("queue")
+    equal(
+        "queue", (found["kind"], found["messages"], found["arguments"]["x-max-length"]), ("quorum", 3, "100")
+    )
+    equal("purged", [line["messages"] for line in trial.start("purge", address).ok().of("queue")], [3])
+    trial.start("delete", address).ok()
+    declared(trial)
+    (found,) = trial.start("describe", address).ok().of("queue")
+    equal("kind", found["kind"], "stream")
+
+
+def stream_from_first(trial: Trial) -> None:
+    """A stream from its first message, by any number of readers."""
+    sent = trial.send(declared(trial), 4)
+    for _ in range(2):
+        equal("read", read(trial, 4, "first").bodies, sent)
+
+
+def stream_from_last(trial: Trial) -> None:
+    """A stream from its last message."""
+    sent = trial.send(declared(trial), 4)
+    equal("read", read(trial, 4, "last", timeout=SILENCE).bodies, sent[-1:])
+
+
+def stream_from_next(trial: Trial) -> None:
+    """A stream from what comes next: no history."""
+    trial.send(declared(trial), 2, "old")
+    reader = trial.start("stream", trial.address(), count=2, start="next", timeout=20)
+    reader.until("attached")
+    sent = trial.send(trial.address(), 2, "new")
+    equal("read", reader.ok().bodies, sent)
+
+
+def stream_from_offset(trial: Trial) -> None:
+    """A stream from an offset that was seen before, that message included."""
+    sent = trial.send(declared(trial), 5)
+    offsets = [line["offset"] for line in read(trial, 5, "first").of("message")]
+    check(offsets == sorted(set(offsets)), f"offsets do not rise: {offsets}")
+    equal("read", read(trial, 9, str(offsets[2]), timeout=SILENCE).bodies, sent[2:])
+
+
+def stream_from_offset_outside(trial: Trial) -> None:
+    """An offset before the stream is its beginning, as RabbitMQ has it."""
+    sent = trial.send(declared(trial), 2)
+    equal("read", read(trial, 2, "0").bodies, sent)
+
+
+def stream_from_timestamp(trial: Trial) -> None:
+    """A stream from what arrived at a time or later, exact to the message."""
+    trial.send(declared(trial), 2, "old")
+    time.sleep(0.05)
+    now = time.time_ns() // 1_000_000
+    sent = trial.send(trial.address(), 2, "new")
+    equal("read", read(trial, 9, f"date:{now}", timeout=SILENCE).bodies, sent)
+
+
+def stream_from_interval(trial: Trial) -> None:
+    """A stream from some time ago."""
+    sent = trial.send(declared(trial), 2)
+    equal("read", read(trial, 2, "10m").bodies, sent)
+
+
+def stream_into_live(trial: Trial) -> None:
+    """History first, then what is published meanwhile: no gap, nothing twice."""
+    sent = trial.send(declared(trial), 3, "old")
+    reader = trial.start("stream", trial.address(), count=6, start="first", timeout=30)
+    reader.until("message", 3)
+    sent += trial.send(trial.address(), 3, "new")
+    equal("read", reader.ok().bodies, sent)
+
+
+def stream_filter_values(trial: Trial) -> None:
+    """Messages with one of the filter values asked for; those without a value where that is asked for, too."""
+    address = declared(trial)
+    eu = trial.send(address, 2, "eu", value="eu")
+    us = trial.send(address, 2, "us", value="us")
+    trial.send(address, 2, "asia", value="asia")
+    bare = trial.send(address, 2, "bare")
+    equal("one value", read(trial, 9, "first", values="eu", timeout=SILENCE).bodies, eu)
+    equal("two values", read(trial, 9, "first", values="eu,us", timeout=SILENCE).bodies, eu + us)
+    found = read(trial, 9, "first", values="us", unfiltered=True, timeout=SILENCE).bodies
+    equal("and unfiltered", found, us + bare)
+
+
+def property_filter(trial: Trial) -> None:
+    """Messages by a field of their properties, and by an application property."""
+    address = declared(trial)
+    order = trial.send(address, 3, "order", subject="order.new")
+    trial.send(address, 2, "bill", subject="bill.new")
+    equal("by subject", read(trial, 9, "first", subject="&p:order.", timeout=SILENCE).bodies, order)
+    found = read(trial, 9, "first", property="colour=red", subject="order.new", timeout=SILENCE).bodies
+    equal("by both", found, order[1:2])
+
+
+def sql_filter(trial: Trial) -> None:
+    """Messages that an SQL expression selects."""
+    sent = trial.send(declared(trial), 6)
+    found = read(trial, 9, "first", sql="n >= 2 AND colour IN ('red', 'blue')", timeout=SILENCE).bodies
+    equal("read", found, [sent[3], sent[5]])
+
+
+def reconnect_resumes(trial: Trial) -> None:
+    """Gateway restarted under a stream's reader: it goes on behind the last message it saw."""
+    first = trial.send(declared(trial), 3, "before")
+    reader = trial.start("stream", trial.address(), count=6, start="first", timeout=40, reconnect=True)
+    reader.until("message", 3)
+    trial.gateway.restart()
+    second = trial.send(trial.address(), 3, "after", reconnect=True)
+    equal("read", reader.ok().bodies, first + second)
+
+
+def exchange_and_binding(trial: Trial) -> None:
+    """A topic exchange, bound to a queue by a pattern: what matches comes, until it is unbound."""
+    queue, exchange = declared(trial, "queue"), trial.address("exchange://{}-exchange")
+    trial.start("declare", exchange, kind="exchange", argument="type=topic").ok()
+    trial.start("bind", f"{exchange}/orders.*.new", queue=trial.name).ok()
+    sent = trial.send(f"{exchange}/orders.eu.new", 2)
+    outcomes = trial.start("send", f"{exchange}/orders.eu.old", count=1).finish().of("sent")
+    check(len(outcomes) == 1, "what nobody takes has no outcome")
+    equal("received", trial.receive(queue, 9, timeout=SILENCE).bodies, sent)
+    trial.start("unbind", f"{exchange}/orders.*.new", queue=trial.name).ok()
+    trial.start("send", f"{exchange}/orders.eu.new", count=1).finish()
+    trial.empty(queue)
+    trial.start("delete", exchange, kind="exchange").ok()
+
+
+def declared_otherwise(trial: Trial) -> None:
+    """A stream that is declared as a queue."""
+    error = trial.start("declare", declared(trial), kind="queue").error()
+    trial.seen["declared otherwise"] = error
+    check("Precondition" in error["text"], f"the user does not see why: {error['text']}")
+
+
+def no_such_queue_described(trial: Trial) -> None:
+    """A queue that is asked for and not there."""
+    error = trial.start("describe", trial.address()).error()
+    trial.seen["no such queue described"] = error
+    check("404" in error["text"], f"the user does not see 404: {error['text']}")
+
+
+def argument_without_meaning(trial: Trial) -> None:
+    """A queue that is to drop its oldest messages when it is full: declared, it would not."""
+    error = trial.start(
+        "declare", trial.address(), kind="queue", argument="overflow_behaviour=drop-head"
+    ).error()
+    trial.seen["argument without meaning"] = error
+    check("400" in error["text"], f"the user does not see 400: {error['text']}")
+
+
+def bad_sql_filter(trial: Trial) -> None:
+    """An SQL expression that is none: refused with its place, not ignored."""
+    run = trial.start("stream", declared(trial), count=1, start="first", sql="n >> 2")
+    trial.refused("bad SQL filter", run.error(), "amqp:invalid-field", "character")
+
+
+SCENARIOS: tuple[Callable[[Trial], None], ...] = (
+    declare_describe_delete,
+    stream_from_first,
+    stream_from_last,
+    stream_from_next,
+    stream_from_offset,
+    stream_from_offset_outside,
+    stream_from_timestamp,
+    stream_from_interval,
+    stream_into_live,
+    stream_filter_values,
+    property_filter,
+    sql_filter,
+    reconnect_resumes,
+    exchange_and_binding,
+    declared_otherwise,
+    no_such_queue_described,
+    argument_without_meaning,
+    bad_sql_filter,
+)
