@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any
 
 from amqp_ext.codec import CodecError, Timestamp, decode, skip
-from amqp_ext.sections import APPLICATION_PROPERTIES, DATA, FOOTER, HEADER, PROPERTIES, split
+from amqp_ext.sections import FOOTER, HEADER, split
 
 _INT64 = Struct(">q").unpack_from
 
@@ -41,32 +41,6 @@ def sections(message: bytes) -> list[tuple[int, int, int, int]]:
     except IndexError:
         return _all_spellings(message)
     return found if start == end else _all_spellings(message)
-
-
-def only_body(message: bytes, start: int) -> bytes | None:
-    """The body of a message whose bare part begins at ``start`` and ends with its one data section.
-
-    None for a message of any other kind, or spelled otherwise: that is for ``sections``.
-    """
-    try:
-        while True:
-            code, form = message[start + 2], message[start + 3]
-            if message[start] or message[start + 1] != 0x53:
-                return None
-            if form in {0xC0, 0xC1, 0xA0}:
-                content = start + 5
-                start = content + message[start + 4]
-            elif form in {0xD0, 0xD1, 0xB0}:
-                content = start + 8
-                start = content + int.from_bytes(message[start + 4 : content], "big")
-            else:
-                return None
-            if code == DATA:
-                return message[content:start] if form in {0xA0, 0xB0} and start == len(message) else None
-            if code not in {PROPERTIES, APPLICATION_PROPERTIES}:
-                return None
-    except IndexError:
-        return None
 
 
 def _all_spellings(message: bytes) -> list[tuple[int, int, int, int]]:

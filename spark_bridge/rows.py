@@ -1,48 +1,37 @@
 """AMQP messages to Arrow record batches.
 
 Invariants: a batch has exactly the columns asked for, in that order, with the types Spark derives from the
-schema (Spark compares them for equality). A section that no asked-for column needs is not decoded. A
-message whose bare part cannot be decoded still gives a row: the columns concerned are null, and
-``systemProperties`` says why under ``rewind:undecodable``; one bad publisher must not make the log
-unreadable.
+schema (Spark compares them for equality). A section that no asked-for column needs is not decoded. A page is
+read side by side (``spark_bridge.page``) but for its unusual messages (``spark_bridge.row``), and no row
+depends on which of the two read it, or on what lies beside it.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
-from struct import error as StructError
-from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from amqp_ext.annotations import Splicer
-from amqp_ext.codec import CodecError, Described, Timestamp
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.sections import (
-    AMQP_SEQUENCE,
-    AMQP_VALUE,
-    APPLICATION_PROPERTIES,
-    DATA,
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    message_annotations,
-)
+from amqp_ext.sections import PROPERTIES
 from amqp_ext.topics import TopicFilter
-from spark_bridge.errors import UnreadableMessage
-from spark_bridge.quick import items, only_body, sections
+from spark_bridge.page import Page, Unusual
+from spark_bridge.row import BAD_CONTENT, SYSTEM, UNDECODABLE, Row, text
 from spark_bridge.schema import COLUMNS
 
 if TYPE_CHECKING:
     from spark_bridge.log_file import StoredRow
 
-_BODY_TYPES = {AMQP_SEQUENCE: "sequence", AMQP_VALUE: "value"}
-UNDECODABLE = "rewind:undecodable"
-_BAD_CONTENT = (CodecError, ValueError, TypeError, IndexError, StructError)
+__all__ = ["UNDECODABLE", "Rows", "arrow_schema", "text"]
+
+T = TypeVar("T")
+Columns: TypeAlias = "dict[str, pa.Array]"
+
+MOST_REMEMBERED: Final = 1_024  # topics and fronts; both start anew when full
 
 _ARROW = {
     "bigint": pa.int64(),
@@ -52,73 +41,14 @@ _ARROW = {
     "timestamp": pa.timestamp("us", "UTC"),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
-# Column to its place in the properties section (AMQP 1.0, 3.2.4).
-_PROPERTY_AT = {
-    "messageId": 0,
-    "subject": 3,
-    "replyTo": 4,
-    "correlationId": 5,
-    "contentType": 6,
-    "groupId": 10,
-}
-# The broker's annotations that have a column of their own.
-_ANNOTATIONS = {
-    "x-opt-sequence-number": "offset",
-    "x-opt-enqueued-time": "enqueuedTime",
-    "x-opt-topic": "topic",
-    "x-opt-replay-id": "replayId",
-}
-# The offset once more, and a mark that depends on how a read was split: a row is the same however it is read.
-_LEFT_OUT = {"x-opt-offset", "x-opt-replay-end"}
-_HEADER_NAMES = ("durable", "priority", "ttl")
 _SHORT_HEADER = b"\x00\x53\x70\xc0"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEX = np.array([f"{number:02x}" for number in range(256)], "S2")
+_BESIDE = {"offset", "enqueuedTime", "topic", "replayId", "partition"}  # what a store keeps beside a message
 
 
 def arrow_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
     """The Arrow schema of a batch with these columns, each a pair of our name and the user's."""
     return pa.schema([pa.field(label, _ARROW[COLUMNS[name]]) for name, label in columns])
-
-
-def text(value: Any) -> str | None:
-    """An AMQP value as the text of a map's value: text as it is, null as null, everything else as JSON, with
-    binary in base64 and timestamps in ISO 8601."""
-    if value is None or type(value) is str:
-        return value
-    if type(value) is int:
-        return str(value)
-    plain = _plain(value)
-    return str(plain) if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    """A value made of what JSON has."""
-    match value:
-        case bool() | None:
-            return value
-        case Timestamp():
-            return _iso(value)
-        case int() | float():
-            return value
-        case str():
-            return str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case UUID():
-            return str(value)
-        case Described():
-            return _plain(value.value)
-        case dict():
-            return {text(key) or "null": _plain(item) for key, item in value.items()}
-        case _:
-            return [_plain(item) for item in value]
-
-
-def _iso(milliseconds: int) -> str:
-    try:
-        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
-    except OverflowError:  # beyond the year 9999
-        return str(int(milliseconds))
 
 
 class Rows:
@@ -135,132 +65,186 @@ class Rows:
         self._names = [name for name, _ in columns]
         self._topics = topics
         self._partition = partition
-        # Which sections are worth decoding.
-        names = set(self._names)
-        self._system = "systemProperties" in names
-        self._properties = [(name, place) for name, place in _PROPERTY_AT.items() if name in names]
-        self._application = "properties" in names
-        self._body = not names.isdisjoint({"body", "bodyType"})
-        self.needs_content = bool(self._system or self._properties or self._application or self._body)
+        self._row = row = Row(frozenset(self._names))
+        self.needs_content = bool(row.system or row.properties or row.application or row.body)
         """Whether any column comes from the message itself, not from what the broker keeps beside it."""
-        self._only_body = self._body and not (self._system or self._properties or self._application)
+        self._wanted: dict[str | None, bool] = {}
+        self._systems: dict[bytes, dict[str, str | None] | None] = {}
 
     def batch(self, messages: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
         """The rows that pass the topic filter, and the offsets of all messages in order.
 
         Raises UnreadableMessage for a message without the broker's annotations.
         """
-        rows = [self._row(message) for message in messages]
-        offsets = [row["offset"] for row in rows]
+        columns = _columns(messages, self._told, self._told_one_by_one)
+        batch = self._batch(columns, len(messages))
         if self._topics is not None:
-            rows = [row for row in rows if self._topics.matches(row["topic"] or "")]
-        arrays = [_array(_ARROW[COLUMNS[name]], [row.get(name) for row in rows]) for name in self._names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), offsets
+            batch = batch.filter(pa.array(map(self._matches, columns["topic"].to_pylist()), pa.bool_()))
+        return batch, columns["offset"].to_pylist()
 
     def stored(self, rows: Sequence[StoredRow], splicer: Splicer, generation: int) -> pa.RecordBatch:
         """The same rows from messages as they are stored, before the broker put its annotations in front."""
         if self._topics is not None:
-            rows = [row for row in rows if self._topics.matches(row[2])]
+            rows = [row for row in rows if self._matches(row[2])]
+        columns: Columns = {}
         if self.needs_content:
-            decoded = self._bodies(rows) if self._only_body else None
-            if decoded is None:
-                decoded = self._decoded(rows, splicer)
-        else:
-            decoded = {}
-        arrays = []
-        for name in self._names:
-            kind = _ARROW[COLUMNS[name]]
-            if name == "offset":
-                array = pa.array([row[0] for row in rows], kind)
-            elif name == "enqueuedTime":
-                array = pa.array([row[1] * 1000 for row in rows], kind)
-            elif name == "topic":
-                array = pa.array([row[2] for row in rows], kind)
-            elif name == "replayId":
-                array = pa.array([format_replay_id(generation, row[0]) for row in rows], kind)
-            elif name == "partition":
-                array = pa.array([self._partition] * len(rows), kind)
-            else:
-                array = _array(kind, decoded[name])
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            columns = _columns(
+                rows,
+                lambda some: self._kept(some, splicer),
+                lambda some: self._kept_one_by_one(some, splicer),
+            )
+        ids = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+        columns["offset"] = pa.array(ids)
+        if "enqueuedTime" in self._names:
+            columns["enqueuedTime"] = _times(np.fromiter((row[1] for row in rows), np.int64, len(rows)))
+        if "topic" in self._names:
+            columns["topic"] = pa.array([row[2] for row in rows], pa.string())
+        if "replayId" in self._names:
+            columns["replayId"] = _replay_ids(generation, ids)
+        return self._batch(columns, len(rows))
 
-    def _bodies(self, rows: Sequence[StoredRow]) -> dict[str, list[Any]] | None:
-        """Body columns where every body of the page is one data section; None where one is not."""
-        bodies = [None if row[4] is None else only_body(row[4], row[3]) for row in rows]
-        return None if None in bodies else {"body": bodies, "bodyType": ["data"] * len(rows)}
+    def _batch(self, columns: Columns, count: int) -> pa.RecordBatch:
+        """The columns asked for, in their order."""
+        if "partition" in self._names:
+            columns["partition"] = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self._schema)
 
-    def _decoded(self, rows: Sequence[StoredRow], splicer: Splicer) -> dict[str, list[Any]]:
-        """The columns that come from the messages themselves."""
+    def _matches(self, topic: str | None) -> bool:
+        assert self._topics is not None
+        found = self._wanted.get(topic)
+        if found is None:
+            if len(self._wanted) >= MOST_REMEMBERED:
+                self._wanted.clear()
+            found = self._wanted[topic] = self._topics.matches(topic or "")
+        return found
+
+    def _told(self, messages: Sequence[bytes]) -> Columns:
+        """All columns of messages as a log reader gets them, side by side. Raises Unusual."""
+        page = Page(messages)
+        told = page.annotations()
+        columns = self._content(page) | {
+            "offset": pa.array(told.offset),
+            "enqueuedTime": _times(told.time_ms),
+            "topic": told.topic,
+            "replayId": told.replay_id,
+        }
+        if self._row.system or not told.are_alone:
+            fronts = [page.block[a:b] for a, b in zip(page.starts.tolist(), told.start.tolist(), strict=True)]
+            columns[SYSTEM] = self._system(page, fronts, messages.__getitem__)
+        return columns
+
+    def _kept(self, rows: Sequence[StoredRow], splicer: Splicer) -> Columns:
+        """The columns that come from the messages themselves, as they are stored, side by side. Raises Unusual."""
+        _, _, _, bares, contents = zip(*rows, strict=True)
+        page = Page(contents, bares)
+        columns = self._content(page)
+        if self._row.system or any(bares):
+
+            def front(number: int) -> bytes:
+                message_id, time_ms, topic, bare, content = rows[number]
+                assert content is not None
+                return splicer.front(message_id, time_ms, topic, bare, content, 0, False)
+
+            fronts = [content[:bare] for content, bare in zip(contents, bares, strict=True)]
+            columns[SYSTEM] = self._system(page, fronts, front)
+        return columns
+
+    def _content(self, page: Page) -> Columns:
+        """The columns of properties, application properties and body."""
+        columns: Columns = {}
+        row = self._row
+        if row.properties:
+            texts = page.texts_of(PROPERTIES, [place for _, place in row.properties])
+            columns |= dict(zip((name for name, _ in row.properties), texts, strict=True))
+        if row.application:
+            columns["properties"] = page.pairs()
+        if row.body:
+            columns["body"] = page.bodies()
+            columns["bodyType"] = page.body_types()
+        return columns
+
+    def _system(self, page: Page, fronts: list[bytes], whole: Callable[[int], bytes]) -> pa.Array:
+        """The column systemProperties: what stands before the bare message is the same for most, and read once.
+
+        ``whole`` gives a message, or its front, with the gateway's annotations.
+        """
+        distinct = {front: number for number, front in enumerate(dict.fromkeys(fronts))}
+        index = np.fromiter(map(distinct.__getitem__, fronts), np.int64, len(fronts))
+        if len(self._systems) + len(distinct) > MOST_REMEMBERED:
+            self._systems.clear()
+        known = self._systems
+        for front in distinct:
+            if front not in known:
+                found = {} if not front else self._row.of(whole(fronts.index(front)))[SYSTEM]
+                known[front] = None if UNDECODABLE in found else found
+        bad = np.array([known[front] is None for front in distinct])
+        if bad.any():
+            raise Unusual(~bad[index])
+        return _array(_ARROW[COLUMNS[SYSTEM]], [known[front] for front in distinct]).take(pa.array(index))
+
+    def _told_one_by_one(self, messages: Sequence[bytes]) -> Columns:
+        found = [self._row.of(message) for message in messages]
+        names = {*self._names, "offset", "topic"} - {"partition"}
+        return {name: _array(_ARROW[COLUMNS[name]], [row.get(name) for row in found]) for name in names}
+
+    def _kept_one_by_one(self, rows: Sequence[StoredRow], splicer: Splicer) -> Columns:
         found: list[dict[str, Any]] = []
         for number, time_ms, topic, bare, content in rows:
             assert content is not None
             if not bare or (content[:4] == _SHORT_HEADER and content[4] + 5 == bare):
-                row: dict[str, Any] = {"systemProperties": {}}
+                row: dict[str, Any] = {SYSTEM: {}}
                 try:
-                    self._fill(row, content)
+                    self._row.fill(row, content)
                     found.append(row)
                     continue
-                except _BAD_CONTENT:
+                except BAD_CONTENT:
                     pass  # told below, in the words it is told in over AMQP
             front = splicer.front(number, time_ms, topic, bare, content, 0, False)
-            found.append(self._row(front + content[bare:]))
-        return {name: [row.get(name) for row in found] for name in self._names}
+            found.append(self._row.of(front + content[bare:]))
+        return {
+            name: _array(_ARROW[COLUMNS[name]], [row.get(name) for row in found])
+            for name in self._names
+            if name not in _BESIDE
+        }
 
-    def _row(self, message: bytes) -> dict[str, Any]:
-        """One message by column name; what it does not have is missing."""
-        row: dict[str, Any] = {"partition": self._partition, "systemProperties": {}}
-        try:
-            try:
-                self._fill(row, message)
-            except _BAD_CONTENT as error:
-                if "offset" not in row:
-                    self._annotate(row, message_annotations(message))
-                row["systemProperties"][UNDECODABLE] = str(error)
-            row["enqueuedTime"] *= 1000  # to microseconds
-        except (*_BAD_CONTENT, KeyError) as error:
-            raise UnreadableMessage(
-                f"A delivery lacks the annotations of a log reader ({error!r}); is the peer a Rewind gateway?"
-            ) from error
-        return row
 
-    def _annotate(self, row: dict[str, Any], annotations: dict[Any, Any]) -> None:
-        """The broker's annotations become columns; the publisher's go into systemProperties."""
-        for key, value in annotations.items():
-            column = _ANNOTATIONS.get(key)
-            if column is not None:
-                row[column] = value
-            elif self._system and key not in _LEFT_OUT:
-                row["systemProperties"][text(key)] = text(value)
+def _columns(
+    rows: Sequence[T],
+    side_by_side: Callable[[Sequence[T]], Columns],
+    one_by_one: Callable[[Sequence[T]], Columns],
+) -> Columns:
+    """The columns of all rows in their order, each row read the way it can be."""
+    if not rows:
+        return one_by_one(rows)
+    try:
+        return side_by_side(rows)
+    except Unusual as found:
+        usual = found.usual
+    if not usual.any():
+        return one_by_one(rows)
+    quick = _columns(
+        [row for row, is_usual in zip(rows, usual, strict=True) if is_usual], side_by_side, one_by_one
+    )
+    slow = one_by_one([row for row, is_usual in zip(rows, usual, strict=True) if not is_usual])
+    order = pa.array(np.argsort(np.concatenate([np.flatnonzero(usual), np.flatnonzero(~usual)])))
+    return {name: pa.concat_arrays([quick[name], array]).take(order) for name, array in slow.items()}
 
-    def _fill(self, row: dict[str, Any], message: bytes) -> None:
-        """Every column but partition, from the sections of the message."""
-        for code, start, value, end in sections(message):
-            if code == MESSAGE_ANNOTATIONS:
-                flat = items(message, value)
-                self._annotate(row, dict(zip(flat[::2], flat[1::2], strict=True)))
-            elif code == DATA:
-                if self._body:
-                    row["bodyType"] = "data"
-                    data = message[value + (2 if message[value] == 0xA0 else 5) : end]
-                    row["body"] = row["body"] + data if "body" in row else data
-            elif code == PROPERTIES:
-                if self._properties:
-                    fields = items(message, value)
-                    for name, place in self._properties:
-                        if place < len(fields):
-                            row[name] = text(fields[place])
-            elif code == APPLICATION_PROPERTIES:
-                if self._application:
-                    flat = [text(item) for item in items(message, value)]
-                    row["properties"] = dict(zip(flat[::2], flat[1::2], strict=True))
-            elif code == HEADER:
-                if self._system:
-                    named = zip(_HEADER_NAMES, items(message, value), strict=False)
-                    row["systemProperties"] |= {name: text(item) for name, item in named if item is not None}
-            elif code in _BODY_TYPES and self._body:
-                row["bodyType"] = _BODY_TYPES[code]
-                row["body"] = row.get("body", b"") + message[start:end]
+
+def _times(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
+    return pa.array(milliseconds * 1000).view(_ARROW["timestamp"])
+
+
+def _replay_ids(generation: int, ids: npt.NDArray[np.int64]) -> pa.Array:
+    """The replay ids of rising ids: only their last four digits change within a run of 65,536."""
+    high = ids >> 16
+    size = len(format_replay_id(generation, 0))
+    digits = np.empty((len(ids), size), np.uint8)
+    for run in np.unique(high).tolist():
+        digits[high == run] = np.frombuffer(format_replay_id(generation, run << 16).encode(), np.uint8)
+    digits[:, -4:-2] = _HEX[ids >> 8 & 0xFF].view(np.uint8).reshape(-1, 2)
+    digits[:, -2:] = _HEX[ids & 0xFF].view(np.uint8).reshape(-1, 2)
+    edges = np.arange(len(ids) + 1, dtype=np.int32) * np.int32(size)
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(edges), pa.py_buffer(digits))
 
 
 def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
@@ -274,7 +258,7 @@ def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:
             offsets.append(None)  # a null in the offsets is a null map
             continue
         offsets.append(len(keys))
-        keys += value
+        keys += ["null" if key is None else key for key in value]
         items += value.values()
     offsets.append(len(keys))
     return pa.MapArray.from_arrays(
