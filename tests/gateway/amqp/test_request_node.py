@@ -1,0 +1,169 @@
+"""Links to request nodes: which link an answer goes to, what a peer may have waiting, and what its mistakes cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from proton import Link, Message, symbol
+
+from gateway.amqp.request_node import MAX_REQUEST_BYTES, WINDOW
+from gateway.config import Listener
+from tests.support.client import Client, Receiver, Refused, Sender
+from tests.support.running import RunningGateway, settings_for
+
+NODE = "/management"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    listeners = (Listener(port=0, rabbitmq_mode=True), Listener(port=0))
+    with RunningGateway(settings_for(tmp_path, listeners=listeners)) as running:
+        yield running
+
+
+def paired(link: Link) -> None:
+    """One link of a pair."""
+    link.properties = {symbol("paired"): True}
+
+
+def request(number: int, *, reply_to: str = "$me", path: str = "/queues/q", method: str = "GET") -> bytes:
+    """A request whose answer says 404 until there is a queue `q`."""
+    return bytes(Message(id=number, reply_to=reply_to, address=path, subject=method).encode())
+
+
+def answers(receiver: Receiver, count: int) -> list[tuple[int, int]]:
+    """Correlation and status of so many answers."""
+    found = []
+    for received in receiver.take(count):
+        message = Message()
+        message.decode(received.raw)
+        found.append((int(message.correlation_id), int(message.subject)))
+    return found
+
+
+def pair(client: Client, name: str = "pair", credit: int = 100) -> tuple[Sender, Receiver]:
+    """A sender and a receiver of one name."""
+    return (
+        client.sender(NODE, name=name, set_up=paired),
+        client.receiver(NODE, name=name, set_up=paired, credit=credit),
+    )
+
+
+def test_paired_links_have_their_own_answers(gateway: RunningGateway) -> None:
+    """With two pairs on a session, each gets the answers to its own requests, in their order."""
+    with Client(gateway.address) as client:
+        one, other = pair(client, "one"), pair(client, "other")
+        for number in range(3):
+            one[0].send(request(number))
+            other[0].send(request(10 + number))
+        assert answers(one[1], 3) == [(0, 404), (1, 404), (2, 404)]
+        assert answers(other[1], 3) == [(10, 404), (11, 404), (12, 404)]
+
+
+def test_links_that_are_not_paired_find_each_other_by_reply_to(gateway: RunningGateway) -> None:
+    """The answer goes to the receiver whose target is the request's reply-to."""
+
+    def known_as(address: str) -> Receiver:
+        def set_up(link: Link) -> None:
+            link.target.address = address
+
+        return client.receiver(NODE, set_up=set_up, credit=10)
+
+    with Client(gateway.address) as client:
+        red, blue = known_as("red"), known_as("blue")
+        sender = client.sender(NODE)
+        sender.send(request(1, reply_to="blue"))
+        sender.send(request(2, reply_to="red"))
+        assert answers(blue, 1) == [(1, 404)]
+        assert answers(red, 1) == [(2, 404)]
+
+
+def test_a_request_without_a_link_for_its_answer_is_rejected(gateway: RunningGateway) -> None:
+    """Nothing is carried out that could not be answered: the rejection says which link is missing."""
+    with Client(gateway.address) as client:
+        sender = client.sender(NODE)
+        rejected = sender.rejection(sender.send(request(1, reply_to="nobody", method="PUT")))
+        assert rejected.name == "amqp:precondition-failed"
+        assert "reply-to" in rejected.text
+        assert gateway.depth("q") is None
+
+
+def test_an_unsettled_request_is_accepted_when_it_is_carried_out(gateway: RunningGateway) -> None:
+    """The outcome of a request is that it was taken; what came of it is in the answer."""
+    with Client(gateway.address) as client:
+        sender, receiver = pair(client)
+        assert sender.outcome(sender.send(request(1, method="PUT"))) == "ACCEPTED"
+        assert answers(receiver, 1) == [(1, 201)]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_answers_wait_for_credit_and_requests_for_answers(gateway: RunningGateway, settled: bool) -> None:
+    """Without credit for answers, no more requests are taken than the window; with it, all are answered."""
+    with Client(gateway.address) as client:
+        sender, receiver = pair(client, credit=0)
+        for number in range(WINDOW):
+            sender.send(request(number), settled=settled)
+        # A second pair's answer comes behind whatever could have been given for the first.
+        other, its_answers = pair(client, "other", credit=1)
+        other.send(request(99))
+        assert answers(its_answers, 1) == [(99, 404)]
+        assert (sender.link.credit, len(receiver.arrived)) == (0, 0)
+        receiver.flow(WINDOW)
+        assert answers(receiver, WINDOW) == [(number, 404) for number in range(WINDOW)]
+        client.wait(lambda: sender.link.credit == WINDOW, "credit is given back")
+
+
+def test_credit_for_answers_can_be_drained(gateway: RunningGateway) -> None:
+    """Where there is no answer, drained credit is used up at once."""
+    with Client(gateway.address) as client:
+        _, receiver = pair(client, credit=0)
+        assert receiver.drain(5) == []
+
+
+def test_a_message_that_is_none_is_rejected(gateway: RunningGateway) -> None:
+    """Bytes that are no message are rejected with their place; the link goes on."""
+    with Client(gateway.address) as client:
+        sender, receiver = pair(client)
+        assert sender.rejection(sender.send(b"\x00\x53\x75\xff")).name == "amqp:decode-error"
+        sender.send(request(1))
+        assert answers(receiver, 1) == [(1, 404)]
+
+
+def test_a_message_that_is_none_and_settled_costs_its_link(gateway: RunningGateway) -> None:
+    """Nobody could be told of it but by a detach; another connection does not notice."""
+    with Client(gateway.address) as hostile, Client(gateway.address) as client:
+        sender, receiver = pair(client)
+        bad, _ = pair(hostile)
+        bad.send(b"no message", settled=True)
+        assert bad.detached_by_peer().name == "amqp:decode-error"
+        sender.send(request(1))
+        assert answers(receiver, 1) == [(1, 404)]
+
+
+def test_a_giant_request_costs_its_link(gateway: RunningGateway) -> None:
+    """A request has a largest size, which the attach says."""
+    with Client(gateway.address) as client:
+        sender, _ = pair(client)
+        assert sender.link.remote_max_message_size == MAX_REQUEST_BYTES
+        sender.send(bytes(MAX_REQUEST_BYTES + 1))
+        assert sender.detached_by_peer().name == "amqp:link:message-size-exceeded"
+
+
+def test_a_bad_request_is_answered(gateway: RunningGateway) -> None:
+    """A message that is no request of the node's is answered like any other that cannot be carried out."""
+    with Client(gateway.address) as client:
+        sender, receiver = pair(client)
+        sender.send(request(1, path="/nothing"))
+        assert answers(receiver, 1) == [(1, 404)]
+
+
+def test_a_node_is_there_where_its_dialect_is_spoken(gateway: RunningGateway) -> None:
+    """On a listener without the switch the address is no node, in either direction."""
+    plain = gateway.urls[1]
+    with Client(plain) as client:
+        with pytest.raises(Refused):
+            client.sender(NODE)
+        with pytest.raises(Refused):
+            client.receiver(NODE)
