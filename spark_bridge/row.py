@@ -14,7 +14,7 @@ from struct import error as StructError
 from typing import Any
 from uuid import UUID
 
-from amqp_ext.codec import CodecError, Described, Timestamp, decode
+from amqp_ext.codec import CodecError, Described, Timestamp, decode, skip
 from amqp_ext.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -48,6 +48,8 @@ _ANNOTATIONS = {
     "x-opt-topic": "topic",
     "x-opt-replay-id": "replayId",
 }
+_ANNOTATION_KEYS = {key.encode() for key in _ANNOTATIONS}
+_GATEWAYS_FRONT = b"\x00\x53\x72\xd1"
 # The offset once more, and a mark that depends on how a read was split: a row is the same however it is read.
 _LEFT_OUT = {"x-opt-offset", "x-opt-replay-end"}
 _BODY_TYPES = {AMQP_SEQUENCE: "sequence", AMQP_VALUE: "value"}
@@ -101,6 +103,24 @@ def _iso(milliseconds: int) -> str:
         return str(int(milliseconds))
 
 
+def _told(message: bytes) -> dict[Any, Any]:
+    """The annotations, or where the sender's cannot be decoded, the gateway's alone. Raises one of BAD_CONTENT."""
+    try:
+        return message_annotations(message)
+    except BAD_CONTENT:
+        start = 0
+        while message[start : start + 4] != _GATEWAYS_FRONT:
+            start = skip(message, start)
+        found, position = {}, start + 12
+        for _ in range(int.from_bytes(message[start + 8 : position], "big") // 2):
+            value = skip(message, position)
+            key = message[position + 2 : value]  # of a short symbol, as all of the gateway's are
+            position = skip(message, value)
+            if key in _ANNOTATION_KEYS:
+                found[key.decode()] = decode(message, value)[0]
+        return found
+
+
 class Row:
     """Reads single messages into dictionaries by column name. ``names`` are the columns worth decoding."""
 
@@ -121,7 +141,7 @@ class Row:
                 self.fill(row, message)
             except BAD_CONTENT as error:
                 if "offset" not in row:
-                    self._annotate(row, message_annotations(message))
+                    self._annotate(row, _told(message))
                 row[SYSTEM][UNDECODABLE] = str(error)
             row["enqueuedTime"] *= 1000
         except (*BAD_CONTENT, KeyError) as error:

@@ -146,6 +146,19 @@ def test_the_usual_is_read_side_by_side() -> None:
     assert page.body_types().to_pylist()[:2] == ["value", "data"]
 
 
+def test_annotations_that_cannot_be_decoded_do_not_make_the_log_unreadable() -> None:
+    """A sender's annotation that is no UTF-8 costs that message its columns, not the log its readers."""
+    content = b"\x00\x53\x72\xc1\x07\x02\xa3\x01a\xa1\x01\xff" + encode(Described(0x75, b"x"))
+    rows = [(1, TIME, "t", 12, content), (2, TIME, "t", 0, content[12:])]
+    splicer = Splicer(GENERATION)
+    reader = Rows([(name, name) for name in ("offset", "topic", "body", "systemProperties")])
+    batch = reader.stored(rows, splicer, GENERATION)
+    assert batch.column(2).to_pylist() == [None, b"x"]
+    assert "utf-8" in batch.to_pylist(maps_as_pydicts="strict")[0]["systemProperties"]["rewind:undecodable"]
+    told = [splicer.front(*row, 0, False) + row[4][row[3] :] for row in rows]
+    assert reader.batch(told)[0].to_pylist() == batch.to_pylist()
+
+
 def test_a_key_that_is_no_text_does_not_make_the_log_unreadable() -> None:
     """A map needs its keys: null becomes the text null."""
     content = encode(Described(0x74, {None: 1})) + encode(Described(0x75, b"x"))
