@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from proton import Link, Message, symbol
 
-from gateway.config import Listener
-from tests.support.client import Client
+from amqp_ext.codec import Symbol
+from amqp_ext.passwords import hash_password
+from gateway.config import Listener, User
+from tests.support.client import Client, texts
+from tests.support.messages import MESSAGE_ANNOTATIONS, data, message_to, section
 from tests.support.running import RunningGateway, settings_for
+
+PASSWORD = "secret"
+HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
 
 RABBITMQ = (Listener(port=0, rabbitmq_mode=True),)
 
@@ -25,13 +31,11 @@ def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
 class Pair:
     """The two links of a management client, named alike."""
 
-    def __init__(self, client: Client, *, paired: bool = True, settled: bool = True) -> None:
-        self._client = client
-        self._settled = settled
+    def __init__(self, client: Client) -> None:
         self._ids = 0
 
         def set_up(link: Link) -> None:
-            link.properties = {symbol("paired"): True} if paired else None
+            link.properties = {symbol("paired"): True}
             link.source.address = link.target.address = "/management"
 
         self.sender = client.sender("/management", name="pair", set_up=set_up)
@@ -41,7 +45,7 @@ class Pair:
         """Send a request; the status and body of its answer."""
         self._ids += 1
         request = Message(id=f"request-{self._ids}", reply_to="$me", address=path, subject=method, body=body)
-        self.sender.send(request.encode(), settled=self._settled)
+        self.sender.send(request.encode(), settled=True)
         answer = Message()
         answer.decode(self.receiver.take(1)[0].raw)
         assert answer.correlation_id == request.id
@@ -55,6 +59,11 @@ def declaration(**arguments: Any) -> dict[str, Any]:
         "durable": True,
         "arguments": {name.replace("_", "-"): value for name, value in arguments.items()},
     }
+
+
+def with_value(text: str, value: str) -> bytes:
+    """A message with a stream filter value."""
+    return section(MESSAGE_ANNOTATIONS, {Symbol("x-stream-filter-value"): value}) + data(text)
 
 
 def test_the_open_frame_is_one_that_clients_of_rabbitmq_take(gateway: RunningGateway) -> None:
@@ -79,3 +88,155 @@ def test_a_stream_is_declared_described_and_deleted(gateway: RunningGateway) -> 
         assert list(found["replicas"].elements) == ["rewind"]
         assert pair.ask("DELETE", "/queues/a%20stream") == (200, {"message_count": 0})
         assert pair.ask("GET", "/queues/a%20stream")[0] == 404
+
+
+def test_a_declaration_that_contradicts_is_a_conflict(gateway: RunningGateway) -> None:
+    """Another kind, or another value of an argument, is 409 and names both; what is not said is not asked for."""
+    with Client(gateway.address) as client:
+        pair = Pair(client)
+        assert pair.ask("PUT", "/queues/q", declaration(x_message_ttl=5_000, x_max_length=10))[0] == 201
+        assert pair.ask("PUT", "/queues/q", declaration())[0] == 200
+        status, text = pair.ask("PUT", "/queues/q", declaration(x_message_ttl=6_000))
+        assert status == 409
+        assert "5000" in text
+        assert "6000" in text
+        status, text = pair.ask("PUT", "/queues/q", declaration(x_queue_type="stream"))
+        assert (status, "kind=queue" in text) == (409, True)
+
+
+def test_arguments_are_in_force(gateway: RunningGateway) -> None:
+    """A queue that was declared with a length rejects what is beyond it, and says its arguments."""
+    with Client(gateway.address) as client:
+        pair = Pair(client)
+        _, made = pair.ask("PUT", "/queues/q", declaration(x_max_length=2, x_single_active_consumer=True))
+        assert made["arguments"] == {
+            "x-queue-type": "quorum",
+            "x-max-length": 2,
+            "x-single-active-consumer": True,
+        }
+        sender = client.sender("/queues/q")
+        outcomes = [sender.outcome(sender.send(data("x"))) for _ in range(3)]
+        assert outcomes == ["ACCEPTED", "ACCEPTED", "REJECTED"]
+        assert pair.ask("GET", "/queues/q")[1]["message_count"] == 2
+        assert pair.ask("DELETE", "/queues/q/messages") == (200, {"message_count": 2})
+        assert gateway.depth("q") == 0
+
+
+def test_a_declaration_survives_a_restart(gateway: RunningGateway) -> None:
+    """What was answered with 201 is durable."""
+    with Client(gateway.address) as client:
+        declared = declaration(x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
+        assert Pair(client).ask("PUT", "/queues/q", declared)[0] == 201
+    gateway.restart()
+    with Client(gateway.address) as client:
+        pair = Pair(client)
+        _, found = pair.ask("GET", "/queues/q")
+        assert found["arguments"]["x-dead-letter-routing-key"] == "dead"
+        assert pair.ask("GET", "/queues/dead")[0] == 200
+
+
+def test_an_exchange_is_a_name_in_front_of_topics(gateway: RunningGateway) -> None:
+    """What is sent to an exchange comes to the queues that are bound to it, and to subscribers of its topic."""
+    with Client(gateway.address) as client:
+        pair = Pair(client)
+        pair.ask("PUT", "/queues/q")
+        assert pair.ask("PUT", "/exchanges/orders", {"type": "topic"})[0] == 204
+        assert pair.ask("PUT", "/exchanges/orders", {"type": "fanout"})[0] == 409
+        binding = {"source": "orders", "destination_queue": "q", "binding_key": "eu.#"}
+        assert pair.ask("POST", "/bindings", binding)[0] == 204
+        assert gateway.subscriptions("q") == ["orders/eu", "orders/eu/>"]
+        subscriber = client.receiver("topic://orders/eu/*", credit=10)
+        queue = client.receiver("/queues/q", credit=10)
+        client.sender("/exchanges/orders/eu.new").send_all([data("one")])
+        client.sender(None).send_all([message_to("/exchanges/orders/eu", "two")])
+        assert texts(queue.take(2)) == ["one", "two"]
+        assert texts(subscriber.take(1)) == ["one"]
+        (listed,) = pair.ask("GET", "/bindings?src=orders&dstq=q&key=eu.%23")[1]
+        assert pair.ask("DELETE", listed["location"])[0] == 204
+        assert pair.ask("GET", "/bindings?src=orders&dstq=q&key=eu.%23") == (200, [])
+        assert gateway.subscriptions("q") == []
+
+
+def test_a_deleted_exchange_is_bound_to_nothing(gateway: RunningGateway) -> None:
+    """Its bindings go with it, those of others stay."""
+    with Client(gateway.address) as client:
+        pair = Pair(client)
+        pair.ask("PUT", "/queues/q")
+        for name in ("one", "other"):
+            pair.ask("PUT", f"/exchanges/{name}", {"type": "fanout"})
+            pair.ask("POST", "/bindings", {"source": name, "destination_queue": "q"})
+        assert pair.ask("DELETE", "/exchanges/one")[0] == 204
+        assert gateway.subscriptions("q") == ["other", "other/>"]
+        status, text = pair.ask("POST", "/bindings", {"source": "one", "destination_queue": "q"})
+        assert (status, "'one'" in text) == (404, True)
+        assert pair.ask("DELETE", "/exchanges/amq.topic")[0] == 400
+
+
+def test_a_dynamic_queue_has_an_address_that_clients_can_send_to(gateway: RunningGateway) -> None:
+    """In RabbitMQ mode the name of a queue made for a client comes as RabbitMQ spells it."""
+    with Client(gateway.address) as client:
+        receiver = client.receiver(None, dynamic=True, credit=1, capabilities=["rabbitmq:volatile-queue"])
+        assert receiver.address.startswith("/queues/%23P2P%2F")
+        client.sender(receiver.address).send_all([data("back")])
+        assert texts(receiver.take(1)) == ["back"]
+
+
+def test_a_stream_is_read_by_filter_values(gateway: RunningGateway) -> None:
+    """Only messages with one of the filter values come, and the reply says that the filter is in place."""
+    with Client(gateway.address) as client:
+        Pair(client).ask("PUT", "/queues/s", declaration(x_queue_type="stream"))
+        sender = client.sender("/queues/s")
+        sender.send_all(
+            [with_value("eu", "eu"), with_value("us", "us"), data("none"), with_value("eu2", "eu")]
+        )
+        filters = {
+            "rabbitmq:stream-offset-spec": "first",
+            "rabbitmq:stream-filter": ["eu", "asia"],
+            "rabbitmq:stream-match-unfiltered": True,
+        }
+        reader = client.receiver("/queues/s", filters=filters, credit=10)
+        assert set(filters) <= set(reader.filters)
+        taken = reader.take(3)
+        assert texts(taken) == ["eu", "none", "eu2"]
+        assert [received.annotations["x-stream-offset"] for received in taken] == [1, 3, 4]
+
+
+def dead_letters_to(queue: str) -> dict[str, Any]:
+    """The body of a declaration of a queue whose dead letters go to another."""
+    return declaration(x_dead_letter_exchange="", x_dead_letter_routing_key=queue)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RunningGateway]:
+    """A gateway with a user who may publish to queues named `a…` and consume `b…`, and an administrator of `c…`."""
+    listeners = (Listener(port=0, rabbitmq_mode=True, sasl=("PLAIN",)),)
+    users = {
+        "ann": User(password=HASH, publish=("queue://a*",), consume=("queue://b*", "topic://open/>")),
+        "root": User(password=HASH, administer=("queue://c*",)),
+    }
+    with RunningGateway(settings_for(tmp_path, listeners=listeners, users=users)) as running:
+        yield running
+
+
+def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway) -> None:
+    """Who may use a queue may declare it; who binds needs `consume` on the topics; to delete is to administer."""
+    with Client(guarded.address, user=("ann", PASSWORD)) as client:
+        pair = Pair(client)
+        assert pair.ask("PUT", "/queues/a1")[0] == 201
+        assert pair.ask("PUT", "/queues/b1")[0] == 201
+        assert pair.ask("PUT", "/queues/c1")[0] == 403
+        assert pair.ask("GET", "/queues/c1")[0] == 403
+        assert pair.ask("PUT", "/queues/a2", dead_letters_to("c2"))[0] == 403
+        assert pair.ask("DELETE", "/queues/a1")[0] == 403
+        assert pair.ask("DELETE", "/queues/a1/messages")[0] == 403
+        pair.ask("PUT", "/exchanges/open", {"type": "topic"})
+        binding = {"source": "open", "destination_queue": "b1", "binding_key": "x"}
+        assert pair.ask("POST", "/bindings", {**binding, "destination_queue": "a1"})[0] == 403
+        assert pair.ask("POST", "/bindings", binding)[0] == 204
+        assert pair.ask("POST", "/bindings", {**binding, "source": "amq.topic"})[0] == 403
+    assert guarded.subscriptions("b1") == ["open/x"]
+    with Client(guarded.address, user=("root", PASSWORD)) as client:
+        pair = Pair(client)
+        assert pair.ask("PUT", "/queues/c1")[0] == 201
+        assert pair.ask("DELETE", "/queues/c1")[0] == 200
+        assert pair.ask("DELETE", "/queues/b1")[0] == 403
