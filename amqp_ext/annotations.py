@@ -31,7 +31,8 @@ from amqp_ext.sections import HEADER, MESSAGE_ANNOTATIONS, Header, bare_offset, 
 OutgoingRow: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 
 PACK_CACHE: Final = 1_024
-"""Layouts of fronts that are remembered, one for each length of topic, header and offset; it starts anew when full."""
+"""Layouts of fronts that are remembered, one for each length of topic, header and offset, and starts of fronts, one for
+each topic; both start anew when full."""
 
 _OURS: Final = frozenset(
     {
@@ -73,8 +74,9 @@ class Splicer:
         self._topic = ""
         self._time_ms = -1
         self._first = self._stop = 0
-        self._start = self._middle = self._end = b""
+        self._start = self._middle = self._end = self._high = b""
         self._digit_count = 0
+        self._starts: dict[str, bytes] = {}
         self._packs: dict[tuple[int, int, int, int], Callable[..., bytes]] = {}
 
     def fronts(
@@ -158,22 +160,39 @@ class Splicer:
         """Make the template for the run of ids that ``message_id`` is in."""
         if self._first <= message_id < self._stop and time_ms == self._time_ms and topic == self._topic:
             return
-        digits = len(b"%d" % message_id)
-        self._topic, self._time_ms, self._digit_count = topic, time_ms, digits
-        self._first = max(message_id & ~0xFFFF, 10 ** (digits - 1) if digits > 1 else 0)
-        self._stop = min((message_id | 0xFFFF) + 1, 10**digits)
+        if not self._first <= message_id < self._stop:
+            digits = len(b"%d" % message_id)
+            if digits != self._digit_count:
+                self._starts.clear()
+            self._digit_count, self._time_ms = digits, -1
+            self._first = max(message_id & ~0xFFFF, 10 ** (digits - 1) if digits > 1 else 0)
+            self._stop = min((message_id | 0xFFFF) + 1, 10**digits)
+            self._high = b"%08x-%04x" % (message_id >> 32, (message_id >> 16) & 0xFFFF)
+            self._end = self._before_offset + bytes((digits,))
+        if time_ms != self._time_ms:
+            self._time_ms = time_ms
+            self._middle = (
+                self._before_time + _LONG(time_ms) + self._before_replay_id + self._replay_id + self._high
+            )
+        self._topic = topic
+        start = self._starts.get(topic)
+        if start is None:
+            if len(self._starts) >= PACK_CACHE:
+                self._starts.clear()
+            start = self._starts[topic] = self._start_of(topic)
+        self._start = start
+
+    def _start_of(self, topic: str) -> bytes:
+        """The section up to the id: what changes with the topic, and with how many digits an id has."""
         first = (
             codec.encode(Symbol("x-opt-topic"))
             + codec.encode(topic)
             + codec.encode(Symbol("x-opt-sequence-number"))
             + b"\x81"
         )
-        high = b"%08x-%04x" % (message_id >> 32, (message_id >> 16) & 0xFFFF)
-        self._middle = self._before_time + _LONG(time_ms) + self._before_replay_id + self._replay_id + high
-        self._end = self._before_offset + bytes((digits,))
-        pairs = len(first) + 8 + len(self._middle) + 4 + len(self._end) + digits
+        pairs = len(first) + 8 + len(self._middle) + 4 + len(self._end) + self._digit_count
         # A map's size counts from behind itself: the four bytes of the count, and the pairs.
-        self._start = _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
+        return _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
 
     def _pack(self, bare: int) -> Callable[..., bytes]:
         sizes = (bare, len(self._start), len(self._middle), self._digit_count)
