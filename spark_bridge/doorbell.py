@@ -10,10 +10,11 @@ has come since, except those that have not reached us yet.
 from __future__ import annotations
 
 from spark_bridge.errors import BridgeError, ConnectionFailed, Refused
+from spark_bridge.history import History
 from spark_bridge.links import Receiver
 from spark_bridge.log_file import LogFile
 from spark_bridge.log_link import IdRange, address, extent, live
-from spark_bridge.options import Broker, Folder, Options
+from spark_bridge.options import Archived, Broker, Folder, Options
 from spark_bridge.wire import Wire
 
 
@@ -21,7 +22,9 @@ class Doorbell:
     """The end of one log. For one thread."""
 
     def __init__(self, options: Options, place: int) -> None:
+        self._options = options
         self._place = options.places[place]
+        self._history: History | None = None
         self._where = address(options.patterns)
         self._wire: Wire | None = None
         self._link: Receiver | None = None
@@ -31,6 +34,9 @@ class Doorbell:
 
     def extent(self) -> IdRange:
         """The ids the log holds. Raises ConnectionFailed when the broker is away, also after one new try."""
+        if isinstance(self._place, Archived):
+            self._history = self._history or History(self._options)
+            return self._history.extent()
         if not isinstance(self._place, Broker):
             return self._open(self._place).extent()
         try:

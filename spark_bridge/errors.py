@@ -46,6 +46,12 @@ class DataLoss(BridgeError):
     code = "REWIND_DATA_LOSS"
 
 
+class ArchiveError(BridgeError):
+    """An archive cannot be read or written, is damaged, or is in use by another archiver."""
+
+    code = "REWIND_ARCHIVE"
+
+
 class UnreadableMessage(BridgeError):
     """A delivery is no AMQP message, or lacks an annotation that a log reader always gets."""
 

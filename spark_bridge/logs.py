@@ -17,7 +17,7 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import ConnectionFailed, DataLoss
 from spark_bridge.log_file import LogFile
 from spark_bridge.log_link import IdRange, LogLink, address, extent, filtered_here, live, survey
-from spark_bridge.options import Folder, Options
+from spark_bridge.options import Broker, Folder, Options
 from spark_bridge.rows import Rows
 from spark_bridge.wire import Wire
 
@@ -44,28 +44,43 @@ def held(options: Options, place: int) -> IdRange:
     if isinstance(where, Folder):
         with LogFile(where) as file:
             return file.extent()
+    assert isinstance(where, Broker)
     with Wire(where) as wire:
         return extent(live(wire, address(options.patterns)), where.url)
 
 
+def steps(
+    options: Options, columns: Columns, place: int, ids: IdRange
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The rows of one range as Arrow batches, some of them empty, each with the id to go on from behind it.
+
+    Raises DataLoss when the log does not hold all of the range, whatever ``failOnDataLoss`` says.
+    """
+    way = _from_file if isinstance(options.places[place], Folder) else _from_broker
+    return way(options, columns, place, ids)
+
+
 def read(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
     """The rows of one range as Arrow batches, the same each time."""
-    way = _from_file if isinstance(options.places[place], Folder) else _from_broker
+
+    def way(ids: IdRange) -> Iterator[pa.RecordBatch]:
+        return (batch for batch, _ in steps(options, columns, place, ids) if batch.num_rows)
+
     if ids.last < ids.first:
         return
     if options.fail_on_data_loss:
-        yield from way(options, columns, place, ids)
+        yield from way(ids)
         return
     while ids.first <= ids.last:
         now = held(options, place)
         if now.generation != ids.generation or now.first > ids.last:
-            _say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
+            say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
             return
         if now.first > ids.first:
-            _say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
+            say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
         ids = replace(ids, first=max(ids.first, now.first))
         stop = min(ids.last, ids.first + STRETCH - 1)
-        batches = way(options, columns, place, replace(ids, last=stop))
+        batches = way(replace(ids, last=stop))
         given = False
         try:
             for batch in batches:
@@ -80,27 +95,29 @@ def read(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterat
         ids = replace(ids, first=stop + 1)
 
 
-def _from_file(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
+def _from_file(
+    options: Options, columns: Columns, place: int, ids: IdRange
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     where = options.places[place]
     assert isinstance(where, Folder)
     assert ids.generation is not None
     is_whole = ">" in options.patterns and not any(pattern.startswith("!") for pattern in options.patterns)
-    rows = Rows(columns, None if is_whole else _filter(options.patterns), place)
+    rows = Rows(columns, None if is_whole else topic_filter(options.patterns), place)
     splicer = Splicer(ids.generation)
     with LogFile(where) as file:
         for page in file.pages(ids, rows.needs_content):
-            batch = rows.stored(page, splicer, ids.generation)
-            if batch.num_rows:
-                yield batch
+            yield rows.stored(page, splicer, ids.generation), page[-1][0] + 1
 
 
-def _from_broker(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
+def _from_broker(
+    options: Options, columns: Columns, place: int, ids: IdRange
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     """A consumer that is slower than the broker's patience (its idle time-out) loses the connection between two
     batches; the rest is then read over a new one, as long as each brings the read forward."""
     where, patterns = options.places[place], options.patterns
-    assert not isinstance(where, Folder)
+    assert isinstance(where, Broker)
     rest = ids
-    rows = Rows(columns, _filter(patterns) if filtered_here(patterns) else None, place)
+    rows = Rows(columns, topic_filter(patterns) if filtered_here(patterns) else None, place)
     while rest.first <= rest.last:
         with Wire(where) as wire:
             link = LogLink(wire, address(patterns), rest)
@@ -108,8 +125,7 @@ def _from_broker(options: Options, columns: Columns, place: int, ids: IdRange) -
                 for page in link.pages():
                     batch, offsets = rows.batch(page)
                     link.check(offsets)
-                    if batch.num_rows:
-                        yield batch
+                    yield batch, link.rest.first
                 return
             except ConnectionFailed as error:
                 if link.rest == rest:
@@ -119,9 +135,11 @@ def _from_broker(options: Options, columns: Columns, place: int, ids: IdRange) -
                 rest = link.rest
 
 
-def _filter(patterns: tuple[str, ...]) -> TopicFilter:
+def topic_filter(patterns: tuple[str, ...]) -> TopicFilter:
+    """Which topics these patterns take, as a log reader understands them."""
     return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
 
 
-def _say(sentence: str) -> None:
+def say(sentence: str) -> None:
+    """Tell whoever reads the worker's stderr."""
     print(f"rewind: {sentence}", file=sys.stderr, flush=True)

@@ -34,6 +34,7 @@ MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a 
 MEANINGS: dict[str, str] = {
     "url": "amqp://host:port or amqps://host:port of the broker; several, separated by commas",
     "path": "the data folder of a gateway on this host, in place of url",
+    "archive": "the archive of the log, a folder or a URI, in front of url or path, or alone",
     "subscribe": "topic patterns, separated by commas (default >, every topic)",
     "startingOffsets": 'earliest, latest (streams), the first offset to read, or {"<partition>": offset}',
     "endingOffsets": 'latest, the offset to stop before, or {"<partition>": offset}',
@@ -102,7 +103,14 @@ class Folder:
         return str(self.file)
 
 
-Place: TypeAlias = Broker | Folder
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """No log at all: what its archive holds."""
+
+    url: str
+
+
+Place: TypeAlias = Broker | Folder | Archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,8 @@ class Options:
     per_trigger: int | None = None
     fail_on_data_loss: bool = True
     headers: bool = True
+    archive: str | None = None
+    """Where what the log no longer has may be."""
 
     @property
     def broker(self) -> Broker:
@@ -171,14 +181,20 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     places: tuple[Place, ...] = tuple(
         Broker(host, port, vpn, user, password_file, tls, tls_ca) for host, port, tls in urls
     )
+    archive = read("archive", _filled, None)
+    if archive is not None and len(urls) > 1:
+        problems.append("Option archive goes with one url: each log has an archive of its own.")
+    if path is None and not urls and archive is not None:
+        places = (Archived(archive),)
     if path is not None:
         places = (Folder(path, vpn or DEFAULT_VPN),)
+    if path is not None or "url" not in values:
         for name in ("user", "passwordFile", "tlsCa"):
             if name in values:
                 problems.append(
-                    f"Option {name} belongs to a url; a path is read with this user's own rights."
+                    f"Option {name} belongs to a url; files are read with this user's own rights."
                 )
-    if "url" not in values and "path" not in values:
+    if not {"url", "path", "archive"} & set(values):
         problems.append(f"Option url is missing: {MEANINGS['url']}.")
     if "url" in values and "path" in values:
         problems.append("Options url and path both name a log; give one of them.")
@@ -226,6 +242,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
         per_trigger=read("maxOffsetsPerTrigger", _positive, None),
         fail_on_data_loss=read("failOnDataLoss", _flag, True),
         headers=read("includeHeaders", _flag, True),
+        archive=archive,
     )
     if problems:
         raise OptionError(" ".join(problems))

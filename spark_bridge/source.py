@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bridge import logs
+from spark_bridge import history
 from spark_bridge.errors import BridgeError, DataLoss, Refused
 from spark_bridge.log_link import IdRange
 from spark_bridge.options import Options, parse
@@ -96,7 +96,7 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
         assert isinstance(partition, LogPartition)
-        return logs.read(self._options, self._columns, partition.place, partition.ids)
+        return history.read(self._options, self._columns, partition.place, partition.ids)
 
 
 def shares(options: Options, ranges: tuple[IdRange, ...]) -> list[LogPartition]:
@@ -106,7 +106,7 @@ def shares(options: Options, ranges: tuple[IdRange, ...]) -> list[LogPartition]:
 
 
 def _plan(options: Options) -> tuple[IdRange, ...]:
-    return tuple(logs.plan(options, place) for place in range(len(options.places)))
+    return tuple(history.plan(options, place) for place in range(len(options.places)))
 
 
 def _cores() -> int:

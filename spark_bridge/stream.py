@@ -21,10 +21,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_bridge import logs
+from spark_bridge import history
 from spark_bridge.doorbell import Doorbell
 from spark_bridge.errors import DataLoss, OptionError
 from spark_bridge.log_link import IdRange
+from spark_bridge.logs import Columns
 from spark_bridge.options import Options
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class StreamPartition(InputPartition):
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of one log or several. Spark keeps one such object per query, and sends copies to read."""
 
-    def __init__(self, options: Options, columns: logs.Columns) -> None:
+    def __init__(self, options: Options, columns: Columns) -> None:
         self._options = options
         self._columns = columns
         self._names = [place.url for place in options.places]
@@ -58,7 +59,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:
         """Where a query without a checkpoint starts."""
         places = range(len(self._names))
-        return self._offsets([(plan := logs.plan(self._options, place), plan.first) for place in places])
+        return self._offsets([(plan := history.plan(self._options, place), plan.first) for place in places])
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, over all logs together."""
@@ -104,7 +105,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches."""
         assert isinstance(partition, StreamPartition)
-        return logs.read(self._options, self._columns, partition.place, partition.ids)
+        return history.read(self._options, self._columns, partition.place, partition.ids)
 
     def commit(self, end: Offsets) -> None:
         """Nothing: the log keeps what it keeps, whoever has read it."""

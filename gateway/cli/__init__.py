@@ -2,7 +2,8 @@
 
 `command` has the verbs that run a gateway and look at its configuration; `send` and `tail` are AMQP clients, over
 `peer`, and print messages as `message_text` puts them. `objects` and
-`replays` are clients of the administration, over `api`. Read `command` first.
+`replays` are clients of the administration, over `api`; `archive` runs the archiver of the Spark bridge, and tells the
+administration how far it is. Read `command` first.
 """
 
 from gateway.cli.command import main

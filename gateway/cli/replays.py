@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.archive import archive
 
 LOOK_SECONDS = 0.2
 """Between two looks at a replay that is waited for."""
@@ -154,4 +155,4 @@ def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
     context.exit(0 if is_sound else 1)
 
 
-REPLAYS = (replay, replay_log, store)
+REPLAYS = (replay, replay_log, store, archive)

@@ -40,6 +40,7 @@ def test_every_option_is_understood() -> None:
         "messageVpn": "trading",
         "user": "ann",
         "passwordFile": "/run/secret",
+        "archive": "s3://bucket/archive",
     }
     assert parse(given_options) == Options(
         (Broker("broker", 5673, "trading", "ann", "/run/secret", tls=True, tls_ca="/ca"),),
@@ -52,6 +53,7 @@ def test_every_option_is_understood() -> None:
         per_trigger=7,
         fail_on_data_loss=False,
         headers=False,
+        archive="s3://bucket/archive",
     )
     assert given_options.keys() | {"replayStart", "path"} == MEANINGS.keys()
 
@@ -97,7 +99,7 @@ def test_a_replay_start_is_passed_on_as_it_is() -> None:
         ({"user": "ann"}, "belong together"),
         ({"passwordFile": "/x"}, "belong together"),
         ({"startingOffset": "1"}, "Option startingOffset is unknown; did you mean startingOffsets?"),
-        ({"zzz": "1"}, "Option zzz is unknown; known options are url, path, subscribe"),
+        ({"zzz": "1"}, "Option zzz is unknown; known options are url, path, archive"),
     ],
 )
 def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> None:

@@ -1,0 +1,229 @@
+"""From the log to the archive: segments of the ids that are not in it yet, in order, once or on and on.
+
+A segment is written beside its name, synced, renamed, and only then named in the manifest; only then is the gateway
+told that so much may be trimmed. A crash between any two of these steps leaves a file that no entry names, or a
+gateway that knows too little; the next run removes the one and tells the other again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from amqp_ext.annotations import Splicer
+from spark_bridge.archive.manifest import Manifest, Segment, segment_name
+from spark_bridge.archive.segment import ALL, SegmentWriter, with_envelopes
+from spark_bridge.archive.shelf import Shelf, Step, no_step
+from spark_bridge.doorbell import Doorbell
+from spark_bridge.errors import ArchiveError, BridgeError, ConnectionFailed, DataLoss
+from spark_bridge.log_file import LogFile
+from spark_bridge.log_link import IdRange, LogLink, address
+from spark_bridge.options import Broker, Folder, Options
+from spark_bridge.rows import Rows
+from spark_bridge.wire import Wire
+
+LOOK_SECONDS = 0.2  # between two looks at the end of the log
+RETRY_SECONDS = 2.0  # after the gateway was away
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a segment ends: at so many rows, at so many bytes of messages, or when its oldest message has waited
+    so long (following only)."""
+
+    rows: int = 100_000
+    bytes: int = 128 << 20
+    age_seconds: float = 60.0
+
+
+@dataclass
+class Archiver:
+    """Archives the log that ``options`` name (one url or path) to a shelf.
+
+    ``told`` is called with the last archived id and the generation after each segment is durable, and at the start;
+    it may raise BridgeError. ``progress`` gets each new segment and the last id of the log; ``warned`` sentences.
+    """
+
+    options: Options
+    shelf: Shelf
+    limits: Limits = Limits()
+    told: Callable[[int, int], None] | None = None
+    progress: Callable[[Segment, int], None] = lambda _segment, _last: None
+    warned: Callable[[str], None] = lambda _sentence: None
+    step: Step = no_step
+    skip_lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.manifest = Manifest(self.shelf)
+        self.stopped = threading.Event()
+        self._untold = True
+        self._ahead: pa.RecordBatch | None = None
+
+    def run(self, *, follow: bool = False) -> None:
+        """Archive all there is, and with ``follow`` what comes, until ``stop``. Raises BridgeError."""
+        with self.shelf.lock("archiver"):
+            state = self.manifest.refresh()
+            for name in self.manifest.strays(lambda first: first > state.last):
+                self.shelf.remove(name)  # a run that was killed left it
+            bell = Doorbell(self.options, 0)
+            try:
+                self._run(bell, follow)
+            finally:
+                bell.close()
+
+    def stop(self) -> None:
+        """End after the segment that is being written; from any thread, or a signal's handler."""
+        self.stopped.set()
+
+    def _run(self, bell: Doorbell, follow: bool) -> None:
+        waiting_since: float | None = None
+        is_new = False
+        while not self.stopped.is_set():
+            try:
+                extent = bell.extent()
+                self._check(extent)
+                if self._untold:
+                    self._tell()
+                rest = replace(extent, first=self._next(extent))
+                count = rest.last - rest.first + 1
+                if count > 0 and waiting_since is None:
+                    waiting_since = time.monotonic()
+                is_due = waiting_since is not None and (
+                    not follow
+                    or count >= self.limits.rows
+                    or time.monotonic() - waiting_since >= self.limits.age_seconds
+                )
+                if is_due:
+                    is_new = self._archive(rest)
+                    waiting_since = None
+                if not follow:
+                    if self._untold and self.told is not None:
+                        raise ArchiveError("The archive is whole, but the gateway was not told; see above.")
+                    return
+            except ConnectionFailed as error:
+                if not follow:
+                    raise
+                self.warned(error.sentence)
+                bell.close()
+                self.stopped.wait(RETRY_SECONDS)
+            self.stopped.wait(0 if is_new else LOOK_SECONDS)
+            is_new = False
+
+    def _check(self, extent: IdRange) -> None:
+        state = self.manifest.state
+        if state.generation not in {None, extent.generation}:
+            raise DataLoss(
+                f"The archive is of generation {state.generation} of the log, and this one is {extent.generation}: "
+                "the log was made anew since. Archive it to another place."
+            )
+        if state.last > extent.last:
+            raise DataLoss(
+                f"The archive has ids up to {state.last}, and the log ends at {extent.last}, as one restored from a "
+                "backup would. Archive it to another place."
+            )
+
+    def _next(self, extent: IdRange) -> int:
+        """The first id to be archived."""
+        state = self.manifest.state
+        first = state.last + 1
+        if not state.segments or extent.first <= first:
+            return max(first, extent.first)
+        if not self.skip_lost:
+            raise DataLoss(
+                f"The log begins at {extent.first}, and the archive ends at {state.last}: what lies between was "
+                "trimmed before it was archived. Say --skip-lost to go on behind the gap; keep_until_archived "
+                "prevents another."
+            )
+        return extent.first
+
+    def _archive(self, ids: IdRange) -> bool:
+        """Write segments until the range is done or a stop is wanted; whether there were any rows."""
+        batches = self._batches(ids)
+        self._ahead = None
+        position, found = ids.first, False
+        while position <= ids.last and not self.stopped.is_set():
+            segment = self._write(batches, position, ids)
+            if segment is None:
+                break
+            found = True
+            assert ids.generation is not None
+            self.manifest.exchange([segment], [], ids.generation)
+            self.step(f"named {segment.file}")
+            self._untold = True
+            self._tell()
+            self.step(f"told {segment.last}")
+            self.progress(segment, ids.last)
+            position = segment.last + 1
+        return found
+
+    def _write(self, batches: Iterator[pa.RecordBatch], first: int, ids: IdRange) -> Segment | None:
+        """One segment of what comes next, published but not in the manifest; None when no rows are left."""
+        ahead = self._next_batch(batches)
+        if ahead is None:
+            return None
+        name = segment_name(first, self.manifest.state.number + 1)
+        writers: list[SegmentWriter] = []
+        last = ids.last
+
+        def write(stream: Any) -> None:
+            nonlocal ahead, last
+            writer = SegmentWriter(stream)
+            writers.append(writer)
+            while ahead is not None:
+                room = self.limits.rows - writer.rows
+                part, rest = ahead.slice(0, room), ahead.slice(room)
+                writer.add(part)
+                ahead = rest if rest.num_rows else self._next_batch(batches)
+                if ahead is not None and (
+                    writer.rows >= self.limits.rows or writer.bytes >= self.limits.bytes
+                ):
+                    last = part.column("offset")[-1].as_py()
+                    break
+            writer.close()
+
+        self.shelf.publish(name, write)
+        self._ahead = ahead
+        (writer,) = writers
+        return Segment(name, first, last, writer.rows, writer.bytes, writer.first_ms, writer.last_ms)
+
+    def _next_batch(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None else next((batch for batch in batches if batch.num_rows), None)
+
+    def _batches(self, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """All columns and the envelopes of a range of the log."""
+        where = self.options.places[0]
+        rows = Rows(ALL)
+        if isinstance(where, Folder):
+            assert ids.generation is not None
+            splicer = Splicer(ids.generation)
+            with LogFile(where) as file:
+                for page in file.pages(ids):
+                    yield with_envelopes(
+                        rows.stored(page, splicer, ids.generation), [row[4] or b"" for row in page]
+                    )
+            return
+        assert isinstance(where, Broker)
+        with Wire(where) as wire:
+            link = LogLink(wire, address(self.options.patterns), ids)
+            for messages in link.pages():
+                batch, offsets = rows.batch(messages)
+                link.check(offsets)
+                yield with_envelopes(batch, messages)
+
+    def _tell(self) -> None:
+        """Tell the gateway what is archived; if it cannot be told, archiving goes on and trimming waits."""
+        state = self.manifest.state
+        if self.told is None or state.generation is None:
+            self._untold = False
+            return
+        try:
+            self.told(state.last, state.generation)
+            self._untold = False
+        except BridgeError as error:
+            self.warned(error.sentence)

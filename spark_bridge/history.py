@@ -1,0 +1,247 @@
+"""A log and its archive as one: what lies in the archive is read from there, all else from the log.
+
+``place`` is an index into ``Options.places``, as in ``spark_bridge.logs``, which does all the work where no archive is
+named. Nothing here is kept between calls, and partitions are ranges of ids alone: where an id lies is found out when
+it is read.
+
+Invariant: each id of a range is given once, in order, while the log is archived, trimmed and its archive compacted
+meanwhile. An id goes from the log into the archive before it leaves the log, so one that the log has lost is looked
+for in the archive as it is then; what neither has is DataLoss, or left out where ``failOnDataLoss`` is false.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, parse_text
+from spark_bridge import logs
+from spark_bridge.errors import ArchiveError, DataLoss, OptionError
+from spark_bridge.log_link import IdRange, check_stop
+from spark_bridge.options import Archived, Options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_bridge.archive.manifest import Segment, State
+    from spark_bridge.archive.shelf import Shelf
+
+
+class History:
+    """One place of a read that names an archive."""
+
+    def __init__(self, options: Options, place: int = 0) -> None:
+        from spark_bridge.archive.manifest import Manifest  # noqa: PLC0415 - needs pyarrow
+        from spark_bridge.archive.shelf import shelf_at  # noqa: PLC0415
+
+        assert options.archive is not None
+        self._options = options
+        self._place = place
+        self._is_alone = isinstance(options.places[place], Archived)
+        self._log = replace(options, archive=None)
+        self._shelf: Shelf = shelf_at(options.archive)
+        self._manifest = Manifest(self._shelf)
+
+    def extent(self) -> IdRange:
+        """The ids of log and archive together, from the first of either to the last. Raises DataLoss for an archive
+        of another log."""
+        state = self._manifest.refresh()
+        if self._is_alone:
+            if not state.segments:
+                raise ArchiveError(f"There is no archive at {self._shelf.where}, or nothing in it yet.")
+            return IdRange(state.first, state.last, state.generation)
+        return self._joined(logs.held(self._log, self._place), state)
+
+    def _joined(self, live: IdRange, state: State) -> IdRange:
+        if not state.segments:
+            return live
+        if live.generation != state.generation:
+            raise DataLoss(
+                f"The archive {self._shelf.where} is of generation {state.generation} of the log, and the log of "
+                f"generation {live.generation}: it was made anew since. Give the archive of this log, or none."
+            )
+        return IdRange(min(state.first, live.first), max(state.last, live.last), live.generation)
+
+    def plan(self) -> IdRange:
+        """What a read with these options means now."""
+        whole = self.extent()
+        state = self._manifest.state
+        first = self._first(whole, state)
+        last, stop = whole.last, self._options.stop_of(self._place)
+        if self._options.before is not None:
+            last = self._first_since(self._options.before, whole, state) - 1
+        elif stop is not None:
+            check_stop(stop, first, whole)
+            last = stop - 1
+        return IdRange(first, last, whole.generation)
+
+    def _first(self, whole: IdRange, state: State) -> int:
+        options = self._options
+        if options.since is not None:
+            return self._first_since(options.since, whole, state)
+        text = options.start_of(self._place)
+        try:
+            start = parse_text(text)
+        except ReplayStartError as error:
+            raise OptionError(f"Option replayStart={text!r} is no start: {error}") from error
+        found = self._archived_start(start, text, whole, state)
+        if found is not None:
+            return found
+        if not self._is_alone:
+            return logs.plan(replace(self._log, stop=None, before=None), self._place).first
+        raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url, too.")
+
+    def _archived_start(self, start: ReplayStart, text: str, whole: IdRange, state: State) -> int | None:
+        """Where a start lies that the archive can tell; None for one that the log has to be asked for."""
+        match start.kind, start.value:
+            case StartKind.BEGINNING, _:
+                return whole.first
+            case StartKind.LIVE, _:
+                return whole.last + 1
+            case StartKind.OFFSET, int() as number:
+                return self._held(number, text, whole, state)
+            case StartKind.AFTER, ReplayId(generation=generation, number=number):
+                if generation != whole.generation:
+                    raise DataLoss(f"The log was made anew since it gave out {text}.")
+                return self._held(number + 1, text, whole, state)
+            case StartKind.DATE | StartKind.AGO, int() as value:
+                now = time.time_ns() // 1_000_000
+                date = value if start.kind is StartKind.DATE else now - value
+                if date > now:
+                    raise OptionError(f"Option replayStart={text!r} lies in the future.")
+                if not state.segments:
+                    return None
+                if date < state.segments[0].first_ms and state.first > 1 and self._options.fail_on_data_loss:
+                    raise DataLoss(f"Neither the log nor its archive reaches back to {text}.")
+                return self._first_since(date, whole, state)
+        return None
+
+    def _held(self, first: int, text: str, whole: IdRange, state: State) -> int | None:
+        if state.at(first) is not None:
+            return first
+        if not self._is_alone and first > state.last:
+            return None
+        if whole.first <= first <= whole.last + 1:
+            return first
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"Log and archive have {whole.first} to {whole.last}; {text} is not in them.")
+        return min(max(first, whole.first), whole.last + 1)
+
+    def _first_since(self, date: int, whole: IdRange, state: State) -> int:
+        """The first id from a time (ms) on, one past the last where there is none."""
+        from spark_bridge.archive.segment import batches  # noqa: PLC0415 - needs pyarrow
+
+        for segment in state.segments:
+            if segment.last_ms < date:
+                continue
+            try:
+                for batch in batches(
+                    self._shelf, segment, ["offset", "enqueuedTime"], segment.first, segment.last
+                ):
+                    times = batch.column("enqueuedTime").cast("int64").to_pylist()
+                    if times[-1] >= date * 1000:
+                        place = next(at for at, us in enumerate(times) if us >= date * 1000)
+                        return int(batch.column("offset")[place].as_py())
+            except FileNotFoundError:
+                return self._first_since(date, whole, self._renewed(state, segment))
+        if self._is_alone:
+            return whole.last + 1
+        found = logs.plan(replace(self._log, since=date, stop=None, before=None), self._place).first
+        return max(found, state.last + 1)
+
+    def read(self, columns: logs.Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """The rows of one range as Arrow batches, the same each time."""
+        position = ids.first
+        while position <= ids.last:
+            state = self._manifest.refresh()
+            self._check(state, ids)
+            segment = state.at(position)
+            if segment is not None:
+                try:
+                    for batch, behind in self._from_segment(segment, columns, position, ids.last):
+                        if batch.num_rows:
+                            yield batch
+                        position = behind
+                    position = segment.last + 1
+                except FileNotFoundError:
+                    self._renewed(state, segment)  # compacted meanwhile: its rows are in another file
+                continue
+            stop = min(ids.last, (state.first_from(position) or ids.last + 1) - 1)
+            try:
+                if self._is_alone:
+                    raise DataLoss(f"The archive lacks offsets {position} to {stop}.")
+                rest = IdRange(position, stop, ids.generation)
+                for batch, behind in logs.steps(self._log, columns, self._place, rest):
+                    if batch.num_rows:
+                        yield batch
+                    position = behind
+                position = stop + 1
+            except DataLoss:
+                state = self._manifest.refresh()
+                if state.at(position) is not None:
+                    continue  # archived and trimmed meanwhile
+                if self._options.fail_on_data_loss:
+                    raise
+                position = self._behind_loss(position, stop, state, ids)
+
+    def _behind_loss(self, position: int, stop: int, state: State, ids: IdRange) -> int:
+        """The next id that log or archive have."""
+        found = state.first_from(position) or stop + 1
+        if not self._is_alone:
+            live = logs.held(self._log, self._place)
+            if live.generation == ids.generation and live.first > position:
+                found = min(found, live.first)
+            elif live.generation == ids.generation:
+                return position  # what failed was no loss of these: they are there, and read again
+        found = min(found, ids.last + 1)
+        logs.say(
+            f"Offsets {position} to {found - 1} are no longer in the log, nor archived; they are left out."
+        )
+        return found
+
+    def _from_segment(
+        self, segment: Segment, columns: logs.Columns, first: int, last: int
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The rows of one file, each batch with the id to go on from behind it."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        from spark_bridge.archive.segment import Chooser, batches  # noqa: PLC0415
+
+        patterns = self._options.patterns
+        chooser = Chooser(columns, None if patterns == (">",) else logs.topic_filter(patterns), self._place)
+        try:
+            for batch in batches(self._shelf, segment, chooser.needed, first, min(last, segment.last)):
+                yield chooser.chosen(batch), batch.column("offset")[-1].as_py() + 1
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"{segment.file} of the archive {self._shelf.where}: {error}") from error
+
+    def _renewed(self, state: State, segment: Segment) -> State:
+        """The manifest as it is now, in which the file that is gone must not be any more."""
+        renewed = self._manifest.refresh()
+        if renewed.number == state.number or segment in renewed.segments:
+            raise ArchiveError(f"{segment.file} of the archive {self._shelf.where} is missing.")
+        return renewed
+
+    def _check(self, state: State, ids: IdRange) -> None:
+        if state.segments and state.generation != ids.generation:
+            raise DataLoss(
+                f"The archive {self._shelf.where} is of generation {state.generation} of the log; offsets "
+                f"{ids.first} to {ids.last} were planned in generation {ids.generation}."
+            )
+
+
+def plan(options: Options, place: int) -> IdRange:
+    """What a read with these options means now, to be pinned."""
+    return logs.plan(options, place) if options.archive is None else History(options, place).plan()
+
+
+def read(options: Options, columns: logs.Columns, place: int, ids: IdRange) -> Iterator[pa.RecordBatch]:
+    """The rows of one range as Arrow batches, the same each time."""
+    if options.archive is None:
+        return logs.read(options, columns, place, ids)
+    return History(options, place).read(columns, ids)
