@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -326,23 +326,20 @@ class Administration:
             vpn.trimmer.run()
         return vpn.broker.log.archived_id
 
-    async def logged_messages(
-        self, position: int, count: int, patterns: Sequence[str], *, is_wanted: Callable[[], bool]
-    ) -> LoggedMessages:
+    async def logged_messages(self, position: int, count: int, patterns: Sequence[str]) -> LoggedMessages:
         """
         Messages of the log from an id on, in order.
 
         Args:
             count: At most so many.
             patterns: Their topics; none for all.
-            is_wanted: Whether somebody still waits for it: a rare topic may be far away.
         """
         vpn, reader = self.vpn, self.vpn.reader
         matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
         position = max(position, vpn.broker.log.first_id)
         rows: list[Row] = []
         end = vpn.broker.log.next_id
-        while position < end and is_wanted():
+        while position < end:
             try:
                 async with vpn.search_turn:
                     page = await asyncio.wrap_future(

@@ -20,6 +20,7 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
+from gateway.admin.waiting import while_waiting
 from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint, EndpointKind
 from gateway.core.replay import ReplayState
@@ -85,8 +86,10 @@ def monitor_routes() -> APIRouter:
         if paging.after is not None and paging.after.isascii() and paging.after.isdigit():
             position = int(paging.after[:19])
         else:
-            position = (await running.resolve_start(parse_text(start), (topic,))).first
-        found = await administration.logged_messages(position, paging.count, (topic,), is_wanted=lambda: True)
+            resolving = running.resolve_start(parse_text(start), (topic,))
+            position = (await while_waiting(request, resolving)).first
+        # A rare topic may be far away.
+        found = await while_waiting(request, administration.logged_messages(position, paging.count, (topic,)))
         generation = running.broker.log.generation
         page = [paging.shown(_message(row, generation)) for row in found.rows]
         return list_answer(request, page, None if found.position is None else encoded(str(found.position)))
