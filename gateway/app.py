@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -19,9 +20,9 @@ from gateway import log_keys, logs
 from gateway.admin.http import AdminServer
 from gateway.admin.semp.resources import ClientConnection
 from gateway.amqp.listener import Container
-from gateway.config import Settings
+from gateway.config import ConfigError, Configuration, Reloaded, Settings, settle
 from gateway.tls import TlsError
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.vpns import MessageVpns
 from store.database import DataFolder
 from store.errors import StoreError
 
@@ -37,14 +38,17 @@ log = structlog.get_logger()
 class Gateway:
     """A gateway that runs in the current event loop. ``start`` it, and ``stop`` it."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.vpns: dict[str, MessageVpn] = {}
+    def __init__(self, configuration: Configuration | Settings) -> None:
+        if isinstance(configuration, Settings):
+            configuration = Configuration(settings=configuration)
+        self._configuration = configuration
+        self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
         self.admin: list[str] = []
         self._folder: DataFolder | None = None
         self._container: Container | None = None
         self._admin_server: AdminServer | None = None
+        self._reloading = asyncio.Lock()
 
     async def start(self) -> None:
         """
@@ -54,15 +58,14 @@ class Gateway:
             store.errors.StoreError: The data cannot be used.
             OSError: An address cannot be bound.
             gateway.tls.TlsError: A certificate cannot be used.
+            gateway.config.ConfigError: What administrators changed before cannot be read.
         """
-        settings = self.settings
+        settings = self._configuration.settings
         self._folder = DataFolder(settings.data)
         try:
-            for name, vpn in settings.vpns.items():
-                self.vpns[name] = MessageVpn(name, vpn, settings.limits, settings.store, self._folder)
-            for running in self.vpns.values():
-                running.start()
-            self._container = Container(settings, self.vpns)
+            self._vpns = MessageVpns(self._configuration, self._folder, lambda: self.connections)
+            self._vpns.start()
+            self._container = Container(settings, self._vpns)
             self.amqp = await self._container.start()
             self._admin_server = AdminServer(self, self, listener=settings.admin)
             self.admin = await self._admin_server.start()
@@ -76,10 +79,45 @@ class Gateway:
             await self._admin_server.stop()
         if self._container is not None:
             await self._container.stop()
-        for vpn in self.vpns.values():
-            await vpn.close()
+        if self._vpns is not None:
+            await self._vpns.close()
         if self._folder is not None:
             self._folder.release()
+
+    async def reload(self) -> Reloaded:
+        """
+        Read the configuration again, and make of it what can be while the gateway runs.
+
+        Raises:
+            ConfigError: It cannot be used, with every problem; nothing is changed.
+        """
+        async with self._reloading:
+            assert self._vpns is not None and self._container is not None and self._admin_server is not None
+            fresh = await asyncio.get_running_loop().run_in_executor(None, self._configuration.read_again)
+            reloaded = settle(self.settings, fresh.settings)
+            self._configuration = replace(fresh, settings=reloaded.settings)
+            try:
+                self._container.take(reloaded.settings)
+                self._admin_server.renew()
+            except TlsError as error:  # it was sound a moment ago
+                log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
+            reloaded.refused += await self._vpns.take(self._configuration)
+            for difference in reloaded.applied:
+                log.info("setting_changed", **{log_keys.REASON: str(difference)})
+            for difference in reloaded.refused:
+                log.warning("setting_not_changed", **{log_keys.REASON: str(difference)})
+            return reloaded
+
+    @property
+    def settings(self) -> Settings:
+        """All settings in effect."""
+        return self._configuration.settings if self._vpns is None else self._vpns.settings
+
+    @property
+    def vpns(self) -> MessageVpns:
+        """Message VPNs by name, of a gateway that was started."""
+        assert self._vpns is not None
+        return self._vpns
 
     @property
     def connections(self) -> list[ClientConnection]:
@@ -88,7 +126,7 @@ class Gateway:
 
     def problem(self) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.http.Health``)."""
-        for name, vpn in self.vpns.items():
+        for name, vpn in (self._vpns or {}).items():
             if vpn.store_problem is not None:
                 return f"Message VPN {name!r}: {vpn.store_problem}"
         return None
@@ -106,33 +144,51 @@ class Gateway:
         )
 
 
-async def run(settings: Settings) -> None:
-    """Run a gateway until SIGTERM or SIGINT."""
+async def run(configuration: Configuration) -> None:
+    """Run a gateway until SIGTERM or SIGINT; SIGHUP has it read its configuration again."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    gateway = Gateway(settings)
+    gateway = Gateway(configuration)
     await gateway.start()
+    reloads: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected
+
+    def reload() -> None:
+        task = loop.create_task(_reload(gateway))
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
     print(gateway.ready_line(), flush=True)
-    log.info("ready", **{log_keys.URL: gateway.amqp, log_keys.DATA: str(settings.data)})
+    log.info("ready", **{log_keys.URL: gateway.amqp, log_keys.DATA: str(gateway.settings.data)})
     await stopped.wait()
     log.info("stopping")
     await gateway.stop()
     log.info("stopped")
 
 
-def serve(settings: Settings) -> int:
+async def _reload(gateway: Gateway) -> None:
+    try:
+        reloaded = await gateway.reload()
+    except ConfigError as error:
+        log.warning("configuration_not_read", **{log_keys.REASON: error.problems})
+    else:
+        counts = {log_keys.APPLIED: len(reloaded.applied), log_keys.REFUSED: len(reloaded.refused)}
+        log.info("configuration_read_again", **counts)
+
+
+def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
-    logs.configure(settings.log)
+    logs.configure(configuration.settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
     # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
     # visits in vain, so it comes less often.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
-        uvloop.run(run(settings))
-    except (StoreError, TlsError, OSError) as error:
+        uvloop.run(run(configuration))
+    except (ConfigError, StoreError, TlsError, OSError) as error:
         print(f"rewind: {error}", file=sys.stderr)
         return 1
     return 0

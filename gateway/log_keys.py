@@ -34,6 +34,8 @@ UNTIL: Final = "until"
 GENERATION: Final = "generation"
 
 # What came of it
+APPLIED: Final = "applied"  # settings that were changed
+REFUSED: Final = "refused"  # settings that were not
 CONDITION: Final = "condition"  # AMQP error condition
 REPLAY_ERROR: Final = "replay_error"
 SUBCODE: Final = "subcode"

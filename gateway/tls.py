@@ -46,6 +46,16 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
+def renew(context: ssl.SSLContext, tls: Tls) -> None:
+    """Have new connections see what the files hold now; raises TlsError naming the file that cannot be used.
+
+    An authority that is no longer in `client_ca` is trusted until the next start.
+    """
+    _load_certificate(context, tls)
+    if tls.client_ca:
+        _load_authorities(context, tls.client_ca)
+
+
 def peer_common_name(ssl_object: HasPeerCertificate) -> str | None:
     """The common name in the client's verified certificate (RFC 5280 §4.1.2.6).
 

@@ -20,7 +20,7 @@ from gateway.admin.access import Certified
 from gateway.admin.semp.resources import Administered
 from gateway.admin.semp.routes import add_semp
 from gateway.config import AdminListener, authority
-from gateway.tls import peer_common_name, server_context
+from gateway.tls import peer_common_name, renew, server_context
 
 _GRACE_S = 2
 """Seconds a request may go on after `stop`: none of ours takes long, and a client must not hold up the
@@ -137,6 +137,11 @@ class AdminServer:
             listening.cancel()
             await self._serving
         return [self._url(bound) for bound in sockets]
+
+    def renew(self) -> None:
+        """Read the certificate's files again. Raises TlsError naming the one that cannot be used."""
+        if self._tls is not None and self._listener.tls is not None:
+            renew(self._tls, self._listener.tls)
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""

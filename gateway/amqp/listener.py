@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import socket
 import ssl
+from collections import defaultdict
 from collections.abc import Mapping
 
 from amqp_ext.passwords import ITERATIONS, StoredPassword
@@ -20,7 +21,7 @@ from gateway.amqp.websocket import WebSocket
 from gateway.config import Limits, Listener, Settings, password_hash
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
-from gateway.tls import server_context
+from gateway.tls import renew, server_context
 from gateway.vpn.message_vpn import MessageVpn
 
 
@@ -33,6 +34,7 @@ class Listening:
         self.spoken = Spoken(settings)
         self.mechanisms = container.settings.mechanisms(settings)
         self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
 
     async def start(self) -> str:
         """
@@ -46,7 +48,7 @@ class Listening:
             gateway.tls.TlsError: A certificate cannot be used.
         """
         settings = self.settings
-        context: ssl.SSLContext | None = server_context(settings.tls) if settings.tls is not None else None
+        context = self._tls = server_context(settings.tls) if settings.tls is not None else None
         self._server = await asyncio.get_running_loop().create_server(
             self._connection,
             settings.host,
@@ -67,6 +69,18 @@ class Listening:
         websocket = self.settings.websocket
         return connection if websocket is None else WebSocket(connection, websocket)
 
+    def take(self, settings: Listener) -> None:
+        """
+        Make these the settings for new connections: SASL mechanisms, and what the certificate's files hold now.
+
+        Raises:
+            gateway.tls.TlsError: A certificate cannot be used.
+        """
+        self.settings = settings
+        self.mechanisms = self.container.settings.mechanisms(settings)
+        if self._tls is not None and settings.tls is not None:
+            renew(self._tls, settings.tls)
+
     async def stop(self) -> None:
         """Accept no more."""
         if self._server is not None:
@@ -77,17 +91,22 @@ class Container:
     """All that is AMQP in this process. ``vpns`` by name; ``default`` is among them."""
 
     def __init__(self, settings: Settings, vpns: Mapping[str, MessageVpn]) -> None:
-        self.settings = settings
-        self.limits: Limits = settings.limits
+        self._know(settings)
         self.name = f"rewind-{secrets.token_hex(4)}"
         self.vpns = vpns
         self.connections: dict[Connection, None] = {}
         self.failures = 0
         """Mistakes of ours that cost a connection or link since the start."""
         self._number = 0
-        self._passwords = _stored_passwords(settings)
         self._decoy_key = secrets.token_bytes(32)
         """Makes up the salts of users there are not: the same on every connection while the process lives."""
+        self._shared_access: defaultdict[str, VpnAccess] = defaultdict(VpnAccess)
+        self._listening = [Listening(self, listener) for listener in settings.listeners]
+
+    def _know(self, settings: Settings) -> None:
+        self.settings = settings
+        self.limits: Limits = settings.limits
+        self._passwords = _stored_passwords(settings)
         self._decoy_iterations = max((p.iterations for p in self._passwords.values()), default=ITERATIONS)
         self._by_certificate = {
             certificate: name
@@ -98,8 +117,26 @@ class Container:
             name: Permissions({Action(key): rules for key, rules in user.permissions().items()})
             for name, user in settings.users.items()
         }
-        self._shared_access = {name: VpnAccess() for name in vpns}
-        self._listening = [Listening(self, listener) for listener in settings.listeners]
+
+    def take(self, settings: Settings) -> None:
+        """
+        Make these the settings for new connections. Connections of users of whom other things are said now are closed:
+        what they had been permitted is spread over their links.
+
+        Raises:
+            gateway.tls.TlsError: A certificate cannot be used.
+        """
+        before, users = self.settings.users, settings.users
+        self._know(settings)
+        for listening, listener in zip(self._listening, settings.listeners, strict=True):
+            listening.take(listener)
+        refused = Refused(
+            ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
+        )
+        for connection in list(self.connections):
+            user = connection.user
+            if before.get(user) != users.get(user) or (users and user not in users):
+                connection.stop(refused)
 
     async def start(self) -> list[str]:
         """Begin to accept clients; the URLs they use."""

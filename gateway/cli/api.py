@@ -49,6 +49,15 @@ class Api:
         path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
         return self._ask(method, f"/SEMP/v2/{tree}/{path}", body, query)
 
+    def ask_all(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
+        """
+        A request about what is not of one Message VPN; the whole answer.
+
+        Raises:
+            click.ClickException: It was refused, or there is no gateway.
+        """
+        return self._ask(method, f"/SEMP/v2/{path}", body, {})
+
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> dict[str, Any]:
         text = urlencode({name: value for name, value in query.items() if value is not None})
         request = Request(f"{self.url.rstrip('/')}{path}{'?' if text else ''}{text}", method=method)

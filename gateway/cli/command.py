@@ -23,11 +23,11 @@ from gateway.cli.tail import tail
 from gateway.config import (
     NO_OVERRIDES,
     ConfigError,
+    Configuration,
     Overrides,
-    Settings,
     effective_toml,
-    load,
     new_token,
+    read,
     token_hash,
 )
 
@@ -81,11 +81,11 @@ def serve(
 
     Prints one line of JSON on stdout when it is ready; logs go to stderr.
     """
-    settings = _settings(context, file, Overrides(data=data, listen=listen, admin=admin))
+    configuration = _configuration(context, file, Overrides(data=data, listen=listen, admin=admin))
     # The server and its libraries take a while to import; the other commands do not need them.
     from gateway.app import serve as run  # noqa: PLC0415
 
-    context.exit(run(settings))
+    context.exit(run(configuration))
 
 
 @main.command("check-config")
@@ -97,7 +97,7 @@ def check_config(context: click.Context, file: Path | None, as_json: bool) -> No
 
     Password hashes are not shown.
     """
-    text = effective_toml(_settings(context, file))
+    text = effective_toml(_configuration(context, file).settings)
     click.echo(json.dumps(tomllib.loads(text), indent=2) if as_json else text, nl=as_json)
 
 
@@ -137,10 +137,12 @@ for verb in (*OBJECTS, *REPLAYS):
     main.add_command(verb)
 
 
-def _settings(context: click.Context, file: Path | None, overrides: Overrides = NO_OVERRIDES) -> Settings:
+def _configuration(
+    context: click.Context, file: Path | None, overrides: Overrides = NO_OVERRIDES
+) -> Configuration:
     """The settings, or every problem on stderr and exit status 2."""
     try:
-        return load(file, overrides)
+        return read(file, overrides)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"rewind: {problem}", err=True)

@@ -23,7 +23,7 @@ def status(api: Api) -> None:
 
 @click.group()
 def vpn() -> None:
-    """Show, enable or disable the Message VPN."""
+    """Show, make, enable, disable or delete the Message VPN of `--vpn`."""
 
 
 @vpn.command("show")
@@ -36,15 +36,44 @@ def vpn_show(api: Api) -> None:
 @vpn.command("enable")
 @api_options
 def vpn_enable(api: Api) -> None:
-    """Let clients in, until the next start."""
+    """Let clients in."""
     api.done(api.ask("PATCH", "config", body={"enabled": True})["data"], f"{api.vpn} is enabled")
 
 
 @vpn.command("disable")
 @api_options
 def vpn_disable(api: Api) -> None:
-    """Disconnect its clients and let none in, until the next start."""
+    """Disconnect its clients and let none in."""
     api.done(api.ask("PATCH", "config", body={"enabled": False})["data"], f"{api.vpn} is disabled")
+
+
+@vpn.command("create")
+@api_options
+def vpn_create(api: Api) -> None:
+    """Make it, with a file of its own, now and at every start."""
+    api.done(api.ask_all("POST", "config/msgVpns", {"msgVpnName": api.vpn})["data"], f"{api.vpn} is made")
+
+
+@vpn.command("delete")
+@api_options
+def vpn_delete(api: Api) -> None:
+    """Delete it and its file, if it is disabled and empty."""
+    api.done(api.ask("DELETE", "config").get("data"), f"{api.vpn} is deleted")
+
+
+@click.command()
+@api_options
+def reload(api: Api) -> None:
+    """Have the gateway read its configuration file again.
+
+    What can change without a restart does; each setting that cannot is named with the reason, and stays as it was: the
+    exit status is 1 then.
+    """
+    data = api.ask_all("PUT", "action/reload")["data"]
+    lines = [*data["applied"], *data["refused"]] or ["nothing has changed"]
+    api.done(data, "\n".join(lines))
+    if data["refused"]:
+        raise click.exceptions.Exit(1)
 
 
 def _attributes(texts: tuple[str, ...]) -> dict[str, Any]:
@@ -244,4 +273,4 @@ def disconnect(api: Api, name: str) -> None:
     api.done(data, f"{data['disconnectedCount']} connections closed")
 
 
-OBJECTS = (status, vpn, queue, topic_endpoint, subscription, point, client)
+OBJECTS = (status, reload, vpn, queue, topic_endpoint, subscription, point, client)

@@ -7,8 +7,9 @@ README shows.
 
 from gateway.config.files import hash_of_token, password_hash
 from gateway.config.limits import Limits, Store
-from gateway.config.load import NO_OVERRIDES, Overrides, load, parse
+from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, parse, read
 from gateway.config.problems import ConfigError
+from gateway.config.reload import Difference, Reloaded, settle
 from gateway.config.render import effective_toml, example_toml
 from gateway.config.settings import (
     AdminListener,
@@ -28,12 +29,15 @@ __all__ = [
     "NO_OVERRIDES",
     "AdminListener",
     "ConfigError",
+    "Configuration",
+    "Difference",
     "Limits",
     "Listener",
     "Logging",
     "Mechanism",
     "Overrides",
     "Queue",
+    "Reloaded",
     "ReplayLog",
     "Settings",
     "Store",
@@ -50,5 +54,7 @@ __all__ = [
     "new_token",
     "parse",
     "password_hash",
+    "read",
+    "settle",
     "token_hash",
 ]

@@ -9,6 +9,7 @@ import difflib
 import json
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from pydantic_core import ErrorDetails
 
 from gateway.config import toml
 from gateway.config.addresses import Address, parse_address
+from gateway.config.administered import administered_over, read_administered
 from gateway.config.files import unusable_files
 from gateway.config.problems import ConfigError, Problem, unrelated
 from gateway.config.rules import broken_rules
 from gateway.config.schema import READER, keys_at
 from gateway.config.settings import Listener, Settings, default_vpns
+from gateway.config.vpn import Vpn
 
 _SECRETS = frozenset({"password", "token"})
 _LONGEST_QUOTE = 60
@@ -51,9 +54,31 @@ class Overrides:
 NO_OVERRIDES = Overrides()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """Settings in effect, and where they come from, so that they can be read again."""
+
+    settings: Settings
+    file: Path | None = None
+    overrides: Overrides = NO_OVERRIDES
+    named: frozenset[str] = frozenset()
+    """The paths of all that the file names, `vpn.default.replay_log` and `vpn.default.replay_log.quota_mb`."""
+
+    def read_again(self) -> "Configuration":
+        """The same file as it is now. Raises ConfigError with every problem, one being that there is no file."""
+        if self.file is None:
+            raise ConfigError(["there is nothing to read again: the gateway was started without --config"])
+        return read(self.file, self.overrides)
+
+
 def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Settings:
-    """The settings in `file` (none: the defaults), then `overrides`. Also looks at the files the settings
-    name.
+    """The settings that `read` finds. Raises ConfigError with every problem there is."""
+    return read(file, overrides).settings
+
+
+def read(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Configuration:
+    """The settings in `file` (none: the defaults), then `overrides`, then what administrators changed. Also looks
+    at the files the settings name.
 
     Raises ConfigError with every problem there is.
     """
@@ -65,31 +90,39 @@ def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Setti
             raise ConfigError([f"{file} cannot be read: {error.strerror}"]) from error
         except UnicodeDecodeError as error:
             raise ConfigError([f"{file} is not UTF-8 text, at byte {error.start}"]) from error
-    settings, problems = _read(text, str(file))
+    settings, problems, named = _read(text, str(file))
     settings = _override(settings, overrides, problems)
-    problems += unrelated(broken_rules(settings), problems)
+    kept = read_administered(settings.data)
+    # The rules are about what is in the file; a user may enter what an administrator made all the same.
+    made = {name: Vpn() for name in kept}
+    problems += unrelated(broken_rules(replace(settings, vpns=made | settings.vpns)), problems)
     problems += unrelated(unusable_files(settings), problems)
     if problems:
         raise ConfigError([str(problem) for problem in problems])
-    return settings
+    settings = administered_over(settings, kept, named)
+    return Configuration(settings=settings, file=file, overrides=overrides, named=named)
 
 
 def parse(text: str) -> Settings:
     """The settings in a TOML text, without looking at the files they name; raises ConfigError with every
     problem."""
-    settings, problems = _read(text)
+    settings, problems, _ = _read(text)
     problems += unrelated(broken_rules(settings), problems)
     if problems:
         raise ConfigError([str(problem) for problem in problems])
     return settings
 
 
-def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[Problem]]:
-    """What can be read of `text`, and a problem for each thing that cannot; `source` names the text."""
+def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[Problem], frozenset[str]]:
+    """What can be read of `text`, a problem for each thing that cannot, and the paths of all that it names.
+
+    `source` names the text.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{source} is not TOML: {error}"]) from error
+    named = frozenset(_paths(document, ()))
     problems: list[Problem] = []
     while True:
         try:
@@ -101,7 +134,14 @@ def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[
             for detail in reversed(details):
                 _leave_out(document, detail)
         else:
-            return replace(settings, vpns=default_vpns() | settings.vpns), problems
+            return replace(settings, vpns=default_vpns() | settings.vpns), problems, named
+
+
+def _paths(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    for key, value in table.items():
+        yield toml.dotted((*path, key))
+        if isinstance(value, dict):
+            yield from _paths(value, (*path, key))
 
 
 def _place(detail: ErrorDetails) -> tuple[int | str, ...]:

@@ -55,10 +55,18 @@ class Administration:
 
     def __init__(self, vpn: MessageVpn) -> None:
         self.vpn = vpn
-        self.log_topics: list[str] = list(vpn.settings.replay_log.topics)
-        """Topic subscriptions that the log takes while ``log_is_filtered``."""
-        self.log_is_filtered = bool(self.log_topics)
         self._copying = asyncio.Lock()
+
+    @property
+    def log_topics(self) -> list[str]:
+        """Topic subscriptions that the log takes while ``log_is_filtered``."""
+        return list(self.vpn.settings.replay_log.topics)
+
+    @property
+    def log_is_filtered(self) -> bool:
+        """Whether the log takes some topics only."""
+        log = self.vpn.settings.replay_log
+        return log.filtered and bool(log.topics)
 
     # --- endpoints --------------------------------------------------------------------------------------------
 
@@ -151,6 +159,23 @@ class Administration:
                 f"{endpoint.name!r} has the subscription {subscription!r} already",
             )
         self.vpn.set_subscriptions(endpoint, [*endpoint.subscriptions, subscription])
+        await self.vpn.committed(())
+
+    async def change_topic(self, endpoint: Endpoint, topic: str) -> None:
+        """
+        Make this the subscription of a topic endpoint; what came by the old one stays.
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: It is none.
+            Refused: RESOURCE_LOCKED, somebody consumes from it, who had asked for the old one.
+        """
+        self._check_ours(endpoint)
+        if endpoint.flows:
+            raise Refused(
+                ErrorCode.RESOURCE_LOCKED,
+                f"topic endpoint {endpoint.name!r} has a consumer of its topic; change it when there is none",
+            )
+        self.vpn.set_subscriptions(endpoint, [topic])
         await self.vpn.committed(())
 
     async def unsubscribe(self, endpoint: Endpoint, subscription: str) -> None:
@@ -370,25 +395,6 @@ class Administration:
         if log.next_id <= log.first_id:
             return None, None
         return await asyncio.wrap_future(reader.submit(ask))
-
-    def filter_log(self, topics: Sequence[str], *, is_filtered: bool) -> None:
-        """
-        From now on, and until the next start, the log takes these topics only, or all.
-
-        Raises:
-            amqp_ext.topics.TopicSyntaxError: One is none.
-            Refused: PRECONDITION_FAILED, it would take nothing.
-        """
-        if is_filtered and not topics:
-            raise Refused(
-                ErrorCode.PRECONDITION_FAILED,
-                "a filter without a topic would log nothing; add a topicFilterSubscription first, or disable ingress",
-            )
-        patterns = [TopicPattern.parse(text) for text in topics]
-        broker = self.vpn.broker
-        broker.policy.filter = TopicFilter(patterns, implicit_all=True) if is_filtered else None
-        broker.forget_routes()
-        self.log_topics, self.log_is_filtered = list(topics), is_filtered
 
 
 def _check_unbounded(start: ReplayStart) -> None:

@@ -1,6 +1,8 @@
 """
 Queues and streams as the configuration declares them, brought about when a Message VPN starts.
 
+``redeclare`` does the same while it runs, when the configuration is read again.
+
 Invariant: a changed configuration loses no message. A queue on which messages lie does not become a stream, which holds
 none: the gateway does not start. A stream may become a queue: its messages are in the log, as before.
 """
@@ -9,13 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gateway.config import Queue
+from gateway.config import Difference, Queue
+from gateway.config.toml import dotted, literal
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
 
 MEGABYTE: Final = 1_048_576
 
@@ -64,6 +70,54 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
         else:
             continue
         raise StoreError("cannot declare the queues of", file, cause, hint)
+
+
+def redeclare(vpn: MessageVpn, queues: Mapping[str, Queue], refused: list[Difference]) -> dict[str, Queue]:
+    """
+    Bring queues to what is declared of them now; one that is declared no longer stays, and is the administrators'.
+
+    Args:
+        refused: Gets what cannot be as long as the gateway runs.
+
+    Returns:
+        The queues that are as they are declared.
+    """
+    broker, before = vpn.broker, vpn.settings.queues
+    fitting = dict(queues)
+    for name, queue in queues.items():
+        found = broker.find(name)
+        if found is None:
+            continue
+        path = dotted(["vpn", vpn.name, "queue", name])
+        if found.kind.value != queue.kind:
+            del fitting[name]
+            refused.append(
+                Difference(
+                    path, f"a {found.kind.value}", f"a {queue.kind}", "is the name of another endpoint"
+                )
+            )
+        elif found.settings.priorities != queue.priorities:
+            del fitting[name]
+            refused.append(
+                Difference(
+                    f"{path}.priorities",
+                    literal(found.settings.priorities),
+                    literal(queue.priorities),
+                    "is the order of what lies there",
+                )
+            )
+    changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
+    vpn.commit(declare(broker, changed))
+    for name in before.keys() - queues.keys():
+        found = broker.find(name)
+        if found is not None:
+            found.settings = replace(found.settings, declared=False)
+            vpn.commit([found.definition()])
+    for name in changed:
+        endpoint = broker.endpoints[name]
+        vpn.look_at(endpoint)
+        vpn.streams.subscriptions_changed(endpoint)
+    return fitting
 
 
 def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from amqp_ext.passwords import hash_password, parse
 from gateway.cli import main
-from gateway.config import Listener, Settings
+from gateway.config import Configuration, Listener, Settings
 
 
 def rewind(*arguments: str | Path, stdin: str | None = None) -> Result:
@@ -28,8 +28,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """Settings that `serve` was started with; the server itself is left out and ends with status 7."""
     started: list[Settings] = []
 
-    def serve(settings: Settings) -> int:
-        started.append(settings)
+    def serve(configuration: Configuration) -> int:
+        started.append(configuration.settings)
         return 7
 
     app = ModuleType("gateway.app")

@@ -23,7 +23,7 @@ import uvloop
 from amqp_ext.replay_start import parse_text
 from gateway.amqp import connection
 from gateway.app import SWITCH_SECONDS, Gateway
-from gateway.config import Limits, Listener, ReplayLog, Settings, Vpn
+from gateway.config import Configuration, Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
 from gateway.core.replay import Replay
 from gateway.vpn.message_vpn import MessageVpn
@@ -58,7 +58,7 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
 class RunningGateway:
     """A gateway from `start` (or the beginning of a `with` block) to `stop`; it may be started again."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings | Configuration) -> None:
         self.settings = settings
         self.url = ""
         """Where AMQP clients connect; a new port at every start."""

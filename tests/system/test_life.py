@@ -173,3 +173,19 @@ def test_connections_are_bounded(start: Start) -> None:
         wait_until(lambda: gateway.established_sockets() < 2, "the first is gone")
         with Peer.opened(gateway.address):
             pass
+
+
+def test_a_hangup_has_the_configuration_read_again(start: Start, tmp_path: Path) -> None:
+    """SIGHUP applies what can change, logs each change and each refusal, and a broken file leaves all as it is."""
+    gateway = start()
+    file = tmp_path / "data.toml"
+    file.write_text("[vpn.default]\ncreate_queues = false\n[store]\nread_threads = 2\n")
+    os.kill(gateway.pid, signal.SIGHUP)
+    assert gateway.wait_for_log("configuration_read_again", applied=1, refused=1)
+    assert "create_queues: true became false" in gateway.wait_for_log("setting_changed")["reason"]
+    assert "store.read_threads is said" in gateway.wait_for_log("setting_not_changed")["reason"]
+    file.write_text("[vpn.default]\ncreate_queue = true\n")
+    os.kill(gateway.pid, signal.SIGHUP)
+    assert "create_queues" in gateway.wait_for_log("configuration_not_read")["reason"][0]
+    with Peer.opened(gateway.address):
+        assert gateway.is_running

@@ -1,10 +1,8 @@
-"""Config of the replay log, its topic filter, its named points, and of Message VPNs.
+"""Config of the replay log, of its topic filter and of its named points.
 
-What is changed here of a log or a Message VPN holds until the gateway stops: at the start the configuration decides, as
-it does for the queues it declares. Points, which the configuration knows nothing of, stay.
+What is changed here stays, as the settings of a Message VPN do that the configuration file does not name.
 """
 
-from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Request
@@ -16,7 +14,8 @@ from amqp_ext.topics import TopicPattern
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of
-from gateway.core.errors import ErrorCode, Refused
+from gateway.config import Vpn
+from gateway.config.administered import Changes
 from gateway.core.point import Point
 from gateway.vpn.administration import Administration
 
@@ -45,6 +44,20 @@ class LogBody(_Body):
         None, description="Ours: whether nothing is trimmed that is not archived."
     )
 
+    def changes(self) -> dict[str, Any]:
+        """The same, by the settings' names."""
+        named = {key: getattr(self, attribute) for attribute, key in _SETTINGS.items()}
+        return {key: value for key, value in named.items() if value is not None}
+
+
+_SETTINGS: Final = {
+    "ingressEnabled": "replay_log.write",
+    "egressEnabled": "replay_log.read",
+    "maxSpoolUsage": "replay_log.quota_mb",
+    "topicFilterEnabled": "replay_log.filtered",
+    "keepUntilArchivedEnabled": "replay_log.keep_until_archived",
+}
+
 
 class NewTopicFilter(_Body):
     """A topic that the log takes, or, after a `!`, leaves out."""
@@ -57,13 +70,6 @@ class NewPoint(_Body):
 
     replayPointName: str
     start: str = Field("live", description="The place, as a replay start says one; `live` is now.")
-
-
-class VpnBody(_Body):
-    """What can change of a Message VPN while it runs."""
-
-    enabled: bool | None = Field(None, description="Off disconnects its clients, and lets none in.")
-    createQueuesEnabled: bool | None = Field(None, description="Ours: whether first use makes a queue.")
 
 
 async def log_attributes(administration: Administration) -> dict[str, Any]:
@@ -98,17 +104,6 @@ def _configured(administration: Administration) -> dict[str, Any]:
     }
 
 
-def _vpn(administration: Administration) -> dict[str, Any]:
-    vpn = administration.vpn
-    return {
-        "msgVpnName": vpn.name,
-        "enabled": vpn.settings.enabled,
-        "createQueuesEnabled": vpn.broker.create_queues,
-        "maxTopicBytes": vpn.settings.max_topic_bytes,
-        "maxTopicLevels": vpn.settings.max_topic_levels,
-    }
-
-
 def _point(administration: Administration, point: Point) -> dict[str, Any]:
     broker = administration.vpn.broker
     return {
@@ -123,44 +118,11 @@ def _point(administration: Administration, point: Point) -> dict[str, Any]:
 
 
 def log_routes() -> APIRouter:
-    """`/config/msgVpns`, `…/replayLogs`, `…/topicFilterSubscriptions`, `…/replayPoints`."""
+    """`/config/msgVpns/{vpn}/replayLogs`, `…/topicFilterSubscriptions`, `…/replayPoints`."""
     router = APIRouter(prefix="/config/msgVpns", tags=["config"])
-    _add_vpns(router)
     _add_log(router)
     _add_points(router)
     return router
-
-
-def _add_vpns(router: APIRouter) -> None:
-    @router.get("", summary="All Message VPNs")
-    async def vpns(request: Request, paging: Pages) -> Answer:
-        resources = resources_of(request)
-        page, cursor = await paging.page(resources.names, lambda name: _vpn(resources.administration(name)))
-        return list_answer(request, page, cursor, len(resources.names))
-
-    @router.post("", summary="Refused: a Message VPN comes with the configuration")
-    async def create_vpn(request: Request) -> Answer:
-        raise SempError(
-            "NOT_ALLOWED",
-            "A Message VPN is named in the configuration and made at the start: it has a file of its own.",
-        )
-
-    @router.get("/{vpn}", summary="One Message VPN")
-    async def one(request: Request, vpn: Name, paging: Pages) -> Answer:
-        return answer(request, paging.shown(_vpn(vpn_of(request, vpn))))
-
-    @router.patch("/{vpn}", summary="Enable or disable a Message VPN, until the next start")
-    async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
-        administration = vpn_of(request, vpn)
-        running = administration.vpn
-        if body.createQueuesEnabled is not None:
-            running.broker.create_queues = body.createQueuesEnabled
-        if body.enabled is not None:
-            running.settings = replace(running.settings, enabled=body.enabled)
-            if not body.enabled:
-                for client in resources_of(request).clients(vpn):
-                    client.stop(Refused(ErrorCode.CONNECTION_FORCED, f"the Message VPN {vpn!r} was disabled"))
-        return answer(request, _vpn(administration))
 
 
 def _add_log(router: APIRouter) -> None:
@@ -175,23 +137,11 @@ def _add_log(router: APIRouter) -> None:
         check_log(log)
         return answer(request, paging.shown(_configured(administration)))
 
-    @router.patch("/{vpn}/replayLogs/{log}", summary="Change the log, until the next start")
+    @router.patch("/{vpn}/replayLogs/{log}", summary="Change the log")
     async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
-        broker = administration.vpn.broker
-        if body.topicFilterEnabled is not None:
-            administration.filter_log(administration.log_topics, is_filtered=body.topicFilterEnabled)
-        if body.ingressEnabled is not None:
-            broker.policy.writes = body.ingressEnabled
-        if body.egressEnabled is not None:
-            broker.policy.reads = body.egressEnabled
-        if body.keepUntilArchivedEnabled is not None:
-            broker.policy.keep_until_archived = body.keepUntilArchivedEnabled
-        if body.maxSpoolUsage is not None:
-            broker.policy.quota_bytes = body.maxSpoolUsage * MEGABYTE
-        broker.forget_routes()
-        administration.vpn.trimmer.run()
+        await resources_of(request).vpns.change(vpn, body.changes())
         return answer(request, _configured(administration))
 
     path = "/{vpn}/replayLogs/{log}/topicFilterSubscriptions"
@@ -204,26 +154,35 @@ def _add_log(router: APIRouter) -> None:
         page, cursor = await paging.page(shown, shown.get)
         return list_answer(request, page, cursor, len(shown))
 
-    @router.post(path, summary="Add a topic, until the next start")
+    @router.post(path, summary="Add a topic")
     async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
-        administration = vpn_of(request, vpn)
+        vpn_of(request, vpn)
         check_log(log)
         topic = body.topicFilterSubscription
-        if topic in administration.log_topics:
-            raise SempError("ALREADY_EXISTS", f"The filter has {topic!r} already.")
-        administration.filter_log(
-            [*administration.log_topics, topic], is_filtered=administration.log_is_filtered
-        )
+
+        def added(settings: Vpn) -> Changes:
+            log = settings.replay_log
+            if topic in log.topics:
+                raise SempError("ALREADY_EXISTS", f"The filter has {topic!r} already.")
+            # The first topic does not switch the filter on: an administrator says when the list is complete.
+            is_on = log.filtered and bool(log.topics)
+            return {"replay_log.topics": [*log.topics, topic], "replay_log.filtered": is_on}
+
+        await resources_of(request).vpns.change(vpn, added)
         return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
 
-    @router.delete(path + "/{topic}", summary="Take a topic away, until the next start")
+    @router.delete(path + "/{topic}", summary="Take a topic away")
     async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
-        administration = vpn_of(request, vpn)
+        vpn_of(request, vpn)
         check_log(log)
-        if topic not in administration.log_topics:
-            raise SempError("NOT_FOUND", f"The filter has no {topic[:80]!r}.")
-        left = [other for other in administration.log_topics if other != topic]
-        administration.filter_log(left, is_filtered=administration.log_is_filtered)
+
+        def removed(settings: Vpn) -> Changes:
+            topics = settings.replay_log.topics
+            if topic not in topics:
+                raise SempError("NOT_FOUND", f"The filter has no {topic[:80]!r}.")
+            return {"replay_log.topics": [other for other in topics if other != topic]}
+
+        await resources_of(request).vpns.change(vpn, removed)
         return answer(request)
 
 

@@ -3,7 +3,6 @@
 Names in a path are percent-encoded, a `/` in them as `%2F`: `EncodedPaths` leaves them so until the route is found.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Protocol
 from urllib.parse import unquote
 
@@ -12,11 +11,11 @@ from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.semp.envelope import ROOT, SempError
-from gateway.config import Settings
+from gateway.config import Reloaded, Settings
 from gateway.core.endpoint import Endpoint, EndpointKind
 from gateway.core.errors import Refused
 from gateway.vpn.administration import Administration
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.vpns import MessageVpns
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""
@@ -56,8 +55,11 @@ class Administered(Protocol):
         """Users among them."""
 
     @property
-    def vpns(self) -> Mapping[str, MessageVpn]:
+    def vpns(self) -> MessageVpns:
         """Message VPNs by name."""
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again. Raises ConfigError, and nothing is changed."""
 
     @property
     def connections(self) -> list[ClientConnection]:
@@ -72,14 +74,23 @@ class Resources:
         self._by_name: dict[str, Administration] = {}
 
     @property
+    def vpns(self) -> MessageVpns:
+        """The Message VPNs by name."""
+        return self._administered.vpns
+
+    async def reload(self) -> Reloaded:
+        """See `Administered.reload`."""
+        return await self._administered.reload()
+
+    @property
     def names(self) -> list[str]:
         return list(self._administered.vpns)
 
     def administration(self, name: str) -> Administration:
         """Of the Message VPN of this name. Raises SempError."""
+        vpn = self._administered.vpns.get(name)
         found = self._by_name.get(name)
-        if found is None:
-            vpn = self._administered.vpns.get(name)
+        if found is None or found.vpn is not vpn:
             if vpn is None:
                 raise SempError(
                     "NOT_FOUND", f"There is no Message VPN {name[:80]!r}; there are: {', '.join(self.names)}."

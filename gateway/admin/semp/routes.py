@@ -10,6 +10,7 @@ from gateway.admin.semp.envelope import ROOT, Answer, tell_errors
 from gateway.admin.semp.logs import log_routes
 from gateway.admin.semp.monitor import monitor_routes
 from gateway.admin.semp.resources import Administered, EncodedPaths, Resources
+from gateway.admin.semp.vpns import reload_routes, vpn_routes
 
 
 def add_semp(app: FastAPI, administered: Administered) -> None:
@@ -19,7 +20,14 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
     app.add_middleware(EncodedPaths)
     tell_errors(app)
     app.include_router(metrics_routes(), dependencies=[Depends(require)])
-    for router in (log_routes(), config_routes(), action_routes(), monitor_routes()):
+    for router in (
+        vpn_routes(),
+        reload_routes(),
+        log_routes(),
+        config_routes(),
+        action_routes(),
+        monitor_routes(),
+    ):
         app.include_router(
             router,
             prefix=ROOT,

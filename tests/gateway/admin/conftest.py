@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import structlog
 
 from gateway.config import Vpn
-from tests.support.client import Client
+from tests.support.client import WAIT_SECONDS, Client
 from tests.support.running import RunningGateway, settings_for
 
 
@@ -49,6 +50,13 @@ class Api:
     def queue(self, name: str) -> Any:
         """A queue as the monitor shows it."""
         return self.done("GET", "monitor", f"/queues/{name}")
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Ask again and again, each time going through the gateway's loop, until it holds."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s in vain: {what}"
 
 
 @pytest.fixture(autouse=True)

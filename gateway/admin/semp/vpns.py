@@ -1,0 +1,101 @@
+"""Config of Message VPNs: made, changed and deleted; and the gateway's own configuration, read again."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
+from gateway.admin.semp.paging import Pages
+from gateway.admin.semp.resources import Name, resources_of, vpn_of
+from gateway.config import ConfigError
+from gateway.vpn.message_vpn import MessageVpn
+
+
+class VpnBody(BaseModel):
+    """What can change of a Message VPN while it runs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enabled: bool | None = Field(None, description="Off disconnects its clients, and lets none in.")
+    createQueuesEnabled: bool | None = Field(None, description="Ours: whether first use makes a queue.")
+
+    def changes(self) -> dict[str, Any]:
+        """The same, by the settings' names."""
+        named = {"enabled": self.enabled, "create_queues": self.createQueuesEnabled}
+        return {key: value for key, value in named.items() if value is not None}
+
+
+class NewVpn(VpnBody):
+    """A Message VPN to be made: enabled, unless it says otherwise."""
+
+    msgVpnName: str = Field(description="1 to 64 characters of A-Z a-z 0-9 . _ -")
+
+
+def _configured(vpn: MessageVpn) -> dict[str, Any]:
+    return {
+        "msgVpnName": vpn.name,
+        "enabled": vpn.settings.enabled,
+        "createQueuesEnabled": vpn.settings.create_queues,
+        "maxTopicBytes": vpn.settings.max_topic_bytes,
+        "maxTopicLevels": vpn.settings.max_topic_levels,
+    }
+
+
+def vpn_routes() -> APIRouter:
+    """`/config/msgVpns` and `/config/msgVpns/{vpn}`."""
+    router = APIRouter(prefix="/config/msgVpns", tags=["config"])
+
+    @router.get("", summary="All Message VPNs")
+    async def vpns(request: Request, paging: Pages) -> Answer:
+        found = resources_of(request).vpns
+        page, cursor = await paging.page(
+            list(found), lambda name: _configured(found[name]) if name in found else None
+        )
+        return list_answer(request, page, cursor, len(found))
+
+    @router.post("", summary="Make a Message VPN, with a file of its own")
+    async def create(request: Request, body: NewVpn) -> Answer:
+        vpn = await resources_of(request).vpns.create(body.msgVpnName, body.changes())
+        return answer(request, _configured(vpn))
+
+    @router.get("/{vpn}", summary="One Message VPN")
+    async def one(request: Request, vpn: Name, paging: Pages) -> Answer:
+        return answer(request, paging.shown(_configured(vpn_of(request, vpn).vpn)))
+
+    @router.patch("/{vpn}", summary="Enable, disable or change a Message VPN")
+    async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
+        running = vpn_of(request, vpn).vpn
+        await resources_of(request).vpns.change(vpn, body.changes())
+        return answer(request, _configured(running))
+
+    @router.delete("/{vpn}", summary="Delete a Message VPN that is disabled and empty, with its file")
+    async def delete(request: Request, vpn: Name) -> Answer:
+        vpn_of(request, vpn)
+        await resources_of(request).vpns.delete(vpn)
+        return answer(request)
+
+    return router
+
+
+def reload_routes() -> APIRouter:
+    """`/action/reload`."""
+    router = APIRouter(prefix="/action", tags=["action"])
+
+    @router.put("/reload", summary="Ours: read the configuration file again, and take what can change")
+    async def reload(request: Request) -> Answer:
+        try:
+            reloaded = await resources_of(request).reload()
+        except ConfigError as error:
+            raise SempError(
+                "NOT_ALLOWED", "Nothing was changed: " + "; ".join(error.problems) + "."
+            ) from None
+        return answer(
+            request,
+            {
+                "applied": [str(difference) for difference in reloaded.applied],
+                "refused": [str(difference) for difference in reloaded.refused],
+            },
+        )
+
+    return router

@@ -1,0 +1,229 @@
+"""A configuration that is read again while the gateway runs: what is applied, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from amqp_ext.passwords import hash_password
+from gateway.cli import main
+from gateway.config import Settings, parse, read, settle
+from tests.gateway.admin.conftest import Administer, Api
+from tests.support.client import Client, Refused, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+OTHER_HASH = hash_password("other", salt=b"0123456789abcdef", iterations=4096)
+
+
+class File:
+    """A configuration file, with what every test needs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gateway.toml"
+        self._always = f'data = "{folder / "data"}"\n'
+        self.write()
+
+    def write(self, text: str = "", *, listener: str = "port = 0", admin: str = "port = 0") -> None:
+        """Make this the file."""
+        self.path.write_text(f"{self._always}{text}\n[[listener]]\n{listener}\n[admin]\n{admin}\n")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> File:
+    return File(tmp_path)
+
+
+@pytest.fixture
+def gateway(file: File) -> Iterator[RunningGateway]:
+    """A gateway with that file."""
+    with RunningGateway(read(file.path)) as running:
+        yield running
+
+
+def reload(api: Api) -> dict[str, Any]:
+    """What was applied, and what was refused."""
+    answer = api.http.put("/SEMP/v2/action/reload")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["data"]
+    return found
+
+
+def test_what_can_change_does(file: File, gateway: RunningGateway, api: Api, client: Client) -> None:
+    """A Message VPN, queues, the log's policy and limits are as the file says now; no client notices."""
+    receiver = client.receiver("q", credit=10)
+    file.write(
+        "[limits]\nmax_connections = 3\n[vpn.default]\ncreate_queues = false\n[vpn.default.replay_log]\nquota_mb = 5\n"
+        "[vpn.default.queue.orders]\nsubscriptions = ['a/>']\nquota_messages = 2\n[vpn.trading]"
+    )
+    assert reload(api) == {
+        "applied": [
+            "vpn.default.create_queues: true became false",
+            "vpn.default.replay_log.quota_mb: 0 became 5",
+            "vpn.default.queue.orders: not there became there",
+            "vpn.trading: not there became there",
+            "limits.max_connections: 10000 became 3",
+        ],
+        "refused": [],
+    }
+    client.sender("topic://a/1").send_all([data(1), data(2)])
+    assert gateway.depth("orders") == 2
+    with pytest.raises(Refused, match="not made on first use"):
+        client.receiver("new")
+    with Client(gateway.url, hostname="vhost:trading") as other:
+        other.sender("q").send_all([data("elsewhere")])
+    assert api.done("GET", "config", "/replayLogs/default")["maxSpoolUsage"] == 5
+    assert gateway.call(lambda g: g.settings.limits.max_connections) == 3
+    client.sender("q").send_all([data("here")])
+    assert texts(receiver.take(1)) == ["here"]
+    assert reload(api) == {"applied": [], "refused": []}
+
+
+def test_a_declared_queue_changes_and_is_set_free(
+    file: File, gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """What lies on a queue stays when its declaration changes or goes; then it is the administrators'."""
+    file.write("[vpn.default.queue.orders]\nsubscriptions = ['a/>']")
+    reload(api)
+    client.sender("topic://a/1").send_all([data(1)])
+    file.write("[vpn.default.queue.orders]\nsubscriptions = ['b/>']\nmax_flows = 1")
+    assert reload(api)["applied"] == [
+        'vpn.default.queue.orders.subscriptions: ["a/>"] became ["b/>"]',
+        "vpn.default.queue.orders.max_flows: 0 became 1",
+    ]
+    assert gateway.subscriptions("orders") == ["b/>"]
+    assert "declared in the configuration" in api.refused("DELETE", "config", "/queues/orders")["description"]
+    file.write()
+    reload(api)
+    assert api.queue("orders")["spooledMsgCount"] == 1
+    api.done("DELETE", "config", "/queues/orders")
+
+
+def test_what_cannot_change_is_named_and_stays(
+    file: File, gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """Each setting that needs a restart is refused with its reason, all together, and the rest is applied."""
+    client.receiver("taken")
+    file.write(
+        "[limits]\nendpoint_window = 30000\nlink_credit = 100\n[store]\nread_threads = 2\n[log]\nlevel = 'debug'\n"
+        "[vpn.default.replay_log]\nindex = ['order']\n[vpn.default.queue.taken]\nkind = 'stream'",
+        listener="port = 0\nrabbitmq_mode = true",
+        admin="port = 1",
+    )
+    found = reload(api)
+    assert found["applied"] == [
+        "vpn.default.queue.taken: not there became there",
+        "limits.link_credit: 2000 became 100",
+    ]
+    assert [text.partition(" ")[0] for text in found["refused"]] == [
+        "listener[0].rabbitmq_mode",
+        "admin.port",
+        "vpn.default.replay_log.index",
+        "limits.endpoint_window",
+        "store.read_threads",
+        "log.level",
+        "vpn.default.queue.taken",
+    ]
+    assert (
+        "admin.port is bound at the start: it stays 0 until the next start, and is not 1" in found["refused"]
+    )
+    assert gateway.call(lambda g: g.vpns["default"].broker.endpoints["taken"].kind.value) == "queue"
+    assert gateway.call(lambda g: (g.settings.admin.port, g.settings.limits.endpoint_window)) == (0, 20_000)
+
+
+def test_a_bad_file_changes_nothing(file: File, gateway: RunningGateway, api: Api) -> None:
+    """Every problem is told at once, and of what is right in the file nothing is applied either."""
+    before = gateway.call(lambda g: g.settings)
+    file.write("[limits]\nmax_connections = 'many'\nlink_credit = 5\n[vpn.default]\nenable = false")
+    answer = api.http.put("/SEMP/v2/action/reload")
+    assert answer.status_code == 400
+    said = answer.json()["meta"]["error"]["description"]
+    assert "limits.max_connections" in said
+    assert "vpn.default.enable is not a setting" in said
+    file.path.unlink()
+    assert "cannot be read" in api.http.put("/SEMP/v2/action/reload").text
+    assert gateway.call(lambda g: g.settings) == before
+
+
+def test_without_a_file_there_is_nothing_to_read(tmp_path: Path, administer: Administer) -> None:
+    """A gateway on defaults says so."""
+    with RunningGateway(
+        parse(f'data = "{tmp_path}"\nlistener = [{{ port = 0 }}]\nadmin.port = 0')
+    ) as running:
+        answer = administer(running).http.put("/SEMP/v2/action/reload")
+        assert (answer.status_code, "--config" in answer.text) == (400, True)
+
+
+def test_users_change(file: File, gateway: RunningGateway, api: Api) -> None:
+    """Who is changed or gone is cut off, whoever is as before stays; the administration asks for users at once."""
+    ann = f"[user.ann]\npassword = '{HASH}'\nadminister = ['log://>']\npublish = ['queue://*']\n"
+    bob = f"[user.bob]\npassword = '{HASH}'\n"
+    with Client(gateway.url) as nameless:
+        file.write(ann + bob)
+        reload(api)
+        assert nameless.closed_by_peer().name == "amqp:connection:forced"
+    assert api.http.put("/SEMP/v2/action/reload").status_code == 401
+    api.http.auth = ("ann", "secret")
+    with (
+        Client(gateway.url, user=("ann", "secret")) as of_ann,
+        Client(gateway.url, user=("bob", "secret")) as of_bob,
+    ):
+        file.write(ann + f"[user.bob]\npassword = '{OTHER_HASH}'\n")
+        assert reload(api)["applied"] == ["user.bob.password: a secret became a secret"]
+        assert "connect again" in of_bob.closed_by_peer().text
+        of_ann.sender("q").send_all([data(1)])
+    with Client(gateway.url, user=("bob", "other")) as of_bob:
+        of_bob.sender("q").send_all([data(2)])
+
+
+def test_a_vpn_of_the_file_is_disabled_by_it(
+    file: File, gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """`enabled = false` in the file closes the clients as an administrator does, who cannot undo it."""
+    file.write("[vpn.default]\nenabled = false\n[vpn.trading]")
+    reload(api)
+    assert "was disabled" in client.closed_by_peer().text
+    assert (
+        "vpn.default.enabled is said in"
+        in api.refused("PATCH", "config", "", {"enabled": True})["description"]
+    )
+    file.write("[vpn.default]\nenabled = true\n")
+    found = reload(api)
+    assert found["applied"] == ["vpn.default.enabled: false became true"]
+    assert found["refused"][0].startswith("vpn.trading is gone from the file, and has data")
+
+
+def test_the_verb_says_what_became_of_it(file: File, gateway: RunningGateway, api: Api) -> None:
+    """`rewind reload` ends with 0 where all is applied, and with 1 where something has to wait."""
+    url = gateway.call(lambda running: running.admin[0])
+    for text, status, line in (
+        ("", 0, "nothing has changed"),
+        ("[limits]\nlink_credit = 7", 0, "limits.link_credit: 2000 became 7"),
+        ("[store]\nread_threads = 2", 1, "store.read_threads is said to"),
+    ):
+        file.write(text)
+        ran = CliRunner().invoke(main, ["reload", "--admin", url])
+        assert (ran.exit_code, line in ran.output) == (status, True), ran.output
+
+
+def test_every_difference_is_either_applied_or_refused() -> None:
+    """No setting that differs is passed over: settled once more, nothing is left but what is refused."""
+    new = parse(
+        "allow_anonymous_beyond_loopback = true\n[[listener]]\nsasl = ['ANONYMOUS']\n[[listener]]\nport = 1\n"
+        "[vpn.default]\nmax_topic_levels = 3\n[vpn.default.queue.q]\n[limits]\nread_page_rows = 3\nmax_channels = 9\n"
+    )
+    once = settle(Settings(), new)
+    assert [one.path for one in once.applied] == [
+        "allow_anonymous_beyond_loopback",
+        "vpn.default.max_topic_levels",
+        "vpn.default.queue.q",
+        "limits.max_channels",
+    ]
+    again = settle(once.settings, new)
+    assert (again.applied, again.settings) == ([], once.settings)
+    assert [one.path for one in again.refused] == ["listener", "limits.read_page_rows"]

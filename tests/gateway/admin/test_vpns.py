@@ -1,0 +1,166 @@
+"""Message VPNs made, changed and deleted while the gateway runs, and what of it a restart finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.config import ReplayLog, Vpn, read
+from gateway.config.administered import FILE
+from tests.gateway.admin.conftest import Administer, Api, wait_until
+from tests.support.client import Client, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+
+def made(api: Api, name: str, **more: Any) -> httpx.Response:
+    """The answer to making a Message VPN."""
+    return api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": name, **more})
+
+
+def of(api: Api, method: str, vpn: str, body: Any = None) -> httpx.Response:
+    """The answer to a request about a Message VPN."""
+    return api.http.request(method, f"/SEMP/v2/config/msgVpns/{vpn}", json=body)
+
+
+def why(answer: httpx.Response) -> str:
+    """Why it was refused."""
+    assert answer.status_code == 400, answer.text
+    found: str = answer.json()["meta"]["error"]["description"]
+    return found
+
+
+def test_a_vpn_is_made_used_and_there_after_a_restart(
+    api: Api, gateway: RunningGateway, administer: Administer
+) -> None:
+    """Clients enter a new Message VPN at once; after a restart it is there with its queue and what lies on it."""
+    assert made(api, "trading").json()["data"]["enabled"] is True
+    with Client(gateway.url, hostname="vhost:trading") as client:
+        client.sender("orders").send_all([data("one")])
+    gateway.restart()
+    assert "trading" in [
+        one["msgVpnName"] for one in administer(gateway).http.get("/SEMP/v2/config/msgVpns").json()["data"]
+    ]
+    with Client(gateway.url, hostname="vhost:trading") as client:
+        assert texts(client.receiver("orders").drain()) == ["one"]
+    assert gateway.depth("orders") is None, "it is another Message VPN's"
+
+
+def test_what_cannot_be_made_is_refused(api: Api) -> None:
+    """A name that is taken, or is none, is refused with what would be right."""
+    assert "exists already" in why(made(api, "default"))
+    for name in ("", "a/b", "..", "x" * 65, "-a"):
+        assert "1 to 64 characters" in why(made(api, name)), name
+
+
+def test_a_disabled_vpn_closes_its_clients_and_lets_none_in(
+    api: Api, gateway: RunningGateway, client: Client, administer: Administer
+) -> None:
+    """Its clients are told why, others are refused, and so it stays over a restart until it is enabled."""
+    client.receiver("q")
+    assert of(api, "PATCH", "default", {"enabled": False}).status_code == 200
+    error = client.closed_by_peer()
+    assert (error.name, error.text) == ("amqp:connection:forced", "the Message VPN 'default' was disabled")
+    for _ in range(2):
+        with Client(gateway.url) as other:
+            assert "not enabled" in other.closed_by_peer().text
+        gateway.restart()
+    assert of(administer(gateway), "PATCH", "default", {"enabled": True}).status_code == 200
+    with Client(gateway.url) as again:
+        again.sender("q").send_all([data(1)])
+
+
+def test_a_vpn_is_deleted_once_it_is_empty(api: Api, gateway: RunningGateway, tmp_path: Path) -> None:
+    """Each thing that stands in the way is named; then it is gone, with its file, and its name is free."""
+    file = tmp_path / "data" / "trading.db"
+    assert "clients that name none" in why(of(api, "DELETE", "default"))
+    made(api, "trading")
+    with Client(gateway.url, hostname="vhost:trading") as client:
+        client.sender("orders").send_all([data("one")])
+    assert "disable it first" in why(of(api, "DELETE", "trading"))
+    of(api, "PATCH", "trading", {"enabled": False})
+    wait_until(lambda: gateway.connections() == 0, "the client has left")
+    assert "orders" in why(of(api, "DELETE", "trading"))
+    api.http.delete("/SEMP/v2/config/msgVpns/trading/queues/orders")
+    assert "trim it first" in why(of(api, "DELETE", "trading"))
+    trim = "/SEMP/v2/action/msgVpns/trading/replayLogs/default/trimLoggedMsgs"
+    assert api.http.put(trim, json={"before": "live"}).status_code == 200
+    assert file.exists()
+    assert of(api, "DELETE", "trading").status_code == 200
+    assert not list(file.parent.glob("trading*"))
+    assert of(api, "GET", "trading").status_code == 400
+    assert made(api, "trading").status_code == 200
+    assert api.http.get("/SEMP/v2/monitor/msgVpns/trading/queues").json()["data"] == []
+
+
+def test_changes_of_the_log_outlive_a_restart(
+    api: Api, gateway: RunningGateway, administer: Administer
+) -> None:
+    """Ingress, quota and the topic filter are after a restart what an administrator made of them."""
+    topics = "/replayLogs/default/topicFilterSubscriptions"
+    api.done("POST", "config", topics, {"topicFilterSubscription": "a/>"})
+    api.done("POST", "config", topics, {"topicFilterSubscription": "!a/no"})
+    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": True, "maxSpoolUsage": 7})
+    api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
+    before = api.done("GET", "config", "/replayLogs/default")
+    gateway.restart()
+    again = administer(gateway)
+    assert again.done("GET", "config", "/replayLogs/default") == before
+    assert {one["topicFilterSubscription"] for one in again.done("GET", "config", topics)} == {"a/>", "!a/no"}
+    assert not gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/no"))
+    assert gateway.call(lambda g: g.vpns["default"].broker.policy.takes("a/yes"))
+
+
+def test_what_the_file_names_is_the_file_s(tmp_path: Path, administer: Administer) -> None:
+    """A setting that the file names is not changed by an administrator, who is told where it stands; all else is."""
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
+        "[vpn.default.replay_log]\nquota_mb = 9\n"
+    )
+    with RunningGateway(read(file)) as gateway:
+        api = administer(gateway)
+        error = api.refused("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 7})
+        assert "vpn.default.replay_log.quota_mb is said in" in error["description"]
+        assert "rewind reload" in error["description"]
+        assert api.done(
+            "PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 9, "ingressEnabled": False}
+        )
+    # Now the file names what the administrator changed.
+    file.write_text(file.read_text() + "write = true\n")
+    assert read(file).settings.vpns["default"].replay_log.write
+    kept = json.loads((tmp_path / "data" / FILE).read_text())
+    assert kept == {"vpn": {"default": {"replay_log.write": False}}}
+
+
+def test_a_change_that_cannot_be_stored_has_no_effect(
+    api: Api, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the disk refuses, the administrator is told so and nothing is different."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gateway.vpn.vpns.write_administered", full)
+    answer = of(api, "PATCH", "default", {"enabled": False})
+    assert (answer.status_code, "No space left" in answer.text) == (503, True)
+    assert made(api, "trading").status_code == 503
+    with Client(gateway.url):
+        assert [*gateway.call(lambda g: list(g.vpns))] == ["default"]
+
+
+def test_what_is_kept_can_be_read_by_check_config(tmp_path: Path) -> None:
+    """A broken file of administrative changes is named before a gateway starts, and a sound one is in effect."""
+    kept = tmp_path / FILE
+    kept.write_text('{"vpn": {"trading": {"replay_log.quota_mb": 5}}}')
+    config = tmp_path / "c.toml"
+    config.write_text(f'data = "{tmp_path}"\n')
+    assert read(config).settings.vpns["trading"] == Vpn(replay_log=ReplayLog(quota_mb=5))
+    for text in ("{", '{"vpn": {"trading": {"replay_log.quota": 5}}}', '{"vpn": []}', '{"vpn": {"a/b": {}}}'):
+        kept.write_text(text)
+        with pytest.raises(ValueError, match=r"administered.json is not as the gateway wrote it"):
+            read(config)
