@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
+TRY_AGAIN_S = 1.0
+"""Seconds after a failed read until rejected messages are read again for their copies."""
+
 
 class _Copies:
     """The publisher of the copies for one dead message queue: what that does not take is discarded, and logged."""
@@ -122,9 +125,9 @@ class DeadMessages:
             try:
                 rows = await asyncio.wrap_future(vpn.reader.submit(partial(vpn.reader.messages, ids)))
             except sqlite3.Error as error:
-                # Nothing is lost by giving them back: they can be rejected again.
+                # Given back, they would be delivered to somebody, and rejected means never again.
                 vpn.report("dead_messages_not_read", error)
-                vpn.release(flow, ids, failed=True)
+                vpn.later(TRY_AGAIN_S, partial(self.bury_rejected, flow, ids))
                 return
             if not rows:
                 return
@@ -132,4 +135,6 @@ class DeadMessages:
             rejected = [row for row in rows if row[0] in flow.unsettled]
             if rejected:
                 self.bury(flow, rejected, "rejected")
+                # Its link may have waited for room among what it has unsettled.
+                vpn.ask(flow, flow.link.room())
             ids = ids[len(rows) :]

@@ -154,11 +154,15 @@ class MessageVpn:
         check_declared(broker, self.settings.queues, self._path)
         self.commit(declare(broker, self.settings.queues))
         for endpoint in broker.endpoints.values():
-            if endpoint.replay is not None and endpoint.replay.is_under_way:
-                # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+            replay = endpoint.replay
+            if replay is None:
+                continue
+            self.replays.completed(endpoint)
+            # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+            if replay.is_under_way or replay.live_from == broker.next_id:
                 self.commit([endpoint.replay_definition()])
-                if endpoint.replay.is_reading:
-                    self.replays.take_up(endpoint)
+            if replay.is_reading:
+                self.replays.take_up(endpoint)
         self.expiry.start()
 
     def take(self, settings: Vpn) -> None:

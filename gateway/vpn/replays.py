@@ -104,7 +104,7 @@ class Replays:
         pump = self._pumps.get(endpoint.name)
         if pump is not None:
             pump.run()
-        self._completed(endpoint)
+        self.completed(endpoint)
 
     def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
         """A replay cannot go on: its consumers are told, and the endpoint is live again."""
@@ -174,14 +174,15 @@ class Replays:
             pump.run()
             if pump.is_over and self._pumps.get(endpoint.name) is pump:
                 del self._pumps[endpoint.name]
-        self._completed(endpoint)
+        self.completed(endpoint)
 
     def read(self, endpoint: Endpoint) -> None:
         """A replay has reached the end of the log."""
         self._say("replay_read", endpoint)
-        self._completed(endpoint)
+        self.completed(endpoint)
 
-    def _completed(self, endpoint: Endpoint) -> None:
+    def completed(self, endpoint: Endpoint) -> None:
+        """Say so, once, if the endpoint's replay is complete."""
         replay = endpoint.replay
         if replay is None or replay.state is not ReplayState.COMPLETE:
             return

@@ -135,16 +135,6 @@ class VpnMachine(RuleBasedStateMachine):
         self.world.reader.read(count)
 
     @rule(count=few, is_write=st.booleans())
-    def disk_may_fail(self, count: int, is_write: bool) -> None:
-        """
-        Not where a cancelled replay's messages are being dropped: what follows a write that fails then is not yet as
-        the model has it.
-        """
-        self.world.loop.run()
-        is_dropping = any(endpoint.is_dropping for endpoint in self.world.broker.endpoints.values())
-        if not (is_write and is_dropping):
-            self.disk_fails(count, is_write)
-
     def disk_fails(self, count: int, is_write: bool) -> None:
         self.world.loop.run()
         if is_write:

@@ -47,6 +47,20 @@ def test_cancel_survives_a_full_disk(machine: EndpointMachine) -> None:
     assert machine.endpoint(0).depth == 0
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_order_survives_a_cancel_on_a_full_disk(machine: EndpointMachine, restarts: bool) -> None:
+    """What is published and consumed after a cancel that could not be written comes in order, once."""
+    replayed(machine)
+    machine.cancel(pick=0, force_complete=False)
+    machine.disk_fails(count=1, is_write=True)
+    publish(machine, 1)
+    machine.attach_plain(machine.endpoint(0), credit=5)
+    publish(machine, 2)
+    if restarts:
+        machine.restart(is_clean=False)
+    machine.settle_down()
+
+
 def test_quota_holds_again_after_a_drop(machine: EndpointMachine) -> None:
     """A cancelled replay gives the room back that its messages took."""
     machine.create("q2", EndpointSettings(quota_messages=2), ("a/>",), temporary=False)
@@ -126,6 +140,25 @@ def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine
     assert world.consumers[0].history == []
 
 
+def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine: EndpointMachine) -> None:
+    """A rejected message whose content cannot be read for its copy goes to nobody, and is buried when it can."""
+    world = World(Tuning(window=1, page_rows=1, tail_bytes=1))
+    machine.world = world
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
+    publish(machine, 1)
+    machine.attach_plain(world.broker.endpoints["q2"], credit=5)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
+    machine.disk_fails(count=1, is_write=False)
+    world.loop.run()
+    assert world.consumers[0].history == [1]
+    machine.settle_down()
+    assert world.consumers[0].history == [1]
+    assert world.broker.endpoints["q2"].depth == 0
+    assert world.broker.endpoints["dead"].depth == 1
+
+
 def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: EndpointMachine) -> None:
     """A message that got an id which a crash took back stays live, however often the gateway is started anew."""
     world = machine.world
@@ -143,6 +176,36 @@ def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: Endpoin
     replay = machine.endpoint(0).replay
     assert replay is not None
     assert (replay.live_from, list(world.store.published)) == (2, [1, 2])
+
+
+def test_ids_that_a_crash_took_back_stay_live_behind_a_replay_that_was_complete(
+    machine: EndpointMachine,
+) -> None:
+    """A replay that ended before messages that were never written does not count those that get their ids."""
+    world = machine.world
+    publish(machine, 1)
+    machine.settle_down()
+    machine.attach_plain(machine.endpoint(0), credit=10)
+    machine.settle_down()
+    publish(machine, 2)
+    machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
+    machine.disk_fails(count=1, is_write=True)
+    machine.settle_down()
+    machine.attach_plain(machine.endpoint(0), credit=10)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="accepted", chosen=255)
+    machine.settle_down()
+    replay = machine.endpoint(0).replay
+    assert replay is not None
+    assert (replay.state, replay.live_from, world.store.last_id) == (ReplayState.COMPLETE, 4, 1)
+    machine.restart(is_clean=True)
+    machine.settle_down()
+    publish(machine, 2)
+    machine.settle_down()
+    machine.restart(is_clean=True)
+    replay = machine.endpoint(0).replay
+    assert replay is not None
+    assert (replay.live_from, world.store.last_id) == (2, 3)
 
 
 def test_a_point_made_again_survives_a_full_disk() -> None:

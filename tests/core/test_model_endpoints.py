@@ -191,6 +191,21 @@ class EndpointMachine(VpnMachine):
         endpoint = replayed[pick % len(replayed)]
         self.spawn(self._cancel, endpoint, force_complete)
 
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(pick=picks, turns=st.integers(0, 2), count=st.integers(0, 3))
+    def cancel_meets_a_full_disk(self, pick: int, turns: int, count: int) -> None:
+        """A replay is cancelled, and neither that nor what is published beside it can be written at first."""
+        endpoint = self.endpoint(pick)
+        self.spawn(self.replay_from_the_beginning, endpoint, is_prompt=True)
+        for _ in range(turns):
+            self.commit(len(self.world.writer.waiting))
+            self.read(len(self.world.reader.waiting))
+        self.world.loop.run()
+        self.spawn(self._cancel, endpoint, False, is_prompt=True)
+        if count:
+            self.publish("a/x", count, False, 0, 0)
+        self.disk_fails(len(self.world.writer.waiting), True)
+
     async def _cancel(self, endpoint: Endpoint, force_complete: bool) -> None:
         if self.world.broker.find(endpoint.name) is endpoint:
             self.world.vpn.replays.cancel(endpoint, force_complete=force_complete)
