@@ -29,6 +29,7 @@ from gateway.core.effects import (
 )
 from store.checkpointer import Checkpointer
 from store.database import connect_writer
+from store.histogram import Histogram
 from store.property_index import Stretch
 from store.transaction import Transaction
 
@@ -49,6 +50,9 @@ COMMIT_NOW_SECONDS: Final = 0.001
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
 """Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
+
+COMMIT_BOUNDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+"""Seconds: from a disk that syncs to its cache to one that is in trouble."""
 
 SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
@@ -129,6 +133,8 @@ class Writer:
         """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
         self._lock = threading.Lock()
         """Held while something is written, by whichever thread."""
+        self.commit_seconds = Histogram(COMMIT_BOUNDS)
+        """How long commits took, each with its sync: for whoever watches."""
         self._commit_seconds = 0.0
         """A moving average of how long a commit takes."""
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
@@ -240,7 +246,9 @@ class Writer:
             # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
             return error if isinstance(error, sqlite3.Error) else sqlite3.DataError(str(error))
         self._owed = []
-        self._commit_seconds += (time.monotonic() - started - self._commit_seconds) / 16
+        took = time.monotonic() - started
+        self.commit_seconds.add(took)
+        self._commit_seconds += (took - self._commit_seconds) / 16
         self._has_held = transaction.has_held
         self._garbage.extend(forgotten)
         self._checkpointer.written(sum(batch.size_bytes for batch in batches))

@@ -11,13 +11,16 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from gateway.admin.loop_lag import LoopLag
 from gateway.admin.semp.resources import Resources, resources_of
 from gateway.core.endpoint import Endpoint
 from gateway.core.replay import ReplayState
+from gateway.vpn.counters import REFUSALS
 from gateway.vpn.message_vpn import MessageVpn
+from store.histogram import Histogram
 
 TURN: Final = 500
 """Endpoints looked at in one turn of the loop: about a millisecond."""
@@ -31,6 +34,7 @@ class _Families:
 
     def __init__(self) -> None:
         self._found: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        self._histograms: dict[str, HistogramMetricFamily] = {}
 
     def gauge(self, name: str, text: str, labels: list[str], values: list[str], value: float) -> None:
         """Add a number that goes up and down."""
@@ -46,24 +50,47 @@ class _Families:
             family = self._found[name] = CounterMetricFamily(name, text, labels=labels)
         family.add_metric(values, value)
 
+    def histogram(self, name: str, text: str, labels: list[str], values: list[str], seen: Histogram) -> None:
+        """Add how often a number lay in which range."""
+        family = self._histograms.get(name)
+        if family is None:
+            family = self._histograms[name] = HistogramMetricFamily(name, text, labels=labels)
+        family.add_metric(values, seen.cumulative(), seen.total)
+
     def collect(self) -> Iterable[Metric]:
-        return self._found.values()
+        return [*self._found.values(), *self._histograms.values()]
 
 
 def metrics_routes() -> APIRouter:
     """`/metrics`."""
     router = APIRouter(tags=["metrics"])
+    lag = LoopLag()
     process = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=process)
 
     @router.get("/metrics", summary="Numbers for Prometheus", response_class=Response)
     async def metrics(request: Request) -> Response:
+        lag.watch()
         families = _Families()
+        families.histogram("rewind_loop_lag_seconds", "How late the event loop was.", [], [], lag.seconds)
+        for condition, count in REFUSALS.items():
+            families.counter(
+                "rewind_refusals", "Refusals by AMQP condition.", ["condition"], [condition], count
+            )
         resources = resources_of(request)
         for name in resources.names:
             _add_vpn(families, resources, name)
             vpn = resources.administration(name).vpn
+            oldest_ms, _ = await resources.administration(name).log_age()
+            if oldest_ms is not None:
+                families.gauge(
+                    "rewind_log_oldest_message_timestamp_seconds",
+                    "When the oldest message of the log arrived, since the epoch.",
+                    _VPN,
+                    [name],
+                    oldest_ms / 1_000,
+                )
             for number, endpoint in enumerate(list(vpn.broker.endpoints.values())):
                 if number % TURN == TURN - 1:
                     await asyncio.sleep(0)
@@ -94,6 +121,11 @@ def _add_vpn(families: _Families, resources: Resources, name: str) -> None:
         ("rewind_trimmed_ids", "Ids that the replay log no longer reaches back to.", broker.log.first_id - 1),
     ):
         families.counter(metric, text, _VPN, [name], value)
+    for metric, text, seen in (
+        ("rewind_commit_seconds", "How long commits took, each with its sync.", vpn.commit_seconds),
+        ("rewind_commit_messages", "Messages published in one transaction.", counters.commit_messages),
+    ):
+        families.histogram(metric, text, _VPN, [name], seen)
     for metric, text, value in (
         ("rewind_store_up", "1 unless the last write failed.", int(vpn.store_problem is None)),
         ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.pending_bytes),

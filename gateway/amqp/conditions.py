@@ -12,6 +12,7 @@ from amqp_ext import codec
 from amqp_ext.codec import Int, Symbol
 from gateway.amqp.transfers import describe_condition
 from gateway.core.errors import Refused
+from gateway.vpn.counters import REFUSALS
 
 
 def info_of(refused: Refused) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def info_of(refused: Refused) -> dict[str, Any]:
 
 def condition_of(refused: Refused) -> Condition:
     """For a link, session or connection."""
+    REFUSALS[refused.code.condition] += 1
     info: dict[Any, Any] = {}
     for key, value in info_of(refused).items():
         info[symbol(key)] = symbol(str(value)) if isinstance(value, Symbol) else value
@@ -37,6 +39,7 @@ def condition_of(refused: Refused) -> Condition:
 
 def describe(refused: Refused) -> Any:
     """For dispositions: a function that fills in a C condition."""
+    REFUSALS[refused.code.condition] += 1
     info = {Symbol(key): value for key, value in info_of(refused).items()}
     encoded = codec.encode(info) if info else b""
     return lambda condition: describe_condition(condition, refused.code.condition, refused.text, encoded)

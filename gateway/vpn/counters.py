@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from store.histogram import Histogram
+
+REFUSALS: Final[Counter[str]] = Counter()
+"""Refusals of the process by AMQP condition: of connections, links and deliveries, as they are told to clients."""
+
+_BATCH_BOUNDS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 
 @dataclass(slots=True)
@@ -19,3 +28,5 @@ class Counters:
     batches: int = 0
     """Batches of effects in those."""
     failed_commits: int = 0
+    commit_messages: Histogram = field(default_factory=lambda: Histogram(_BATCH_BOUNDS))
+    """Messages published in one transaction: group commit at work."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 import structlog
@@ -18,7 +17,7 @@ import structlog
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
-from gateway.config import Limits, ReplayLog, Store, Vpn
+from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
@@ -43,6 +42,7 @@ from gateway.vpn.replays import Replays
 from gateway.vpn.streams import Streams
 from gateway.vpn.trimmer import Trimmer
 from store.database import DataFolder, open_file
+from store.histogram import Histogram
 from store.reader import Reader
 from store.recovery import recover
 from store.writer import Batch, Writer
@@ -50,9 +50,6 @@ from store.writer import Batch, Writer
 PENDING_BYTES: Final = 64 * 1024 * 1024
 """Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow
 disk must not turn into memory."""
-
-_ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
-"""Settings of the log that its policy has as they are."""
 
 log = structlog.get_logger()
 
@@ -82,7 +79,7 @@ class MessageVpn:
                 writes=policy.enabled and policy.write,
                 reads=policy.enabled and policy.read,
                 quota_bytes=policy.quota_mb * MEGABYTE,
-                filter=_log_filter(policy),
+                filter=_log_filter(policy.topics),
                 promote_direct=policy.promote_direct,
                 replay_temporary=policy.replay_temporary,
                 max_replays=policy.max_replays,
@@ -154,29 +151,12 @@ class MessageVpn:
         check_declared(broker, self.settings.queues, self._path)
         self.commit(declare(broker, self.settings.queues))
         for endpoint in broker.endpoints.values():
-            replay = endpoint.replay
-            if replay is None:
-                continue
-            self.replays.completed(endpoint)
-            # Before ids that a crash took back are given out again: they would count as replayed at the next start.
-            if replay.is_under_way or replay.live_from == broker.next_id:
+            if endpoint.replay is not None and endpoint.replay.is_under_way:
+                # Before ids that a crash took back are given out again: they would count as replayed at the next start.
                 self.commit([endpoint.replay_definition()])
-            if replay.is_reading:
-                self.replays.take_up(endpoint)
+                if endpoint.replay.is_reading:
+                    self.replays.take_up(endpoint)
         self.expiry.start()
-
-    def take(self, settings: Vpn) -> None:
-        """Make these the settings in effect; what they say of queues and of the log's index was seen to."""
-        self.settings = settings
-        self.broker.create_queues = settings.create_queues
-        log, policy = settings.replay_log, self.broker.policy
-        policy.writes, policy.reads = log.enabled and log.write, log.enabled and log.read
-        policy.quota_bytes = log.quota_mb * MEGABYTE
-        policy.filter = _log_filter(log)
-        for name in _ALIKE:
-            setattr(policy, name, getattr(log, name))
-        self.broker.forget_routes()
-        self.trimmer.run()
 
     async def close(self) -> None:
         """Commit what is under way and close the file."""
@@ -184,6 +164,11 @@ class MessageVpn:
         self._submit()
         await self._loop.run_in_executor(None, self._writer.close)
         await self._loop.run_in_executor(None, self.reader.close)
+
+    @property
+    def commit_seconds(self) -> Histogram:
+        """How long the store took to make transactions durable."""
+        return self._writer.commit_seconds
 
     # --- commit, then tell ------------------------------------------------------------------------------------
 
@@ -248,6 +233,7 @@ class MessageVpn:
         tail, broker, counters = self.tail, self.broker, self.counters
         counters.commits += 1
         counters.batches += len(batches)
+        published = counters.published_messages
         touched: dict[str, None] = {}
         has_news = False
         for batch in batches:
@@ -264,6 +250,7 @@ class MessageVpn:
             self.pending_bytes -= batch.size_bytes
             for then in batch.then:
                 then(None)
+        counters.commit_messages.add(counters.published_messages - published)
         for name in touched:
             feed = self._feeds.get(name)
             if feed is not None:
@@ -602,7 +589,7 @@ def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
 
 
-def _log_filter(log: ReplayLog) -> TopicFilter | None:
-    if not (log.topics and log.filtered):
+def _log_filter(topics: Sequence[str]) -> TopicFilter | None:
+    if not topics:
         return None
-    return TopicFilter([TopicPattern.parse(text) for text in log.topics], implicit_all=True)
+    return TopicFilter([TopicPattern.parse(text) for text in topics], implicit_all=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.gateway.admin.conftest import Api
-from tests.support.client import Client
+from tests.support.client import Client, Refused
 from tests.support.messages import data
 
-LABELS = ("vpn", "endpoint", "state", "generation")
+LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le")
 
 
 def scrape(api: Api) -> dict[tuple[str, ...], float]:
@@ -44,3 +45,21 @@ def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
     found = scrape(api)
     assert found["rewind_replay_starts_total", "default", "q"] == 1
     assert sum(value for name, value in found.items() if name[0] == "rewind_replays") == 1
+
+
+def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -> None:
+    """Commits are counted by time and by messages, refusals by condition, the loop's lateness from a scrape on."""
+    before = scrape(api)
+    client.sender("q").send_all([data(i) for i in range(5)])
+    with pytest.raises(Refused) as refused:
+        client.receiver("elsewhere://q/")
+    key = ("rewind_refusals_total", refused.value.name)
+    assert scrape(api)[key] == before.get(key, 0) + 1
+    found = scrape(api)
+    assert found["rewind_commit_messages_sum", "default"] == 5
+    assert (
+        found["rewind_commit_messages_bucket", "default", "+Inf"] == found["rewind_commits_total", "default"]
+    )
+    assert found["rewind_commit_seconds_count", "default"] >= found["rewind_commits_total", "default"]
+    assert found["rewind_log_oldest_message_timestamp_seconds", "default"] > 0
+    client.wait(lambda: scrape(api)[("rewind_loop_lag_seconds_count",)] > 0, "a look at the loop")
