@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import structlog
@@ -17,7 +18,7 @@ import structlog
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
-from gateway.config import Limits, Store, Vpn
+from gateway.config import Limits, ReplayLog, Store, Vpn
 from gateway.core.broker import Broker, LogPolicy, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
@@ -51,6 +52,9 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 """Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow
 disk must not turn into memory."""
 
+_ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
+"""Settings of the log that its policy has as they are."""
+
 log = structlog.get_logger()
 
 Then = Callable[["sqlite3.Error | None"], None]
@@ -79,7 +83,7 @@ class MessageVpn:
                 writes=policy.enabled and policy.write,
                 reads=policy.enabled and policy.read,
                 quota_bytes=policy.quota_mb * MEGABYTE,
-                filter=_log_filter(policy.topics),
+                filter=_log_filter(policy),
                 promote_direct=policy.promote_direct,
                 replay_temporary=policy.replay_temporary,
                 max_replays=policy.max_replays,
@@ -151,12 +155,29 @@ class MessageVpn:
         check_declared(broker, self.settings.queues, self._path)
         self.commit(declare(broker, self.settings.queues))
         for endpoint in broker.endpoints.values():
-            if endpoint.replay is not None and endpoint.replay.is_under_way:
-                # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+            replay = endpoint.replay
+            if replay is None:
+                continue
+            self.replays.completed(endpoint)
+            # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+            if replay.is_under_way or replay.live_from == broker.next_id:
                 self.commit([endpoint.replay_definition()])
-                if endpoint.replay.is_reading:
-                    self.replays.take_up(endpoint)
+            if replay.is_reading:
+                self.replays.take_up(endpoint)
         self.expiry.start()
+
+    def take(self, settings: Vpn) -> None:
+        """Make these the settings in effect; what they say of queues and of the log's index was seen to."""
+        self.settings = settings
+        self.broker.create_queues = settings.create_queues
+        log, policy = settings.replay_log, self.broker.policy
+        policy.writes, policy.reads = log.enabled and log.write, log.enabled and log.read
+        policy.quota_bytes = log.quota_mb * MEGABYTE
+        policy.filter = _log_filter(log)
+        for name in _ALIKE:
+            setattr(policy, name, getattr(log, name))
+        self.broker.forget_routes()
+        self.trimmer.run()
 
     async def close(self) -> None:
         """Commit what is under way and close the file."""
@@ -589,7 +610,7 @@ def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
 
 
-def _log_filter(topics: Sequence[str]) -> TopicFilter | None:
-    if not topics:
+def _log_filter(log: ReplayLog) -> TopicFilter | None:
+    if not (log.topics and log.filtered):
         return None
-    return TopicFilter([TopicPattern.parse(text) for text in topics], implicit_all=True)
+    return TopicFilter([TopicPattern.parse(text) for text in log.topics], implicit_all=True)
