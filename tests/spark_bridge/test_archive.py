@@ -1,0 +1,478 @@
+"""The archive: complete and exact after a crash anywhere, and one with the log for whoever reads both."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_bridge.archive import manifest as manifests
+from spark_bridge.archive.archiver import Archiver, Limits
+from spark_bridge.archive.compaction import compact
+from spark_bridge.archive.manifest import Manifest, Segment, State
+from spark_bridge.archive.segment import messages_of
+from spark_bridge.archive.shelf import LocalShelf, shelf_at
+from spark_bridge.errors import ArchiveError, BridgeError, DataLoss, OptionError
+from spark_bridge.options import parse
+from tests.spark_bridge.log_gateway import LogGateway
+from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.stored_log import StoredLog
+from tests.spark_bridge.test_log_file import EVERY_KIND, source, table
+from tests.store.model import MADE_MS
+
+pytestmark = pytest.mark.spark
+IDS = "offset bigint"
+
+
+class Crash(BaseException):
+    """The process ends here: nothing of ours catches it."""
+
+
+class CrashAt:
+    """Counts steps, and ends the process at one of them."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.names: list[str] = []
+        self._number = number
+
+    def __call__(self, name: str) -> None:
+        self.names.append(name)
+        if len(self.names) - 1 == self._number:
+            raise Crash(name)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> StoredLog:
+    """A log of 50 ids, 45 of them logged, over two days."""
+    log = StoredLog(tmp_path / "data")
+    log.publish(20)
+    log.publish(30, day=1)
+    return log
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+def archiver(
+    log: StoredLog, to: str, step: Callable[[str], None] = lambda _: None, rows: int = 10
+) -> Archiver:
+    """An archiver of a log in segments of ten messages."""
+    return Archiver(
+        parse({"path": log.path}),
+        LocalShelf(Path(to), step),
+        Limits(rows=rows),
+        told=log.note_archived,
+        step=step,
+    )
+
+
+def state_of(to: str) -> State:
+    return Manifest(shelf_at(to)).refresh()
+
+
+def ids(**options: str) -> list[int]:
+    """The offsets that a read with these options gives, in its order."""
+    found: list[int] = table(IDS, **options).column(0).to_pylist()
+    return found
+
+
+# --- archiving --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.system
+def test_path_url_and_archive_give_the_same_rows(tmp_path: Path) -> None:
+    """Bodies of every kind, nulls, unicode, empty and a megabyte; and each message is there bit for bit."""
+    with LogGateway(tmp_path / "gateway") as gateway:
+        gateway.publish(EVERY_KIND)
+        expected = table(path=gateway.path)
+        for name, place in {"path": gateway.path, "url": gateway.url}.items():
+            to = str(tmp_path / name)
+            Archiver(parse({name: place}), shelf_at(to), Limits(rows=7)).run()
+            for options in ({"archive": to}, {"archive": to, name: place}):
+                found = table(**options)
+                assert found.to_pylist() == expected.to_pylist()
+                assert found.schema == expected.schema
+                assert table("partition int, body binary", **options).to_pylist() == (
+                    expected.select(["partition", "body"]).to_pylist()
+                )
+                assert ids(subscribe="t/b/*,!t/a", **options) == ids(path=gateway.path, subscribe="t/b/*")
+        with closing(sqlite3.connect(Path(gateway.path) / "default.db")) as file:
+            contents = [content for (content,) in file.execute("select content from message order by id")]
+        assert messages_of(ds.dataset(str(tmp_path / "path")).to_table().sort_by("offset")) == contents
+
+
+def test_segments_are_plain_parquet_in_zstd(log: StoredLog, to: str) -> None:
+    """A folder of files that anyone reads: no id twice, no row that was not logged, the data source's columns first."""
+    archiver(log, to).run()
+    found = ds.dataset(to).to_table()
+    assert sorted(found.column("offset").to_pylist()) == log.logged
+    assert found.column_names[:3] == ["offset", "enqueuedTime", "topic"]
+    assert found.column_names[-2:] == ["envelope", "bodyAt"]
+    first = next(iter(sorted(Path(to).glob("*.parquet"))))
+    assert pq.ParquetFile(first).metadata.row_group(0).column(3).compression == "ZSTD"
+
+
+def test_segments_keep_to_their_bounds_and_cover_every_id(log: StoredLog, to: str) -> None:
+    """Each has at most so many rows, begins behind the one before, and together they are the log, gaps included."""
+    archiver(log, to).run()
+    segments = state_of(to).segments
+    assert [segment.rows for segment in segments] == [10, 10, 10, 10, 5]
+    assert [segment.first for segment in segments] == [1, *(segment.last + 1 for segment in segments[:-1])]
+    assert (segments[-1].last, log.archived) == (50, 50)
+    large = Archiver(parse({"path": log.path}), shelf_at(to + "2"), Limits(bytes=1))
+    large.run()
+    assert ids(archive=to + "2") == log.logged
+
+
+def test_a_second_run_goes_on_where_the_first_ended(log: StoredLog, to: str) -> None:
+    """What is archived is not archived again; a run with nothing to do adds nothing."""
+    archiver(log, to).run()
+    archiver(log, to).run()
+    number = state_of(to).number
+    log.publish(7)
+    archiver(log, to).run()
+    assert state_of(to).number == number + 1
+    assert ids(archive=to) == log.logged
+
+
+def test_after_a_crash_at_any_step_the_archive_becomes_whole(log: StoredLog, tmp_path: Path) -> None:
+    """Written, synced, renamed, named, told: wherever the process ends, the manifest is sound, the gateway was never
+    told of more than it has, and the next run makes each id be there once, and no file that nobody names."""
+    whole = CrashAt()
+    archiver(log, str(tmp_path / "whole"), whole, rows=30).run()
+    assert len(whole.names) == 2 * (4 + 3 + 2)  # segment, entry, named and told
+    for number in range(len(whole.names)):
+        to, crashing = str(tmp_path / f"{number}"), CrashAt(number)
+        told: list[int] = []
+        crashed = archiver(log, to, crashing, rows=30)
+        crashed.told = lambda last, _, told=told: told.append(last)  # type: ignore[misc]
+        with pytest.raises(Crash):
+            crashed.run()
+        state = state_of(to)
+        assert max(told, default=0) <= state.last, crashing.names[-1]
+        if state.segments:
+            assert ids(archive=to) == [i for i in log.logged if i <= state.last]
+        again = archiver(log, to, rows=30)
+        again.told = lambda last, _, told=told: told.append(last)  # type: ignore[misc]
+        again.run()
+        assert ids(archive=to) == log.logged, crashing.names[-1]
+        assert told[-1] == log.last
+        assert sorted(path.name for path in Path(to).glob("*.parquet*")) == sorted(
+            segment.file for segment in state_of(to).segments
+        )
+
+
+def test_a_gateway_that_cannot_be_told_is_told_by_the_next_run(log: StoredLog, to: str) -> None:
+    """The archive is made all the same; the run says so and fails, so that nobody waits for room in vain."""
+    warned: list[str] = []
+
+    def away(_last: int, _generation: int) -> None:
+        raise ArchiveError("nobody there")
+
+    run = archiver(log, to)
+    run.told, run.warned = away, warned.append
+    with pytest.raises(ArchiveError, match="the gateway was not told"):
+        run.run()
+    assert set(warned) == {"nobody there"}
+    assert (ids(archive=to), log.archived) == (log.logged, 0)
+    archiver(log, to).run()
+    assert log.archived == 50
+
+
+def test_another_generation_is_not_archived_on_top(log: StoredLog, to: str, tmp_path: Path) -> None:
+    """A log made anew has other messages under the same ids: archiver and reader say so."""
+    archiver(log, to).run()
+    other = StoredLog(tmp_path / "other")
+    other.publish(90)
+    with pytest.raises(DataLoss, match="the log was made anew since"):
+        archiver(other, to).run()
+    with pytest.raises(DataLoss, match=r"it was made anew since\. Give the archive of this log"):
+        table(IDS, path=other.path, archive=to)
+
+
+def test_what_was_trimmed_before_it_was_archived_is_told(log: StoredLog, to: str) -> None:
+    """A gap is never archived over in silence; once it is accepted, readers find it, too."""
+    archiver(log, to).run()
+    log.publish(20)
+    log.trim(60)
+    with pytest.raises(DataLoss, match="The log begins at 60, and the archive ends at 50"):
+        archiver(log, to).run()
+    run = archiver(log, to)
+    run.skip_lost = True
+    run.run()
+    with pytest.raises(DataLoss, match="lacks offsets 51 to 59"):
+        ids(archive=to)
+    assert ids(archive=to, failOnDataLoss="false") == [i for i in log.logged if not 50 < i < 60]
+
+
+def test_one_archiver_at_a_time(log: StoredLog, to: str) -> None:
+    """A second one is refused before it takes away what the first is writing."""
+    with shelf_at(to).lock("archiver"), pytest.raises(ArchiveError, match="Another archiver is at work"):
+        archiver(log, to).run()
+
+
+def test_following_ends_with_the_segment_it_is_at(log: StoredLog, to: str) -> None:
+    """A stop is heeded between segments, what is written by then is whole, and the next run goes on."""
+    run = archiver(log, to)
+    run.progress = lambda _segment, _last: run.stop()
+    run.run(follow=True)
+    assert 0 < state_of(to).last < 50
+    archiver(log, to).run()
+    assert ids(archive=to) == log.logged
+
+
+def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
+    """New messages make new segments, until it is stopped."""
+    run = archiver(log, to, rows=1_000)
+    run.limits = Limits(age_seconds=0)
+
+    def progress(_segment: Segment, last: int) -> None:
+        if last >= 80:
+            run.stop()
+        else:
+            log.publish(10)
+
+    run.progress = progress
+    run.run(follow=True)
+    assert [segment.last for segment in state_of(to).segments] == [50, 60, 70, 80]
+    assert log.archived == 80
+
+
+# --- the manifest -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_reader_begins_at_the_newest_list(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries before the newest that lists all files are not needed any more, and the result is the same."""
+    monkeypatch.setattr(manifests, "SNAPSHOT", 4)
+    archiver(log, to, rows=5).run()
+    assert state_of(to).number == 9
+    for number in range(1, 8):
+        (Path(to) / "_manifest" / f"{number:020}.json").unlink()
+    assert ids(archive=to) == log.logged
+
+
+def test_two_writers_take_turns(to: str) -> None:
+    """An entry's number is one writer's: the other puts its own behind, after another look at what is there."""
+    one, other = Manifest(shelf_at(to)), Manifest(shelf_at(to))
+    one.refresh(), other.refresh()
+    one.exchange([Segment("a", 1, 5, 5, 5, 0, 0)], [], 7)
+    assert other.exchange([Segment("b", 6, 9, 4, 4, 0, 0)], [], 7).last == 9
+    with pytest.raises(ArchiveError, match="would archive ids again"):
+        one.exchange([Segment("c", 9, 9, 1, 1, 0, 0)], [], 7)
+    with pytest.raises(ArchiveError, match="is of generation 7"):
+        one.exchange([Segment("c", 10, 10, 1, 1, 0, 0)], [], 8)
+    with pytest.raises(ArchiveError, match="not in the archive any more"):
+        one.exchange([], ["z"], 7)
+    assert [segment.file for segment in state_of(to).segments] == ["a", "b"]
+
+
+def test_a_damaged_entry_is_named(log: StoredLog, to: str) -> None:
+    """No half of an archive is taken for all of it."""
+    archiver(log, to).run()
+    (Path(to) / "_manifest" / f"{2:020}.json").write_text("{")
+    with pytest.raises(ArchiveError, match=r"00002\.json of the archive .* is damaged"):
+        ids(archive=to)
+
+
+# --- compaction -------------------------------------------------------------------------------------------------
+
+
+def test_days_that_are_over_become_one_file_each(log: StoredLog, to: str) -> None:
+    """The day that is not over keeps its small files until it is, or until all are asked for."""
+    archiver(log, to).run()
+    before = table(archive=to).to_pylist()
+    day = MADE_MS + 86_400_000
+    assert [(s.first, s.rows) for s in compact(shelf_at(to), now_ms=day).segments][:2] == [(1, 20), (23, 10)]
+    assert len(compact(shelf_at(to), now_ms=day).segments) == 4
+    assert len(compact(shelf_at(to), is_all=True, now_ms=day).segments) == 2
+    assert table(archive=to).to_pylist() == before
+    assert sorted(path.name for path in Path(to).glob("*.parquet")) == [s.file for s in state_of(to).segments]
+
+
+def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> None:
+    """At each step a reader finds each id once, one that began before it too, and a crash there costs nothing."""
+
+    def archived(name: str) -> str:
+        to = str(tmp_path / name)
+        archiver(log, to).run()
+        return to
+
+    to = archived("watched")
+    reader = source(archive=to, minPartitions="1").reader(struct(IDS))
+    reading = reader.read(reader.partitions()[0])
+    early = next(reading).column(0).to_pylist()
+    names: list[str] = []
+
+    def look(name: str) -> None:
+        names.append(name)
+        assert ids(archive=to) == log.logged, name
+
+    compact(LocalShelf(Path(to), look), is_all=True, step=look)
+    assert early + [i for batch in reading for i in batch.column(0).to_pylist()] == log.logged
+    assert len(names) > 15
+    for number in range(len(names)):
+        to, crashing = archived(str(number)), CrashAt(number)
+        with pytest.raises(Crash):
+            compact(LocalShelf(Path(to), crashing), is_all=True, step=crashing)
+        assert ids(archive=to) == log.logged, crashing.names[-1]
+        compact(shelf_at(to), is_all=True)
+        archiver(log, to).run()
+        assert ids(archive=to) == log.logged, crashing.names[-1]
+        assert sorted(path.name for path in Path(to).glob("*.parquet*")) == [
+            segment.file for segment in state_of(to).segments
+        ]
+
+
+# --- log and archive as one -------------------------------------------------------------------------------------
+
+
+def test_each_id_is_read_once_while_it_is_archived_and_trimmed(tmp_path: Path) -> None:
+    """Between any two batches of a read the log may be archived further and trimmed to there."""
+    log, to = StoredLog(tmp_path / "data"), str(tmp_path / "archive")
+    log.publish(3_000)
+    archiver(log, to, rows=1_000).run()
+    log.publish(5_000)
+    reader = source(path=log.path, archive=to, minPartitions="2").reader(struct(IDS))
+    expected = list(log.logged)
+    found: list[int] = []
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            found += batch.column(0).to_pylist()
+            log.publish(100)
+            archiver(log, to, rows=1_000).run()
+            log.trim(log.archived + 1)
+            compact(shelf_at(to), is_all=True)
+    assert found == expected
+    assert ids(path=log.path, archive=to) == log.logged
+
+
+def test_a_read_planned_on_the_log_finishes_in_the_archive(log: StoredLog, to: str) -> None:
+    """All it was planned on is trimmed before its first row is read."""
+    log.publish(5)
+    reader = source(path=log.path, archive=to).reader(struct(IDS))
+    archiver(log, to).run()
+    log.trim(56)
+    assert [
+        i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()
+    ] == log.logged
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, range(1, 71)),
+        ({"startingOffsets": "5", "endingOffsets": "68"}, range(5, 68)),
+        ({"replayStart": "#60"}, range(60, 71)),
+        ({"replayStart": "last"}, range(69, 71)),
+        ({"startingTimestamp": str(MADE_MS + 1)}, range(21, 71)),
+        ({"startingTimestamp": str(MADE_MS + 86_400_001)}, range(51, 71)),
+        ({"endingTimestamp": str(MADE_MS + 86_400_000)}, range(1, 21)),
+        ({"endingTimestamp": str(MADE_MS + 2 * 86_400_000)}, range(1, 51)),
+        ({"replayStart": "2001-01-01T00:00:00Z"}, range(1, 71)),
+    ],
+    ids=str,
+)
+def test_starts_and_ends_are_found_on_both_sides(
+    log: StoredLog, to: str, options: dict[str, str], expected: range
+) -> None:
+    """An offset or a time means the same whether it lies in the archive or in the log."""
+    archiver(log, to).run()
+    log.publish(20, day=2)
+    log.trim(41)
+    assert ids(path=log.path, archive=to, **options) == [i for i in log.logged if i in expected]
+
+
+def test_an_archive_alone_is_a_log_that_ended(log: StoredLog, to: str) -> None:
+    """It needs no gateway; what only a gateway can look up is refused, and so is an empty place."""
+    archiver(log, to).run()
+    assert ids(archive=to, startingOffsets="45") == [i for i in log.logged if i >= 45]
+    with pytest.raises(OptionError, match="has to be looked up by a gateway; give a url, too"):
+        ids(archive=to, replayStart="message-id:x")
+    with pytest.raises(DataLoss, match="#99 is not in them"):
+        ids(archive=to, startingOffsets="99")
+    with pytest.raises(ArchiveError, match="There is no archive at"):
+        ids(archive=to + "none")
+    with pytest.raises(OptionError, match="archive goes with one url"):
+        ids(archive=to, url="amqp://a,amqp://b")
+
+
+def test_a_stream_goes_on_from_the_archive_into_the_log(log: StoredLog, to: str) -> None:
+    """One offset runs through both, and the micro-batches together have each id once."""
+    archiver(log, to).run()
+    log.trim(51)
+    log.publish(10)
+    stream = source(path=log.path, archive=to, startingOffsets="earliest").streamReader(struct(IDS))
+    try:
+        found: list[int] = []
+        position = stream.initialOffset()
+        for _ in range(3):
+            end = stream.latestOffset(position, ReadAllAvailable())
+            for part in stream.partitions(position, end):
+                found += [i for batch in stream.read(part) for i in batch.column(0).to_pylist()]
+            position = end
+            log.publish(10)
+            archiver(log, to).run()
+            log.trim(log.archived + 1)
+        assert found == [i for i in log.logged if i <= 80]
+    finally:
+        stream.stop()
+
+
+def test_a_missing_file_is_told(log: StoredLog, to: str) -> None:
+    """A file that the manifest names and nobody compacted away is an error, not fewer rows."""
+    archiver(log, to).run()
+    (Path(to) / state_of(to).segments[1].file).unlink()
+    with pytest.raises(BridgeError, match="is missing"):
+        ids(archive=to)
+
+
+def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog, to: str) -> None:
+    """As a DataFrame of the data source, and its files as any Parquet."""
+    archiver(log, to).run()
+    log.trim(31)
+    log.publish(10)
+    frame = spark.read.format("rewind").option("path", log.path).option("archive", to).load()
+    assert sorted(row.offset for row in frame.select("offset").collect()) == log.logged
+    assert spark.read.parquet(to).count() == 45
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of an S3 server of this process."""
+    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        client.close()
+        yield f"s3://bucket/archive?scheme=http&endpoint_override={host}%3A{port}&region=us-east-1"
+    finally:
+        server.stop()
+
+
+def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
+    """Archived, compacted and read over S3, with the log behind it."""
+    Archiver(parse({"path": log.path}), shelf_at(store), Limits(rows=10)).run()
+    expected = table(path=log.path).to_pylist()
+    log.trim(31)
+    log.publish(10)
+    assert ids(path=log.path, archive=store) == log.logged
+    assert len(compact(shelf_at(store), is_all=True).segments) < 5
+    assert table(archive=store).to_pylist() == expected
