@@ -17,12 +17,17 @@ from pyspark.sql import SparkSession
 
 from spark_bridge import register, set_worker_python
 
+SHUFFLE = "spark.sql.shuffle.partitions"
+
 
 def session(name: str) -> SparkSession:
     """A quiet Spark that knows the format: on all cores here, or where ``spark-submit`` says."""
     set_worker_python()
     spark = SparkSession.builder.appName(name).config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    context = spark.sparkContext
+    context.setLogLevel("ERROR")
+    if not context.getConf().contains(SHUFFLE):
+        spark.conf.set(SHUFFLE, str(2 * context.defaultParallelism))  # Spark's 200 are for hundreds of cores
     register(spark)
     return spark
 
