@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -9,6 +12,7 @@ from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, Refused
 from tests.support.messages import data
 
+ROOT = Path(__file__).resolve().parents[3]
 LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le")
 
 
@@ -63,3 +67,19 @@ def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -
     assert found["rewind_commit_seconds_count", "default"] >= found["rewind_commits_total", "default"]
     assert found["rewind_log_oldest_message_timestamp_seconds", "default"] > 0
     client.wait(lambda: scrape(api)[("rewind_loop_lag_seconds_count",)] > 0, "a look at the loop")
+
+
+def test_the_readme_names_what_there_is(api: Api, client: Client) -> None:
+    """Every metric of ours is in the README's table, and every one in the table is there."""
+    client.sender("q").send_all([data(0)])
+    api.done("PUT", "action", "/queues/q/startReplay", {})
+    with pytest.raises(Refused):
+        client.receiver("elsewhere://q/")
+    families = text_string_to_metric_families(api.http.get("/metrics").text)
+    found = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in families
+        if family.name.startswith("rewind_")
+    }
+    table = (ROOT / "README.md").read_text().partition("| Metrics |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(rewind_\w+)`", table)) == found
