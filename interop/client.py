@@ -67,6 +67,8 @@ class Client:
     dialect: str = ""
     """Whose clients it is one of, where a vendor's clients want more than AMQP 1.0: it is tried on a listener with
     that switch on, and at what only those clients do."""
+    is_websocket: bool = False
+    """Whether it speaks AMQP over WebSocket."""
     own_filter: bool = True
     """Whether its API lets a user put a filter of his own on a source."""
     remarks: Mapping[str, str] = field(default_factory=dict)

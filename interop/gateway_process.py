@@ -19,7 +19,7 @@ STOP_WITHIN = 20.0  # seconds, before it is killed
 
 class GatewayProcess:
     """
-    ``rewind serve`` on a free port that it keeps over restarts, as it is without a configuration.
+    ``rewind serve`` on free ports that it keeps over restarts: as it is without a configuration, and for WebSockets.
 
     Whoever starts one ends it: use it as a context manager. The folder goes with it.
 
@@ -31,8 +31,9 @@ class GatewayProcess:
         self._switches = switches
         self._folder = Path(tempfile.mkdtemp(prefix="rewind-interop-"))
         self._process: subprocess.Popen[str] | None = None
-        self._port = 0
+        self._ports = [0, 0]
         self.url = ""
+        self.websocket_url = ""
 
     def __enter__(self) -> GatewayProcess:
         try:
@@ -50,7 +51,12 @@ class GatewayProcess:
         """Start it and wait until it accepts clients. Raises RuntimeError, with its last lines, if it does not."""
         listener = "".join(f"{switch} = true\n" for switch in self._switches)
         configuration = self._folder / "rewind.toml"
-        configuration.write_text(f"[[listener]]\nport = {self._port}\n{listener}[admin]\nport = 0\n")
+        plain, websocket = self._ports
+        configuration.write_text(
+            f"[[listener]]\nport = {plain}\n{listener}"
+            f"[[listener]]\nport = {websocket}\n[listener.websocket]\n"
+            "[admin]\nport = 0\n"
+        )
         command = [sys.executable, "-m", "gateway", "serve", "--data", str(self._folder / "data")]
         command += ["--config", str(configuration)]
         with (self._folder / "log").open("a") as log:
@@ -62,8 +68,8 @@ class GatewayProcess:
         line = self._process.stdout.readline() if readable else ""
         if not line:
             raise RuntimeError(f"The gateway did not become ready.\n{self.last_lines()}")
-        self.url = json.loads(line)["amqp"][0]
-        self._port = urlsplit(self.url).port or 0
+        self.url, self.websocket_url = json.loads(line)["amqp"]
+        self._ports = [urlsplit(url).port or 0 for url in (self.url, self.websocket_url)]
 
     def stop(self) -> None:
         """End it as an administrator would."""

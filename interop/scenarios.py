@@ -50,7 +50,9 @@ class Trial:
 
     def start(self, verb: str, address: str = "", *, by: Client | None = None, **options: object) -> Run:
         """Start a program; an option that is True is a flag, and None or False is left out."""
-        command = [*(by or self.client).command, verb, "--url", self.gateway.url, "--address", address]
+        client = by or self.client
+        url = self.gateway.websocket_url if client.is_websocket else self.gateway.url
+        command = [*client.command, verb, "--url", url, "--address", address]
         for key, value in options.items():
             if value is not None and value is not False:
                 command += [f"--{key}"] if value is True else [f"--{key}", str(value)]

@@ -70,6 +70,17 @@ CLIENTS = (
         needs=("node", "npm"),
     ),
     Client(
+        name="rhea-websocket",
+        library="rhea 3.0.5 on ws 8.18.3, over WebSocket",
+        language="JavaScript",
+        command=("node", str(FOLDER / "rhea" / "client.js")),
+        install=(("npm", "ci", "--omit=dev", "--no-audit", "--no-fund"),),
+        folder=FOLDER / "rhea",
+        pinned=("package.json", "package-lock.json"),
+        needs=("node", "npm"),
+        is_websocket=True,
+    ),
+    Client(
         name="qpid-jms",
         library="Apache Qpid JMS 2.10.0",
         language="Java",

@@ -214,8 +214,14 @@ const programs = {
     },
 };
 
-const { hostname: host, port } = new URL(options.url);
-connection = container.connect({ host, port: Number(port), reconnect: options.reconnect });
+function way() {
+    const { protocol, hostname: host, port } = new URL(options.url);
+    if (!protocol.startsWith('ws')) return { host, port: Number(port) };
+    const over = container.websocket_connect(require('ws').WebSocket);
+    return { connection_details: over(options.url, ['amqp'], {}) };
+}
+
+connection = container.connect({ ...way(), reconnect: options.reconnect });
 connection.on('sender_error', (context) => options.reconnect || fail('sender_error', context.sender.error));
 connection.on('receiver_error', (context) => options.reconnect || fail('receiver_error', context.receiver.error));
 connection.on('connection_error', (context) => options.reconnect || fail('connection_error', context.connection.error));
