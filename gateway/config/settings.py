@@ -99,8 +99,8 @@ class Listener:
     under TLS or on loopback, EXTERNAL with a `client_ca`."""
 
     rabbitmq_mode: bool = False
-    """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on. Off, because it
-    is not true."""
+    """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on, and to have its
+    `/management`. Off, because it is not true."""
 
     def url(self, port: int | None = None) -> str:
         """The address clients use, with the port that was really bound if it was asked for as 0."""
