@@ -33,6 +33,10 @@ LAST: Final = "last"
 UNTIL: Final = "until"
 GENERATION: Final = "generation"
 
+# Alarms
+ALARM: Final = "alarm"  # what it is about
+THRESHOLD_PERCENT: Final = "threshold_percent"
+
 # What came of it
 APPLIED: Final = "applied"  # settings that were changed
 REFUSED: Final = "refused"  # settings that were not

@@ -21,6 +21,14 @@ def status(api: Api) -> None:
     api.show(api.ask("GET", "monitor")["data"])
 
 
+@click.command()
+@api_options
+def alarms(api: Api) -> None:
+    """List the alarms that hold now."""
+    columns = ("alarm", "endpointName", "thresholdPercent", "raisedTime", "description")
+    api.table(api.all("monitor", "alarms"), columns)
+
+
 @click.group()
 def vpn() -> None:
     """Show, make, enable, disable or delete the Message VPN of `--vpn`."""
@@ -273,4 +281,4 @@ def disconnect(api: Api, name: str) -> None:
     api.done(data, f"{data['disconnectedCount']} connections closed")
 
 
-OBJECTS = (status, reload, vpn, queue, topic_endpoint, subscription, point, client)
+OBJECTS = (status, alarms, reload, vpn, queue, topic_endpoint, subscription, point, client)

@@ -6,7 +6,7 @@ README shows.
 """
 
 from gateway.config.files import hash_of_token, password_hash
-from gateway.config.limits import Limits, Store
+from gateway.config.limits import AlarmThresholds, Limits, Store
 from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, parse, read
 from gateway.config.problems import ConfigError
 from gateway.config.reload import Difference, Reloaded, settle
@@ -28,6 +28,7 @@ from gateway.config.vpn import Queue, ReplayLog, Vpn
 __all__ = [
     "NO_OVERRIDES",
     "AdminListener",
+    "AlarmThresholds",
     "ConfigError",
     "Configuration",
     "Difference",

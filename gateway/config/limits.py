@@ -79,6 +79,26 @@ class Limits:
     filling the memory."""
 
 
+Percent = Annotated[int, Field(ge=1, le=100)]
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmThresholds:
+    """When to raise an alarm: a line in the gateway's log, and an entry in the administration while it holds. That
+    the store cannot be written is always one."""
+
+    log_percent: tuple[Percent, ...] = (80, 90)
+    """Percent of the replay log's quota in use. 80 leaves time to raise it; from 90 on the log is trimmed."""
+
+    queue_percent: tuple[Percent, ...] = (80, 90)
+    """Percent of a queue's quota in use, of that in megabytes or in messages. At 100 publishers are rejected."""
+
+    hysteresis_percent: Annotated[int, Field(ge=0, le=50)] = 5
+    """Points that the use has to fall below a threshold until its alarm is cleared. Without, a use around the
+    threshold would raise it again and again."""
+
+
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.config.limits import Limits, Store
+from gateway.config.limits import AlarmThresholds, Limits, Store
 from gateway.config.values import (
     AdministerRule,
     BrowseRule,
@@ -228,6 +228,9 @@ class Settings:
 
     store: Store = field(default_factory=Store)
     """Files."""
+
+    alarms: AlarmThresholds = field(default_factory=AlarmThresholds)
+    """Thresholds of alarms."""
 
     log: Logging = field(default_factory=Logging)
     """The gateway's own log."""

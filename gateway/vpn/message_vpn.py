@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 import structlog
@@ -18,8 +17,8 @@ import structlog
 from amqp_ext.replay_start import ReplayStart
 from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
 from gateway import log_keys
-from gateway.config import Limits, ReplayLog, Store, Vpn
-from gateway.core.broker import Broker, LogPolicy, TooLarge
+from gateway.config import Limits, Store, Vpn
+from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -30,6 +29,7 @@ from gateway.core.point import ListedPoint, Point
 from gateway.core.replay_position import Resolved
 from gateway.core.tail import Tail
 from gateway.vpn import starts
+from gateway.vpn.alarm_watch import AlarmWatch
 from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.clock import now_ms
 from gateway.vpn.counters import Counters
@@ -39,6 +39,7 @@ from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.expiry import Expiry
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
+from gateway.vpn.log_policy import log_policy
 from gateway.vpn.replays import Replays
 from gateway.vpn.streams import Streams
 from gateway.vpn.trimmer import Trimmer
@@ -51,9 +52,6 @@ from store.writer import Batch, Writer
 PENDING_BYTES: Final = 64 * 1024 * 1024
 """Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow
 disk must not turn into memory."""
-
-_ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
-"""Settings of the log that its policy has as they are."""
 
 log = structlog.get_logger()
 
@@ -79,16 +77,7 @@ class MessageVpn:
         found = recover(path)
         self.broker = Broker(
             found.log,
-            LogPolicy(
-                writes=policy.enabled and policy.write,
-                reads=policy.enabled and policy.read,
-                quota_bytes=policy.quota_mb * MEGABYTE,
-                filter=_log_filter(policy),
-                promote_direct=policy.promote_direct,
-                replay_temporary=policy.replay_temporary,
-                max_replays=policy.max_replays,
-                keep_until_archived=policy.keep_until_archived,
-            ),
+            log_policy(policy),
             window=limits.endpoint_window,
             create_queues=settings.create_queues,
         )
@@ -135,6 +124,7 @@ class MessageVpn:
         self.trimmer = Trimmer(self)
         self.dead = DeadMessages(self)
         self.expiry = Expiry(self, self._loop)
+        self.alarms = AlarmWatch(self, self._loop)
         self.search_turn = asyncio.Semaphore(1)
         """Held by the one search that reads a page of the log."""
         self._waiting_for_room: list[Callable[[], None]] = []
@@ -165,23 +155,20 @@ class MessageVpn:
             if replay.is_reading:
                 self.replays.take_up(endpoint)
         self.expiry.start()
+        self.alarms.start()
 
     def take(self, settings: Vpn) -> None:
         """Make these the settings in effect; what they say of queues and of the log's index was seen to."""
         self.settings = settings
         self.broker.create_queues = settings.create_queues
-        log, policy = settings.replay_log, self.broker.policy
-        policy.writes, policy.reads = log.enabled and log.write, log.enabled and log.read
-        policy.quota_bytes = log.quota_mb * MEGABYTE
-        policy.filter = _log_filter(log)
-        for name in _ALIKE:
-            setattr(policy, name, getattr(log, name))
+        self.broker.policy = log_policy(settings.replay_log)
         self.broker.forget_routes()
         self.trimmer.run()
 
     async def close(self) -> None:
         """Commit what is under way and close the file."""
         self.expiry.close()
+        self.alarms.close()
         self._submit()
         await self._loop.run_in_executor(None, self._writer.close)
         await self._loop.run_in_executor(None, self.reader.close)
@@ -250,7 +237,9 @@ class MessageVpn:
         if error is not None:
             self._not_committed(batches, error)
             return
-        self.store_problem = None
+        if self.store_problem is not None:
+            self.store_problem = None
+            self.alarms.store_works()
         tail, broker, counters = self.tail, self.broker, self.counters
         counters.commits += 1
         counters.batches += len(batches)
@@ -287,6 +276,7 @@ class MessageVpn:
 
     def _not_committed(self, batches: list[Batch], error: sqlite3.Error) -> None:
         self.store_problem = f"the last write failed: {error}"
+        self.alarms.store_failed(str(error))
         self.counters.failed_commits += 1
         self._log.error("store_write_failed", **{log_keys.REASON: str(error)})
         refused = Refused(ErrorCode.INTERNAL, f"the store could not write: {error}; nothing was stored")
@@ -608,9 +598,3 @@ class MessageVpn:
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     """Whether a topic is one of those a log reader subscribes to; None when all are."""
     return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
-
-
-def _log_filter(log: ReplayLog) -> TopicFilter | None:
-    if not (log.topics and log.filtered):
-        return None
-    return TopicFilter([TopicPattern.parse(text) for text in log.topics], implicit_all=True)

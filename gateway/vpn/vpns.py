@@ -104,6 +104,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
     def _open(self, name: str, vpn: Vpn) -> MessageVpn:
         settings = self._configuration.settings
         opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, settings.store, self._folder)
+        opened.alarms.thresholds = settings.alarms
         return opened
 
     # --- what administrators do -------------------------------------------------------------------------------
@@ -236,11 +237,16 @@ class MessageVpns(Mapping[str, MessageVpn]):
         async with self._turn:
             self._configuration = configuration
             refused: list[Difference] = []
+            for vpn in self._vpns.values():
+                vpn.limits, vpn.alarms.thresholds = (
+                    configuration.settings.limits,
+                    configuration.settings.alarms,
+                )
             for name, settings in configuration.settings.vpns.items():
-                vpn = self._vpns.get(name)
-                if vpn is None:
+                found = self._vpns.get(name)
+                if found is None:
                     self._open(name, settings).start()
-                elif vpn.settings != settings:
-                    queues = redeclare(vpn, settings.queues, refused)
-                    self._take(vpn, replace(settings, queues=queues))
+                elif found.settings != settings:
+                    queues = redeclare(found, settings.queues, refused)
+                    self._take(found, replace(settings, queues=queues))
             return refused

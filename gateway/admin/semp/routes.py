@@ -5,6 +5,7 @@ from fastapi import Depends, FastAPI
 from gateway.admin.access import Access, require
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.actions import action_routes
+from gateway.admin.semp.alarms import alarm_routes
 from gateway.admin.semp.endpoints import config_routes
 from gateway.admin.semp.envelope import ROOT, Answer, tell_errors
 from gateway.admin.semp.logs import log_routes
@@ -27,6 +28,7 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
         config_routes(),
         action_routes(),
         monitor_routes(),
+        alarm_routes(),
     ):
         app.include_router(
             router,

@@ -150,6 +150,7 @@ def test_the_effective_settings_leave_nothing_out() -> None:
         "allow_anonymous_beyond_loopback",
         "listener",
         "admin",
+        "alarms",
         "vpn",
         "limits",
         "store",
@@ -182,4 +183,4 @@ def test_every_table_is_a_frozen_slotted_dataclass() -> None:
                 item.values() if isinstance(item, dict) else item if isinstance(item, tuple) else [item]
             )
             seen += [child for child in children if is_dataclass(child)]
-    assert len(seen) == 11
+    assert len(seen) == 12

@@ -1,0 +1,38 @@
+"""Alarms in the monitor tree: what an administrator should know of now."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from gateway.admin.semp.envelope import Answer, list_answer
+from gateway.admin.semp.paging import Pages
+from gateway.admin.semp.resources import Name, vpn_of
+from gateway.core.alarms import Alarm
+
+
+def alarm_routes() -> APIRouter:
+    """`/monitor/msgVpns/{vpn}/alarms`."""
+    router = APIRouter(prefix="/monitor/msgVpns", tags=["monitor"])
+
+    @router.get("/{vpn}/alarms", summary="Ours: alarms that hold now")
+    async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:
+        found = {_key(alarm): alarm for alarm in vpn_of(request, vpn).vpn.alarms.active()}
+        page, cursor = await paging.page(found, lambda key: _alarm(found[key], vpn))
+        return list_answer(request, page, cursor, len(found))
+
+    return router
+
+
+def _key(alarm: Alarm) -> str:
+    return f"{alarm.kind.value} {alarm.threshold_percent:03} {alarm.subject}"
+
+
+def _alarm(alarm: Alarm, vpn: str) -> dict[str, Any]:
+    return {
+        "msgVpnName": vpn,
+        "alarm": alarm.kind.value,
+        "endpointName": alarm.subject,
+        "thresholdPercent": alarm.threshold_percent,
+        "raisedTime": alarm.raised_ms // 1_000,
+        "description": alarm.text,
+    }

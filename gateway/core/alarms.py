@@ -1,0 +1,97 @@
+"""
+Alarms of one Message VPN: which conditions hold that an administrator should know of.
+
+Invariant: an alarm is raised once and cleared once. One about a use has a threshold, and is cleared only when the use
+has fallen some points below it, so that a use that goes up and down around the threshold is told of once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+class AlarmKind(enum.Enum):
+    """What an alarm is about. The value is its name outside."""
+
+    LOG_USE = "replay-log-use"
+    ENDPOINT_USE = "endpoint-use"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A condition that holds since ``raised_ms`` (ms since the epoch)."""
+
+    kind: AlarmKind
+    subject: str
+    """The endpoint's name; empty for what there is one of."""
+    threshold_percent: int
+    """Of the quota; 0 where the alarm is about no use."""
+    raised_ms: int
+    text: str
+    """One sentence for a person, as it was when the alarm was raised."""
+
+
+Tell: TypeAlias = Callable[[Alarm, bool], None]
+"""Called once for each alarm that is raised (True) and once when it is cleared (False)."""
+
+
+class Alarms:
+    """
+    Args:
+        tell: Is told of each change.
+    """
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._active: dict[tuple[AlarmKind, str, int], Alarm] = {}
+
+    def active(self) -> list[Alarm]:
+        """What holds now, the oldest first."""
+        return list(self._active.values())
+
+    def note(self, kind: AlarmKind, subject: str, text: str | None, now_ms: int, threshold: int = 0) -> None:
+        """A condition holds, as ``text`` says; or, with None, it does not. What is known is not told again."""
+        key = (kind, subject, threshold)
+        found = self._active.get(key)
+        if text is None and found is not None:
+            del self._active[key]
+            self._tell(found, False)
+        elif text is not None and found is None:
+            raised = self._active[key] = Alarm(kind, subject, threshold, now_ms, text)
+            self._tell(raised, True)
+
+    def note_use(
+        self,
+        kind: AlarmKind,
+        subject: str,
+        used: float,
+        thresholds: Sequence[int],
+        hysteresis: int,
+        now_ms: int,
+    ) -> None:
+        """
+        So much of a quota is in use.
+
+        Args:
+            used: 1 is all of it.
+            thresholds: In percent; each has an alarm of its own.
+            hysteresis: Points that the use has to fall below a threshold until that is cleared.
+        """
+        for threshold in thresholds:
+            is_raised = (kind, subject, threshold) in self._active
+            if used * 100 >= threshold - (hysteresis if is_raised else 0):
+                what = f"{subject!r}" if subject else "the replay log"
+                self.note(kind, subject, f"{what} uses {used:.0%} of its quota", now_ms, threshold)
+            elif is_raised:
+                self.note(kind, subject, None, now_ms, threshold)
+
+    def keep(self, is_current: Callable[[Alarm], bool]) -> None:
+        """Clear what is about something that is gone, or about a threshold that is none any more."""
+        for key, alarm in list(self._active.items()):
+            if not is_current(alarm):
+                del self._active[key]
+                self._tell(alarm, False)
