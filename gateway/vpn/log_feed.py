@@ -31,6 +31,14 @@ TURN_ROWS = 1_024
 TURN_ROWS_BESIDE_LIVE = 64
 """The same while there is live traffic: history waits for the present, not the other way round."""
 
+BUSY_PER_MS = 2
+"""Messages published or settled a millisecond from which on live traffic is given most of the loop. Low on purpose:
+traffic that history slows down must not look like little traffic."""
+
+BUSY_ROWS = 256
+BUSY_PAUSE_MS = 10
+"""Rows sent then, and how long the loop is left to live traffic after them: about an eighth of it goes to history."""
+
 
 class LogFeed:
     def __init__(
@@ -48,6 +56,9 @@ class LogFeed:
         self._closed = False
         self._is_scheduled = False
         self._activity = 0
+        self._is_live_busy = False
+        self._live_messages = 0
+        self._measured_ms = 0
         self._pacer = pacer
         self._due_later: list[Row] = []
         """What the pace holds back; the last of it may be the last before live."""
@@ -78,7 +89,10 @@ class LogFeed:
                 continue
             if left <= 0:
                 self._is_scheduled = True
-                self._vpn.next_turn(self._run_again)
+                if self._is_live_busy:
+                    self._vpn.later(BUSY_PAUSE_MS / 1_000, self._run_again)
+                else:
+                    self._vpn.next_turn(self._run_again)
                 return
             try:
                 taken = source.take(min(room, left, SLICE_ROWS))
@@ -124,9 +138,23 @@ class LogFeed:
     def _turn(self) -> int:
         """Rows for this turn. A reader that has caught up is live traffic itself."""
         activity, self._activity = self._activity, self._vpn.activity
-        if activity == self._activity or self.reader.caught_up:
+        self._measure()
+        if self.reader.caught_up:
+            self._is_live_busy = False
             return TURN_ROWS
-        return TURN_ROWS_BESIDE_LIVE
+        if self._is_live_busy:
+            return BUSY_ROWS
+        return TURN_ROWS if activity == self._activity else TURN_ROWS_BESIDE_LIVE
+
+    def _measure(self) -> None:
+        """See, every so many milliseconds, how much live traffic there was."""
+        now_ms, counters = self._vpn.now_ms(), self._vpn.counters
+        elapsed_ms = now_ms - self._measured_ms
+        if 0 <= elapsed_ms < BUSY_PAUSE_MS:
+            return
+        messages = counters.published_messages + counters.settled_messages
+        self._is_live_busy = messages - self._live_messages > BUSY_PER_MS * abs(elapsed_ms)
+        self._live_messages, self._measured_ms = messages, now_ms
 
     def _run_again(self) -> None:
         self._is_scheduled = False
