@@ -18,7 +18,8 @@ from typing import Annotated, Final
 from urllib.parse import unquote
 
 from fastapi import Depends, Request
-from fastapi.security import HTTPBasic, HTTPBearer
+from fastapi.security import HTTPBearer
+from fastapi.security.http import HTTPBase
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses import AddressKind
@@ -35,7 +36,7 @@ REMEMBERED: Final = 1_000
 """Passwords that were right and need not be hashed again; beyond, it starts over."""
 
 # What the OpenAPI document says of it; the answer to a wrong one is ours.
-_BASIC: Final = HTTPBasic(auto_error=False, realm="rewind", description="A user with `administer` rules.")
+_BASIC: Final = HTTPBase(scheme="basic", auto_error=False, description="A user with `administer` rules.")
 _BEARER: Final = HTTPBearer(auto_error=False, description="The token of such a user.")
 
 _CERTIFICATE: Final = "rewind.certificate"

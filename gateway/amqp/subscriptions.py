@@ -102,8 +102,8 @@ def _durable(
         raise Refused(
             ErrorCode.PRECONDITION_FAILED, f"{name!r} is a {found.kind.value}, not a topic endpoint"
         )
-    if found is not None and found.settings.exclusive is not exclusive:
-        kind = "shared" if found.settings.exclusive is Exclusivity.NONE else "not shared"
+    if found is not None and (found.settings.exclusive is Exclusivity.NONE) is not is_shared:
+        kind = "not shared" if is_shared else "shared"
         raise Refused(
             ErrorCode.PRECONDITION_FAILED, f"the subscription {name!r} is {kind}; attach to it as that"
         )

@@ -91,11 +91,20 @@ class NewQueue(EndpointBody):
     kind: Literal["queue", "stream"] = Field("queue", description="Ours: a stream is a view of the log.")
 
 
+Topic = Annotated[str, AfterValidator(_pattern)]
+
+
+class TopicEndpointBody(EndpointBody):
+    """The same, and the topic of a topic endpoint."""
+
+    topic: Topic | None = Field(None, description="Ours: its subscription. Only while nobody consumes.")
+
+
 class NewTopicEndpoint(EndpointBody):
     """A durable topic endpoint to be made; a consumer takes it by the name of its link."""
 
     topicEndpointName: Annotated[str, AfterValidator(check_queue_name)]
-    topic: Annotated[str, AfterValidator(_pattern)] = Field(description="Ours: its subscription.")
+    topic: Topic = Field(description="Ours: its subscription.")
 
 
 def name_attribute(endpoint: Endpoint) -> str:
@@ -107,9 +116,11 @@ def configured(endpoint: Endpoint, vpn: str) -> dict[str, Any]:
     """An endpoint in the config tree."""
     settings = endpoint.settings
     is_shared = settings.exclusive is Exclusivity.NONE
+    is_topic_endpoint = endpoint.kind is EndpointKind.TOPIC_ENDPOINT
     return {
         "msgVpnName": vpn,
         name_attribute(endpoint): endpoint.name,
+        **({"topic": next(iter(endpoint.subscriptions), "")} if is_topic_endpoint else {}),
         "kind": endpoint.kind.value,
         "accessType": "non-exclusive" if is_shared else "exclusive",
         "exclusivity": settings.exclusive.value,

@@ -1,16 +1,24 @@
 """Config of queues and topic endpoints, and of their subscriptions."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from amqp_ext.topics import TopicPattern
-from gateway.admin.semp.endpoint_attributes import EndpointBody, NewQueue, NewTopicEndpoint, configured
+from gateway.admin.semp.endpoint_attributes import (
+    EndpointBody,
+    NewQueue,
+    NewTopicEndpoint,
+    TopicEndpointBody,
+    configured,
+)
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings
+from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+
+CHANGE: Final = "Change what is named; what lies on it stays"
 
 
 def _topic(text: str) -> str:
@@ -50,9 +58,28 @@ def config_routes() -> APIRouter:
         endpoint = await vpn_of(request, vpn).create(
             body.topicEndpointName,
             EndpointKind.TOPIC_ENDPOINT,
-            body.settings(EndpointSettings()),
+            # As at Solace, for one consumer unless it says otherwise: for many it is a shared subscription.
+            body.settings(EndpointSettings(exclusive=Exclusivity.REFUSE)),
             [body.topic],
         )
+        return answer(request, configured(endpoint, vpn))
+
+    @router.patch("/queues/{name}", summary=CHANGE)
+    async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint = endpoint_of(administration, name, QUEUES)
+        await administration.change(endpoint, body.settings(endpoint.settings))
+        return answer(request, configured(endpoint, vpn))
+
+    @router.patch("/topicEndpoints/{name}", summary=CHANGE)
+    async def change_topic_endpoint(
+        request: Request, vpn: Name, name: Name, body: TopicEndpointBody
+    ) -> Answer:
+        administration = vpn_of(request, vpn)
+        endpoint = endpoint_of(administration, name, TOPIC_ENDPOINTS)
+        if body.topic is not None and [body.topic] != list(endpoint.subscriptions):
+            await administration.change_topic(endpoint, body.topic)
+        await administration.change(endpoint, body.settings(endpoint.settings))
         return answer(request, configured(endpoint, vpn))
 
     @router.get("/queues/{name}/subscriptions", summary="Topic subscriptions of a queue")
@@ -80,7 +107,7 @@ def config_routes() -> APIRouter:
 
 
 def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
-    """What both kinds of endpoint have: list, show, change, delete."""
+    """What both kinds of endpoint have: list, show, delete."""
 
     @router.get(f"/{collection}", summary=f"All {collection}")
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
@@ -98,13 +125,6 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
     async def one(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
         return answer(request, paging.shown(configured(endpoint, vpn)))
-
-    @router.patch(f"/{collection}/{{name}}", summary="Change what is named; what lies on it stays")
-    async def change(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
-        administration = vpn_of(request, vpn)
-        endpoint = endpoint_of(administration, name, kinds)
-        await administration.change(endpoint, body.settings(endpoint.settings))
-        return answer(request, configured(endpoint, vpn))
 
     @router.delete(f"/{collection}/{{name}}", summary="Delete it with what lies on it")
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:

@@ -6,12 +6,14 @@ attribute was wrong and what is allowed. As Solace does, a client's error is sta
 """
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
+from fastapi.exception_handlers import http_exception_handler
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 
 from amqp_ext.addresses import AddressError
 from amqp_ext.replay_start import ReplayStartError
@@ -21,14 +23,17 @@ from gateway.core.errors import ErrorCode, Refused
 ROOT: Final = "/SEMP/v2"
 
 CODES: Final = {
+    "FAIL": 2,
     "NOT_FOUND": 6,
     "ALREADY_EXISTS": 10,
     "INVALID_PARAMETER": 11,
+    "NOT_SUPPORTED": 14,
+    "PARSE_ERROR": 27,
     "UNAUTHORIZED": 72,
     "NOT_ALLOWED": 89,
-    "INTERNAL": 1,
+    "MISSING_PARAMETER": 228,
 }
-"""Error codes by their status."""
+"""Error codes by their status. Source: Solace documentation, "SEMP Error Handling"."""
 
 
 _CHALLENGES: Final = 'Basic realm="rewind", charset="UTF-8", Bearer realm="rewind"'
@@ -45,14 +50,27 @@ class SempError(Exception):
         self.http_status = http_status
 
 
+class Asked(BaseModel):
+    """The request that is answered."""
+
+    method: str
+    uri: str
+
+
+class NextPage(BaseModel):
+    """Where a list goes on."""
+
+    cursorQuery: str = Field(description="For `cursor`.")
+    nextPageUri: str
+
+
 class Meta(BaseModel):
     """About the answer."""
 
     responseCode: int = 200
-    request: dict[str, str]
-    count: int | None = None
-    paging: dict[str, str] | None = None
-    error: dict[str, Any] | None = None
+    request: Asked
+    count: int | None = Field(default=None, description="Objects of the whole list.")
+    paging: NextPage | None = Field(default=None, description="Not there on the last page.")
 
 
 class Answer(BaseModel):
@@ -63,13 +81,48 @@ class Answer(BaseModel):
     meta: Meta
 
 
+class Problem(BaseModel):
+    """Why a request is not carried out."""
+
+    code: Literal[tuple(CODES.values())]  # type: ignore[valid-type]
+    status: Literal[tuple(CODES)]  # type: ignore[valid-type]
+    description: str = Field(description="One sentence: what was wrong, and what would be right.")
+    replayError: str | None = Field(default=None, description="Ours: the replay error, as links are told it.")
+    subcode: int | None = Field(default=None, description="The same as Solace's subcode.")
+
+
+class FailureMeta(BaseModel):
+    """About a refusal."""
+
+    responseCode: int
+    request: Asked
+    error: Problem
+
+
+class Failure(BaseModel):
+    """What is answered in place of an `Answer`."""
+
+    meta: FailureMeta
+
+
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    "4XX": {
+        "model": Failure,
+        "description": "Refused: 400, whatever is wrong with the request; 401, who asks is not known; "
+        "403, may not; 405, the method is none of this resource.",
+    },
+    503: {"model": Failure, "description": "The store could not write, or the gateway is ending."},
+}
+"""What any of these resources may answer but 200, for the OpenAPI document."""
+
+
 def answer(request: Request, data: dict[str, Any] | None = None) -> Answer:
     """One object, or, for an action, that it is done."""
     return Answer(data=data, links={"uri": str(request.url)}, meta=_meta(request))
 
 
 def _meta(request: Request, status: int = 200) -> Meta:
-    return Meta(responseCode=status, request={"method": request.method, "uri": str(request.url)})
+    return Meta(responseCode=status, request=Asked(method=request.method, uri=str(request.url)))
 
 
 def list_answer(
@@ -80,7 +133,7 @@ def list_answer(
     meta.count = total
     if cursor is not None:
         following = request.url.include_query_params(cursor=cursor)
-        meta.paging = {"cursorQuery": cursor, "nextPageUri": str(following)}
+        meta.paging = NextPage(cursorQuery=cursor, nextPageUri=str(following))
     return Answer(data=page, links=[], meta=meta)
 
 
@@ -88,6 +141,8 @@ _STATUS_OF: Final = {
     ErrorCode.NOT_FOUND: "NOT_FOUND",
     ErrorCode.INVALID_FIELD: "INVALID_PARAMETER",
     ErrorCode.UNKNOWN_START: "INVALID_PARAMETER",
+    ErrorCode.NOT_IMPLEMENTED: "NOT_SUPPORTED",
+    ErrorCode.REPLAY_TEMPORARY: "NOT_SUPPORTED",
 }
 
 
@@ -97,19 +152,20 @@ _EXISTS: Final = re.compile("exists already|has the subscription")
 def refusal(refused: Refused) -> SempError:
     """What a refused command is to who asked over HTTP."""
     if refused.code is ErrorCode.INTERNAL:
-        return SempError("INTERNAL", refused.text, 503)
+        return SempError("FAIL", refused.text, 503)
     if refused.code is ErrorCode.PRECONDITION_FAILED and _EXISTS.search(refused.text):
         return SempError("ALREADY_EXISTS", refused.text)
     return SempError(_STATUS_OF.get(refused.code, "NOT_ALLOWED"), refused.text)
 
 
 def _told(request: Request, error: SempError, **more: Any) -> JSONResponse:
-    meta = _meta(request, error.http_status)
-    meta.error = {"code": CODES[error.status], "description": error.text, "status": error.status, **more}
+    meta = {
+        "responseCode": error.http_status,
+        "request": {"method": request.method, "uri": str(request.url)},
+        "error": {"code": CODES[error.status], "status": error.status, "description": error.text, **more},
+    }
     headers = {"WWW-Authenticate": _CHALLENGES} if error.http_status == 401 else None
-    return JSONResponse(
-        {"meta": meta.model_dump(exclude_none=True)}, status_code=error.http_status, headers=headers
-    )
+    return JSONResponse({"meta": meta}, status_code=error.http_status, headers=headers)
 
 
 def tell_errors(app: FastAPI) -> None:
@@ -126,6 +182,17 @@ def tell_errors(app: FastAPI) -> None:
             more = {"replayError": error.code.replay_error, "subcode": error.code.subcode}
         return _told(request, refusal(error), **more)
 
+    @app.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        if not request.url.path.startswith(ROOT):
+            return await http_exception_handler(request, error)
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "other methods")
+            text = f"{request.method} is nothing to do here; {allowed} may be. See /openapi.json."
+            return _told(request, SempError("NOT_SUPPORTED", text, 405))
+        text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."
+        return _told(request, SempError("NOT_FOUND", text, error.status_code))
+
     @app.exception_handler(TopicSyntaxError)
     @app.exception_handler(ReplayStartError)
     @app.exception_handler(AddressError)
@@ -134,9 +201,12 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        return _told(
-            request, SempError("INVALID_PARAMETER", " ".join(_sentence(request, e) for e in error.errors()))
-        )
+        kinds = {_KIND_OF.get(one["type"], "INVALID_PARAMETER") for one in error.errors()}
+        status = kinds.pop() if len(kinds) == 1 else "INVALID_PARAMETER"
+        return _told(request, SempError(status, " ".join(_sentence(request, e) for e in error.errors())))
+
+
+_KIND_OF: Final = {"json_invalid": "PARSE_ERROR", "missing": "MISSING_PARAMETER"}
 
 
 def _sentence(request: Request, error: Any) -> str:

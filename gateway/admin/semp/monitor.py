@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from amqp_ext.priority import DEFAULT as DEFAULT_PRIORITY
+from amqp_ext.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
 from gateway.admin.semp.endpoint_attributes import monitored, name_attribute
@@ -180,12 +182,13 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
 
 
 def _message(row: Row, generation: int) -> dict[str, Any]:
-    message_id, time_ms, topic, _bare, _held, content = row
+    message_id, time_ms, topic, bare, _held, content = row
     return {
         "msgId": message_id,
         "replicationGroupMsgId": format_replay_id(generation, message_id),
         "spooledTime": time_ms // 1_000,
         "spooledTimeMs": time_ms,
         "topic": topic,
+        "priority": priority_of(content) if bare else DEFAULT_PRIORITY,
         "contentSize": len(content),
     }

@@ -7,7 +7,7 @@ from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.actions import action_routes
 from gateway.admin.semp.alarms import alarm_routes
 from gateway.admin.semp.endpoints import config_routes
-from gateway.admin.semp.envelope import ROOT, Answer, tell_errors
+from gateway.admin.semp.envelope import REFUSALS, ROOT, tell_errors
 from gateway.admin.semp.logs import log_routes
 from gateway.admin.semp.monitor import monitor_routes
 from gateway.admin.semp.resources import Administered, EncodedPaths, Resources
@@ -34,5 +34,5 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
             router,
             prefix=ROOT,
             dependencies=[Depends(require)],
-            responses={400: {"model": Answer, "description": "Refused; `meta.error` says why."}},
+            responses=REFUSALS,
         )

@@ -12,7 +12,7 @@ from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
-REQUESTS = 1_000
+REQUESTS = 400
 
 NAMES = ("q", "p", "te", "default", "a/>", "!a", "#1", "", "é", "a b", "x" * 300, "\0")
 TEXTS = (*NAMES, "beginning", "live", "#3", "10m", "rmid1:00000-00000000000-00000000-00000003", "match:a = 1")
@@ -62,7 +62,7 @@ def schema_of(document: dict[str, Any], operation: dict[str, Any]) -> dict[str, 
 
 
 def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gateway: RunningGateway) -> None:
-    """A thousand requests out of the OpenAPI document: none is answered with 5xx, and the store is sound after them."""
+    """Requests with values that may be right: none is answered with 5xx, and the store is sound after them."""
     dice = random.Random(4)
     client.sender("q").send_all([data(i) for i in range(20)])
     document = api.http.get("/openapi.json").json()

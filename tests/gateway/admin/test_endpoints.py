@@ -84,6 +84,43 @@ def test_a_topic_endpoint_is_taken_by_its_link(api: Api, client: Client) -> None
     assert api.done("GET", "monitor", "/queues") == []
 
 
+def test_the_topic_of_a_topic_endpoint_is_changed_while_nobody_consumes(api: Api, client: Client) -> None:
+    """What came by the old topic stays, what comes by the new one is attracted; a consumer's topic is not changed."""
+    te = "/topicEndpoints/te"
+    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    client.sender("topic://a/1").send_all([data("old")])
+    assert api.done("PATCH", "config", te, {"topic": "b/>", "maxBindCount": 1})["topic"] == "b/>"
+    client.sender("topic://a/1").send_all([data("unseen")])
+    client.sender("topic://b/1").send_all([data("new")])
+    receiver = client.receiver("topic://b/>", name="te", durable=True)
+    assert texts(receiver.drain()) == ["old", "new"]
+    error = api.refused("PATCH", "config", te, {"topic": "c/>"})
+    assert error["code"] == 89
+    assert "has a consumer" in error["description"]
+    assert api.done("GET", "config", te)["topic"] == "b/>"
+
+
+def test_errors_have_the_codes_of_solace(api: Api) -> None:
+    """Each kind of mistake has Solace's number for it; a path or a method that is none is told in the same shape."""
+    api.done("POST", "config", "/queues", {"queueName": "q"})
+    for method, path, body, code in (
+        ("GET", "/queues/none", None, 6),
+        ("POST", "/queues", {"queueName": "q"}, 10),
+        ("PATCH", "/queues/q", {"colour": 1}, 11),
+        ("POST", "/queues", {}, 228),
+        ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, 89),
+    ):
+        assert api.refused(method, "config", path, body)["code"] == code, (method, path, body)
+    url = "/SEMP/v2/config/msgVpns/default/queues/q"
+    broken = api.http.patch(url, content="{", headers={"Content-Type": "application/json"})
+    assert broken.json()["meta"]["error"]["status"] == "PARSE_ERROR"
+    for answer, status, name in (
+        (api.http.get(f"{url}/colour"), 404, "NOT_FOUND"),
+        (api.http.put(url), 405, "NOT_SUPPORTED"),
+    ):
+        assert (answer.status_code, answer.json()["meta"]["error"]["status"]) == (status, name)
+
+
 def test_lists_are_paged_chosen_and_cut(api: Api) -> None:
     """Pages by cursor hold every queue once; `where` and `select` do what they say; the total is told."""
     for i in range(23):
@@ -118,7 +155,7 @@ def test_what_the_configuration_declares_is_changed_there(start: Start, administ
     [
         ("GET", "/queues/none", None, "NOT_FOUND", "no queue 'none'"),
         ("POST", "/queues", {"queueName": "q"}, "ALREADY_EXISTS", "exists already"),
-        ("POST", "/queues", {}, "INVALID_PARAMETER", "'queueName' is missing"),
+        ("POST", "/queues", {}, "MISSING_PARAMETER", "'queueName' is missing"),
         ("POST", "/queues", {"queueName": "a>b"}, "INVALID_PARAMETER", "queueName"),
         ("POST", "/queues", {"queueName": "r", "colour": 1}, "INVALID_PARAMETER", "allowed here: accessType"),
         ("PATCH", "/queues/q", {"maxBindCount": "5"}, "INVALID_PARAMETER", "maxBindCount"),
