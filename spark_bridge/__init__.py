@@ -1,7 +1,8 @@
 """The replay log as Spark DataFrames: ``spark.read.format("rewind").option("url", "amqp://...").load()``.
 
 Call ``spark_bridge.register(spark)`` once per session. Reading order: ``source`` (what Spark calls),
-``options``, ``schema``, ``log_link`` (planning and bounded replays), ``rows`` (messages to Arrow), then
+``options``, ``schema``, ``history`` (a log and its archive as one; the archive itself is ``archive``), ``logs``,
+``log_link`` (planning and bounded replays), ``rows`` (messages to Arrow), then
 ``links`` and ``wire`` (the AMQP client underneath, which needs no Spark).
 
 Nothing heavy is imported here: Spark's workers import this package each time one starts.

@@ -20,7 +20,7 @@ from spark_bridge.archive.manifest import Manifest, Segment, segment_name
 from spark_bridge.archive.segment import ALL, SegmentWriter, with_envelopes
 from spark_bridge.archive.shelf import Shelf, Step, no_step
 from spark_bridge.doorbell import Doorbell
-from spark_bridge.errors import ArchiveError, BridgeError, ConnectionFailed, DataLoss
+from spark_bridge.errors import ArchiveError, BridgeError, ConnectionFailed, DataLoss, Refused
 from spark_bridge.log_file import LogFile
 from spark_bridge.log_link import IdRange, LogLink, address
 from spark_bridge.options import Broker, Folder, Options
@@ -82,7 +82,7 @@ class Archiver:
 
     def _run(self, bell: Doorbell, follow: bool) -> None:
         waiting_since: float | None = None
-        is_new = False
+        is_new = has_begun = False
         while not self.stopped.is_set():
             try:
                 extent = bell.extent()
@@ -93,21 +93,22 @@ class Archiver:
                 count = rest.last - rest.first + 1
                 if count > 0 and waiting_since is None:
                     waiting_since = time.monotonic()
+                has_begun = True
                 is_due = waiting_since is not None and (
                     not follow
                     or count >= self.limits.rows
                     or time.monotonic() - waiting_since >= self.limits.age_seconds
                 )
                 if is_due:
-                    is_new = self._archive(rest)
+                    is_new = self._archive(rest, follow)
                     waiting_since = None
                 if not follow:
                     if self._untold and self.told is not None:
                         raise ArchiveError("The archive is whole, but the gateway was not told; see above.")
                     return
-            except ConnectionFailed as error:
-                if not follow:
-                    raise
+            except (ConnectionFailed, Refused) as error:
+                if not (follow and has_begun):
+                    raise  # a wrong place or user, rather than a gateway that restarts
                 self.warned(error.sentence)
                 bell.close()
                 self.stopped.wait(RETRY_SECONDS)
@@ -141,8 +142,19 @@ class Archiver:
             )
         return extent.first
 
-    def _archive(self, ids: IdRange) -> bool:
-        """Write segments until the range is done or a stop is wanted; whether there were any rows."""
+    def _archive(self, ids: IdRange, follow: bool) -> bool:
+        """Write segments until the range is done or a stop is wanted; whether there were any rows.
+
+        Following, a read that breaks off is one for the next look, which tells whether anything is lost.
+        """
+        try:
+            return self._write_all(ids)
+        except DataLoss as error:
+            if not follow:
+                raise
+            raise ConnectionFailed(error.sentence) from error
+
+    def _write_all(self, ids: IdRange) -> bool:
         batches = self._batches(ids)
         self._ahead = None
         position, found = ids.first, False

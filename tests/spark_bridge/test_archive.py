@@ -13,13 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_bridge.archive import archiver as archivers
 from spark_bridge.archive import manifest as manifests
 from spark_bridge.archive.archiver import Archiver, Limits
 from spark_bridge.archive.compaction import compact
 from spark_bridge.archive.manifest import Manifest, Segment, State
 from spark_bridge.archive.segment import messages_of
 from spark_bridge.archive.shelf import LocalShelf, shelf_at
-from spark_bridge.errors import ArchiveError, BridgeError, DataLoss, OptionError
+from spark_bridge.errors import ArchiveError, BridgeError, ConnectionFailed, DataLoss, OptionError
 from spark_bridge.options import parse
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.spark_types import struct
@@ -245,6 +246,36 @@ def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
     run.run(follow=True)
     assert [segment.last for segment in state_of(to).segments] == [50, 60, 70, 80]
     assert log.archived == 80
+
+
+def test_following_outlives_a_gateway_that_is_away(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is away for a moment is looked for again; what was never there is an error at once."""
+    monkeypatch.setattr(archivers, "RETRY_SECONDS", 0)
+    file, aside = Path(log.path) / "default.db", Path(log.path) / "aside"
+    warned: list[str] = []
+    run = archiver(log, to)
+    run.told = None
+
+    def progress(segment: Segment, last: int) -> None:
+        if last >= 60 and segment.last == last:
+            run.stop()
+        elif segment.last == 50:
+            file.rename(aside)
+
+    def back(sentence: str) -> None:
+        warned.append(sentence)
+        aside.rename(file)
+        log.publish(10)
+
+    run.limits = Limits(rows=10, age_seconds=0)
+    run.progress, run.warned = progress, back
+    run.run(follow=True)
+    assert len(warned) == 1
+    assert ids(archive=to) == log.logged
+    with pytest.raises(ConnectionFailed, match="There is no"):
+        Archiver(parse({"path": to}), shelf_at(to)).run(follow=True)
 
 
 # --- the manifest -----------------------------------------------------------------------------------------------

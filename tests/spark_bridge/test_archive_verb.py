@@ -117,6 +117,7 @@ def test_a_full_log_is_freed_by_the_archiver_that_follows_it(tmp_path: Path) -> 
         place = ["--from", url, "--to", to, "--admin", admin, "--follow", "--age", "0"]
         process = subprocess.Popen([sys.executable, "-m", "gateway", "archive", *place], cwd=ROOT)
         try:
+            until((tmp_path / "archive" / "_manifest").is_dir, "the archiver has begun")
             with Client(url) as client:
                 sender = client.sender("topic://a")
                 left = 250
