@@ -27,6 +27,7 @@ from gateway.amqp.asked import properties_of
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.links import detach
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.counters import REFUSALS
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
@@ -207,6 +208,7 @@ class RequestLink:
                 raise error
             result = await self._perform(self._connection, request.command)
         except Refused as refused:
+            REFUSALS[refused.code.condition] += 1
             self._warn(refused)
             return self._node.refuse(request, refused.code.condition, refused.text)
         return self._node.answer(request, result)

@@ -19,8 +19,8 @@ _HEARTBEAT = (
 )
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
 _RECOVERY = (
-    "the library's own recovery calls a method that the options of a stream's consumer do not have, and attaches a "
-    "queue's twice: the program connects anew"
+    "the library's own recovery calls a method that a stream's options do not have, and attaches a queue's consumer "
+    "twice by one name on one session, which the gateway's engine does not take: the program connects anew"
 )
 
 CLIENTS = (
