@@ -39,7 +39,7 @@ def fill(data: Path, spooled: int, logged: int) -> None:
     """Make `data` hold `logged` messages in the log, the newest `spooled` on the queue `spooled` as well."""
     with gateway(data) as server:
         send(server.address, f"queue://{QUEUE}", 1)
-    connection = sqlite3.connect(_message_file(data))
+    connection = sqlite3.connect(message_file(data))
     connection.execute("pragma synchronous = off")
     sample = connection.execute("select max(id) from message").fetchone()[0]
     values = {"sample": sample, "first": sample + 1, "last": logged, "after": max(logged - spooled, sample)}
@@ -52,7 +52,8 @@ def fill(data: Path, spooled: int, logged: int) -> None:
     connection.close()
 
 
-def _message_file(data: Path) -> Path:
+def message_file(data: Path) -> Path:
+    """The SQLite file in a data folder."""
     for path in sorted(data.rglob("*")):
         if path.is_file():
             with path.open("rb") as file:

@@ -14,10 +14,12 @@ from statistics import median
 
 from . import limits
 from .client import percentile
+from .filled_log import fill_log
 from .filled_store import fill
 from .idle import allow_files, open_connections
 from .load import Load, LoadFailed, recv, send
 from .server_process import ServerProcess, gateway
+from .spark_log import SparkReads, raw_seconds
 from .transfers import TransferBlock
 
 Figures = dict[str, float]
@@ -43,6 +45,7 @@ class Sizes:
     logged: int
     trimmed: int
     connections: int
+    read: int
 
 
 FULL = Sizes(
@@ -57,6 +60,7 @@ FULL = Sizes(
     logged=10_000_000,
     trimmed=1_000_000,
     connections=5_000,
+    read=1_000_000,
 )
 QUICK = Sizes(
     rounds=1,
@@ -70,6 +74,7 @@ QUICK = Sizes(
     logged=100_000,
     trimmed=100_000,
     connections=500,
+    read=20_000,
 )
 
 
@@ -173,7 +178,8 @@ def beside(folder: Path, sizes: Sizes) -> Figures:
         send(server.address, "topic://bench/history", count)
     with gateway(folder / "data") as server:
         alone = _live(server.address, count)
-        options = ("--count", count, "--start", "beginning", "--forever")
+        # A reader beside live traffic is slow on purpose: each of its runs is a part, so that some are through in time.
+        options = ("--count", count // 4, "--start", "beginning", "--forever")
         reader = Load("recv", server.address, "log://bench/history", *options).attached()
         accompanied = _live(server.address, count)
         read = reader.stop()
@@ -211,6 +217,25 @@ def trimming(folder: Path, sizes: Sizes) -> Figures:
         "publish_trimming": beside,
         "trimmed": trimmed["ids"] / trimmed["seconds"],
     }
+
+
+def spark(folder: Path, sizes: Sizes) -> Figures:
+    """Seconds in which Spark reads all rows of a log in each way, and what live traffic keeps while it does by url."""
+    data = folder / "data"
+    fill_log(data, sizes.read)
+    figures = {"spark_raw": raw_seconds(data)}
+    with SparkReads("path", str(data), sizes.read) as reads:
+        figures |= {f"spark_path_{name}": value for name, value in reads.line().items()}
+    with gateway(data) as server:
+        url = f"amqp://{server.address}"
+        with SparkReads("url", url, sizes.read) as reads:
+            figures |= {f"spark_url_{name}": value for name, value in reads.line().items()}
+        _live(server.address, sizes.history // 4)
+        figures["spark_live_alone"] = _live(server.address, sizes.history)
+        with SparkReads("url", url, sizes.read, "--forever") as reads:
+            reads.line()
+            figures["spark_live_beside"] = _live(server.address, sizes.history)
+    return figures
 
 
 def idle(folder: Path, sizes: Sizes) -> Figures:

@@ -70,7 +70,12 @@ RATE = "msg/s"
 _GENERATOR = (measured.generator,)
 _QUEUE = (measured.container, measured.sqlite, measured.queue)
 _LATENCY = (measured.latency,)
+_SPARK = (measured.spark,)
 _ENOUGH_LOAD = (Bound(Against.NOTHING, 400_000),)
+
+
+def _at_most(seconds: float) -> tuple[Bound, ...]:
+    return (Bound(Against.NOTHING, seconds, at_most=True),)
 
 
 def _times_container(value: float) -> Bound:
@@ -155,13 +160,53 @@ ROWS = (
     Row("idle", "memory of an idle connection", "KiB", "idle_kib", (measured.idle,)),
 )
 
-ONCE = (measured.recovery, measured.idle)
+SPARK_ROWS = (
+    Row(
+        "spark-path",
+        "bodies of the log, Spark, path",
+        "s",
+        "spark_path_body",
+        _SPARK,
+        "spark_raw",
+        _at_most(2.5),
+    ),
+    Row("spark-path-all", "all columns of it", "s", "spark_path_all", _SPARK, "spark_raw"),
+    Row(
+        "spark-path-range",
+        "10,000 ids of it",
+        "s",
+        "spark_path_range",
+        _SPARK,
+        "spark_path_all",
+        _at_most(0.5),
+    ),
+    Row(
+        "spark-url", "bodies of the log, Spark, url", "s", "spark_url_body", _SPARK, "spark_raw", _at_most(8)
+    ),
+    Row("spark-url-all", "all columns of it", "s", "spark_url_all", _SPARK, "spark_raw"),
+    Row(
+        "spark-url-range", "10,000 ids of it", "s", "spark_url_range", _SPARK, "spark_url_all", _at_most(0.5)
+    ),
+    Row(
+        "spark-live",
+        "live queue beside Spark, url",
+        RATE,
+        "spark_live_beside",
+        _SPARK,
+        "spark_live_alone",
+        (Bound(Against.LIMIT, 0.8),),
+    ),
+)
+"""Rows that need Spark: only run when they are named."""
+
+ONCE = (measured.recovery, measured.idle, measured.spark)
 """Measurements that are not repeated every round: their set-up takes long, and they vary little."""
 
 
 def chosen(names: list[str]) -> tuple[Row, ...]:
-    """The rows whose names begin with one of `names`; all where none is given. ValueError lists the rows."""
-    unknown = [name for name in names if not any(row.name.startswith(name) for row in ROWS)]
+    """The rows whose names begin with one of `names`; without any, all but Spark's. ValueError lists the rows."""
+    rows = (*ROWS, *SPARK_ROWS)
+    unknown = [name for name in names if not any(row.name.startswith(name) for row in rows)]
     if unknown:
-        raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(row.name for row in ROWS)}")
-    return tuple(row for row in ROWS if not names or row.name.startswith(tuple(names)))
+        raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(row.name for row in rows)}")
+    return tuple(row for row in rows if row.name.startswith(tuple(names))) if names else ROWS

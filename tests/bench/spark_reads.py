@@ -1,0 +1,86 @@
+"""`python -m tests.bench.spark_reads WAY WHERE LAST`: one Spark session reads a log in the ways that are measured.
+
+WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first run of each is not counted. A
+count that is not that of the log ends it with an error. With `--forever` it reads bodies until SIGTERM, and says when
+it begins.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_bridge import register, set_worker_python
+
+RANGE = 10_000
+RUNS = 3
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def session() -> SparkSession:
+    """Spark on two cores, with the data source."""
+    set_worker_python()
+    spark = SparkSession.builder.master("local[2]").appName("rewind-bench").config(map=SETTINGS).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def read(spark: SparkSession, way: str, where: str, schema: str | None = None, **options: str) -> DataFrame:
+    """The log, all of its columns or those of the schema."""
+    reader = spark.read.format("rewind").options(**{way: where}, **options)
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def seconds(frame: DataFrame, expected: int) -> float:
+    """How long counting the rows and adding up the lengths of their bodies takes."""
+    started = time.perf_counter()
+    row = frame.agg(F.count("*"), F.sum(F.length("body"))).first()
+    passed = time.perf_counter() - started
+    if row is None or row[0] != expected:
+        raise SystemExit(f"{row} was read where {expected} rows are in the log")
+    return passed
+
+
+def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, float]:
+    """Seconds of each query, the median of the runs after the first."""
+    middle = max(last // 2, 1)
+    stop = min(middle + RANGE, last + 1)
+    queries = {
+        "body": lambda: seconds(read(spark, way, where, "body binary"), last),
+        "all": lambda: seconds(read(spark, way, where), last),
+        "range": lambda: seconds(
+            read(spark, way, where, startingOffsets=str(middle), endingOffsets=str(stop)), stop - middle
+        ),
+    }
+    return {name: median([query() for _ in range(RUNS + 1)][1:]) for name, query in queries.items()}
+
+
+def main() -> None:
+    """Measure, or read on and on."""
+    way, where, last = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    spark = session()
+    if "--forever" in sys.argv:
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+        seconds(read(spark, way, where, "body binary", endingOffsets="2"), 1)
+        print(json.dumps({"event": "reading"}), flush=True)
+        while True:
+            read(spark, way, where, "body binary", endingOffsets=str(last + 1)).agg(F.count("*")).first()
+    print(json.dumps(measure(spark, way, where, last)), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
