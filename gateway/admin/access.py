@@ -155,6 +155,9 @@ async def _subjects(request: Request, vpn: str) -> list[tuple[AddressKind, str]]
         found = resources_of(request).administration(vpn).vpn.broker.find(name)
         if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
             topics = [topic for topic in found.subscriptions if not topic.startswith("!")]
+            if request.method == "PATCH":
+                body = await request.json()
+                topics += [str(body["topic"])] if isinstance(body, dict) and body.get("topic") else []
             return [(AddressKind.TOPIC, topic) for topic in topics] or everything
     return everything
 

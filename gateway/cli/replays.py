@@ -1,4 +1,4 @@
-"""`rewind replay`, `log` and `store`: replays onto endpoints, the log they read, and the files they lie in."""
+"""`rewind replay` and `store`: replays onto endpoints, and the files of the log they read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from gateway.cli.api import Api, api_options
 from gateway.cli.archive import archive
+from gateway.cli.logs import replay_log
 
 LOOK_SECONDS = 0.2
 """Between two looks at a replay that is waited for."""
@@ -97,39 +98,6 @@ def preview(api: Api, endpoint: str, start: str, topic_endpoint: bool) -> None:
     """Say what a replay would bring to ENDPOINT, without doing it."""
     path = (_collection(topic_endpoint), endpoint, "previewReplay")
     api.show(api.ask("PUT", "action", *path, body={"start": start})["data"])
-
-
-@click.group("log")
-def replay_log() -> None:
-    """The replay log."""
-
-
-@replay_log.command("show")
-@api_options
-def show_log(api: Api) -> None:
-    """Show its use, its oldest and its newest message."""
-    api.show(api.ask("GET", "monitor", "replayLogs", "default")["data"])
-
-
-@replay_log.command()
-@click.argument("before")
-@api_options
-def trim(api: Api, before: str) -> None:
-    """Delete what the log holds BEFORE a place: a date, `10D`, `#123`, `rmid1:…`, `point:NAME`."""
-    path = ("replayLogs", "default", "trimLoggedMsgs")
-    data = api.ask("PUT", "action", *path, body={"before": before})["data"]
-    api.done(data, f"the log begins at message {data['firstMsgId']}")
-
-
-@replay_log.command()
-@click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
-@click.option("--topic", default=">", show_default=True, help="A topic pattern.")
-@click.option("--count", type=click.IntRange(min=1), default=20, show_default=True)
-@api_options
-def messages(api: Api, start: str, topic: str, count: int) -> None:
-    """List messages of the log."""
-    found = api.all("monitor", "replayLogs", "default", "msgs", limit=count, start=start, topic=topic)
-    api.table(found, ("msgId", "replicationGroupMsgId", "spooledTimeMs", "contentSize", "topic"))
 
 
 @click.group()

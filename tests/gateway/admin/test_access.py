@@ -54,3 +54,26 @@ def test_health_is_open_to_everybody(api: Api) -> None:
     refused = api.ask("GET", "monitor", "/queues")
     assert refused.headers["www-authenticate"].startswith("Basic")
     assert refused.json()["meta"]["error"]["status"] == "UNAUTHORIZED"
+
+
+def test_a_topic_endpoint_is_administered_by_the_rules_for_its_topics(
+    start: Start, administer: Administer
+) -> None:
+    """Who may administer `topic://a/>` may replay a topic endpoint of `a/…` and no other, nor give it another topic."""
+    users = {
+        "root": User(password=HASH, administer=("queue://*", "topic://>", "log://>")),
+        "clerk": User(password=HASH, administer=("topic://a/>",)),
+    }
+    api = administer(start(users=users))
+    api.http.auth = ("root", "secret")
+    for name, topic in (("ours", "a/1"), ("theirs", "b/1")):
+        api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": name, "topic": topic})
+    api.http.auth = ("clerk", "secret")
+    for name, status in (("ours", 200), ("theirs", 403), ("none", 403)):
+        path = f"/topicEndpoints/{name}"
+        assert api.ask("GET", "monitor", path).status_code == status, name
+        assert api.ask("PUT", "action", f"{path}/startReplay", {}).status_code == status, name
+        assert api.ask("PATCH", "config", path, {"maxBindCount": 2}).status_code == status, name
+    assert api.ask("PATCH", "config", "/topicEndpoints/ours", {"topic": "b/1"}).status_code == 403
+    assert api.done("PATCH", "config", "/topicEndpoints/ours", {"topic": "a/2"})["topic"] == "a/2"
+    assert api.ask("GET", "monitor", "/topicEndpoints").status_code == 403

@@ -1,0 +1,148 @@
+"""What a person sees of a replay that is waited for, the verbs of the log, and completion."""
+
+from __future__ import annotations
+
+import threading
+from unittest.mock import patch
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner
+
+from gateway.cli import main, replays
+from tests.gateway.admin.conftest import Api
+from tests.support.client import Client, texts
+from tests.support.messages import data
+
+
+def test_waiting_shows_how_far_a_replay_is(api: Api, client: Client) -> None:
+    """`--wait` returns once an AMQP client has acknowledged all; the bar has the states and says how many are left."""
+    client.sender("q").send_all([data(i) for i in range(50)])
+    labels: list[str] = []
+    progressbar = click.progressbar
+
+    def watched(**options: object) -> object:
+        bar = progressbar(**options)  # type: ignore[call-overload]
+        render = bar.render_progress
+
+        def rendered() -> None:
+            labels.append(f"{bar.label}; {bar.pos} of {bar.length}, {bar.format_eta()}")
+            render()
+
+        bar.render_progress = rendered
+        return bar
+
+    def wait() -> None:
+        with patch.object(replays.click, "progressbar", watched), patch.object(replays, "LOOK_SECONDS", 0.01):
+            ran.append(CliRunner().invoke(main, words))
+
+    ran: list[object] = []
+    words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    client.wait(lambda: any("50 unacknowledged" in label for label in labels), "all is on the queue")
+    assert waiting.is_alive()
+    receiver = client.receiver("q")
+    receiver.settle(receiver.drain())
+    client.wait(lambda: not waiting.is_alive(), "the verb returned")
+    (done,) = ran
+    assert (done.exit_code, done.stdout) == (0, "the replay of q is complete\n")
+    assert any("pending-complete" in label and "50 of 50" in label for label in labels)
+
+
+def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) -> None:
+    """The exit status is 1 then, with the reason in a sentence."""
+    client.sender("q").send_all([data(i) for i in range(5)])
+    ran: list[object] = []
+    words = ["replay", "start", "q", "--wait", "--admin", str(api.http.base_url)]
+    waiting = threading.Thread(target=lambda: ran.append(CliRunner().invoke(main, words)))
+    waiting.start()
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all is on the queue")
+    api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    client.wait(lambda: not waiting.is_alive(), "the verb returned")
+    (done,) = ran
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (
+        1,
+        "Error: the replay is failed: it was cancelled",
+    )
+
+
+def test_the_log_is_configured_by_verbs(api: Api) -> None:
+    """What the log takes, keeps and holds is said with verbs; what cannot be is refused with exit status 1."""
+
+    def run(*words: str) -> int:
+        return CliRunner().invoke(main, ["log", *words, "--admin", str(api.http.base_url)]).exit_code
+
+    shown = (
+        "ingressEnabled",
+        "egressEnabled",
+        "maxSpoolUsage",
+        "topicFilterEnabled",
+        "keepUntilArchivedEnabled",
+    )
+    assert run("filter", "on") == 1
+    for words in (
+        ("disable",),
+        ("disable", "--reads"),
+        ("quota", "250"),
+        ("filter", "add", "a/>"),
+        ("filter", "on"),
+        ("keep-until-archived", "on"),
+    ):
+        assert run(*words) == 0, words
+    found = api.done("GET", "config", "/replayLogs/default")
+    assert [found[name] for name in shown] == [False, False, 250, True, True]
+    for words in (
+        ("enable",),
+        ("enable", "--reads"),
+        ("filter", "off"),
+        ("filter", "remove", "a/>"),
+        ("keep-until-archived", "off"),
+    ):
+        assert run(*words) == 0, words
+    found = api.done("GET", "config", "/replayLogs/default")
+    assert [found[name] for name in shown] == [True, True, 250, False, False]
+    assert run("quota", "much") == 2
+    assert run("filter", "remove", "a/>") == 1
+
+
+def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Client) -> None:
+    """A dead message queue that is changed live gets the next dead message, with what is in it."""
+    api.done(
+        "POST", "config", "/queues", {"queueName": "q", "maxRedeliveryCount": 1, "deadMsgQueue": "dead1"}
+    )
+    for number, dead in enumerate(("dead1", "dead2")):
+        api.done("PATCH", "config", "/queues/q", {"deadMsgQueue": dead})
+        client.sender("q").send_all([data(number)])
+        receiver = client.receiver("q", credit=10)
+        for _ in range(2):
+            receiver.modify(receiver.take(1), failed=True)
+        client.wait(lambda dead=dead: api.queue(dead)["spooledMsgCount"] == 1, "it is dead")
+        receiver.close()
+        assert texts(client.receiver(dead).drain()) == [str(number)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ([""], {"replay", "log", "queue", "topic-endpoint", "subscription", "point", "client", "status"}),
+        (["replay", ""], {"start", "cancel", "show", "preview"}),
+        (["log", "filter", ""], {"list", "add", "remove", "on", "off"}),
+        (["replay", "start", "q", "--w"], {"--wait"}),
+    ],
+)
+def test_verbs_and_options_are_completed(typed: list[str], offered: set[str]) -> None:
+    """What a shell asks for after TAB is answered with the verbs and options there are."""
+    complete = ShellComplete(main, {}, "rewind", "_REWIND_COMPLETE")
+    found = complete.get_completions(typed[:-1], typed[-1])
+    assert offered <= {one.value for one in found}
+
+
+def test_each_shell_has_its_script() -> None:
+    """bash, zsh and fish are given a script to source, as the README says."""
+    for shell in ("bash", "zsh", "fish"):
+        with patch.dict("os.environ", {"_REWIND_COMPLETE": f"{shell}_source"}):
+            ran = CliRunner().invoke(main, prog_name="rewind")
+        assert ran.exit_code == 0
+        assert "rewind" in ran.output
