@@ -54,6 +54,7 @@ def compact(
                     shelf.remove(old.file)
                     step(f"removed {old.file}")
                 progress(new, len(group))
+        manifest.prune()
         return manifest.state
 
 

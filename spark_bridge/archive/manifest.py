@@ -2,7 +2,7 @@
 
 ``_manifest/00000000000000000007.json`` is one entry: files added, files taken out, the log's generation. An entry is
 one atomic step, however many files it exchanges; its number belongs to one writer. Every ``SNAPSHOT``-th also lists
-all files, so that a reader who comes new need not read from the first.
+all files, so that a reader who comes new need not read from the first; compaction prunes what lies well before it.
 
 Invariant: at any entry each id of the archive is in exactly one file, and files are in the order of their ids. A file
 that no entry names is not part of the archive.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from spark_bridge.archive.shelf import Shelf
@@ -97,7 +97,10 @@ class Manifest:
 
     def refresh(self) -> State:
         """Read what was added since."""
-        if self.state.number == 0:
+        number = self.state.number
+        if (
+            number == 0 or self._shelf.read(_name(number)) is None
+        ):  # new here, or away until what we knew was pruned
             self._begin()
         while (text := self._shelf.read(_name(self.state.number + 1))) is not None:
             self._take(text, _name(self.state.number + 1))
@@ -124,6 +127,13 @@ class Manifest:
                 self.state = state
                 return state
 
+    def prune(self) -> None:
+        """Let entries go that two later ones replace by listing all files."""
+        keep = (self.refresh().number // SNAPSHOT - 1) * SNAPSHOT
+        for number in self._numbers():
+            if number < keep:
+                self._shelf.remove(_name(number))
+
     def strays(self, is_mine: Callable[[int], bool]) -> list[str]:
         """Files that no entry names and whose first id ``is_mine`` takes: left by a run that was killed."""
         names = self._shelf.names()
@@ -136,11 +146,13 @@ class Manifest:
 
     def _begin(self) -> None:
         """Go to the newest entry that lists all files, if there is one."""
-        numbers = [int(name[:20]) for name in self._shelf.names(FOLDER) if name[20:] == ".json"]
-        newest = max(numbers, default=0) // SNAPSHOT * SNAPSHOT
+        newest = max(self._numbers(), default=0) // SNAPSHOT * SNAPSHOT
+        self.state = State()
         if newest:
-            self.state = replace(self.state, number=newest - 1)
             self._take(self._shelf.read(_name(newest)) or b"", _name(newest))
+
+    def _numbers(self) -> list[int]:
+        return [int(name[:20]) for name in self._shelf.names(FOLDER) if name[20:] == ".json"]
 
     def _take(self, text: bytes, name: str) -> None:
         try:

@@ -293,6 +293,23 @@ def test_a_new_reader_begins_at_the_newest_list(
     assert ids(archive=to) == log.logged
 
 
+def test_pruned_entries_are_missed_by_nobody(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction lets old entries go: who comes new, and who has looked long ago, both see what there is."""
+    monkeypatch.setattr(manifests, "SNAPSHOT", 4)
+    archiver(log, to, rows=40).run()
+    early = Manifest(shelf_at(to))
+    assert early.refresh().number == 2
+    log.publish(60, day=2)
+    archiver(log, to, rows=5).run()
+    state = compact(shelf_at(to), is_all=True)
+    kept = sorted((Path(to) / "_manifest").glob("*.json"))
+    assert int(kept[0].stem) == (state.number // 4 - 1) * 4 > 2
+    assert early.refresh() == state_of(to) == state
+    assert ids(archive=to) == log.logged
+
+
 def test_two_writers_take_turns(to: str) -> None:
     """An entry's number is one writer's: the other puts its own behind, after another look at what is there."""
     one, other = Manifest(shelf_at(to)), Manifest(shelf_at(to))
