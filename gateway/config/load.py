@@ -68,7 +68,8 @@ class Configuration:
         """The same file as it is now. Raises ConfigError with every problem, one being that there is no file."""
         if self.file is None:
             raise ConfigError(["there is nothing to read again: the gateway was started without --config"])
-        return read(self.file, self.overrides)
+        # Another data folder in the file is for the next start: what administrators changed lies in this one.
+        return read(self.file, self.overrides, kept_in=self.settings.data)
 
 
 def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Settings:
@@ -76,9 +77,11 @@ def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Setti
     return read(file, overrides).settings
 
 
-def read(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Configuration:
-    """The settings in `file` (none: the defaults), then `overrides`, then what administrators changed. Also looks
-    at the files the settings name.
+def read(
+    file: Path | None = None, overrides: Overrides = NO_OVERRIDES, *, kept_in: Path | None = None
+) -> Configuration:
+    """The settings in `file` (none: the defaults), then `overrides`, then what administrators changed, which is
+    kept in the data folder (or another one). Also looks at the files the settings name.
 
     Raises ConfigError with every problem there is.
     """
@@ -92,7 +95,7 @@ def read(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Confi
             raise ConfigError([f"{file} is not UTF-8 text, at byte {error.start}"]) from error
     settings, problems, named = _read(text, str(file))
     settings = _override(settings, overrides, problems)
-    kept = read_administered(settings.data)
+    kept = read_administered(kept_in or settings.data)
     # The rules are about what is in the file; a user may enter what an administrator made all the same.
     made = {name: Vpn() for name in kept}
     problems += unrelated(broken_rules(replace(settings, vpns=made | settings.vpns)), problems)

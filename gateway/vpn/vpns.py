@@ -190,6 +190,9 @@ class MessageVpns(Mapping[str, MessageVpn]):
             return "it is there for clients that name none"
         if setting_path(vpn.name) in self._configuration.named or vpn.name not in self._kept:
             return "the configuration names it; take it out there first, and delete it then"
+        users = [name for name, user in self._configuration.settings.users.items() if vpn.name in user.vpns]
+        if users:
+            return f"{', '.join(users[:3])} may enter it; take it out of their `vpns` and run `rewind reload` first"
         if vpn.settings.enabled:
             return "it is enabled; disable it first"
         if any(connection.vpn_name == vpn.name for connection in self._connections()):
@@ -236,16 +239,20 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """
         async with self._turn:
             self._configuration = configuration
+            named = configuration.named
+            # An administrator may have been faster than the reading: what is kept now counts.
+            vpns = administered_over(configuration.settings, self._kept, named).vpns
             refused: list[Difference] = []
             for vpn in self._vpns.values():
                 vpn.limits, vpn.alarms.thresholds = (
                     configuration.settings.limits,
                     configuration.settings.alarms,
                 )
-            for name, settings in configuration.settings.vpns.items():
+            for name, settings in vpns.items():
                 found = self._vpns.get(name)
                 if found is None:
-                    self._open(name, settings).start()
+                    if setting_path(name) in named or name in self._kept:
+                        self._open(name, settings).start()
                 elif found.settings != settings:
                     queues = redeclare(found, settings.queues, refused)
                     self._take(found, replace(settings, queues=queues))

@@ -136,6 +136,32 @@ def test_what_cannot_change_is_named_and_stays(
     assert gateway.call(lambda g: (g.settings.admin.port, g.settings.limits.endpoint_window)) == (0, 20_000)
 
 
+def test_what_administrators_did_outlives_a_reload(
+    file: File, gateway: RunningGateway, api: Api, tmp_path: Path
+) -> None:
+    """Their Message VPNs and settings stay where the file is silent, even when it names another data folder."""
+    api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading"})
+    api.done("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 7})
+    file.path.write_text(file.path.read_text().replace(str(tmp_path / "data"), str(tmp_path / "elsewhere")))
+    found = reload(api)
+    assert found["applied"] == []
+    assert [text.partition(" ")[0] for text in found["refused"]] == ["data"]
+    assert [*gateway.call(lambda g: list(g.vpns))] == ["default", "trading"]
+    assert api.done("GET", "config", "/replayLogs/default")["maxSpoolUsage"] == 7
+
+
+def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, gateway: RunningGateway, api: Api) -> None:
+    """Without it the configuration would be wrong, and the next start fail."""
+    api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading", "enabled": False})
+    user = f"[user.ann]\npassword = '{HASH}'\nadminister = ['log://>']\n"
+    file.write(user + "vpns = ['default', 'trading']\n")
+    reload(api)
+    api.http.auth = ("ann", "secret")
+    refused = api.http.delete("/SEMP/v2/config/msgVpns/trading")
+    assert (refused.status_code, "ann may enter it" in refused.text) == (400, True)
+    assert read(file.path).settings.users["ann"].vpns == ("default", "trading")
+
+
 def test_a_bad_file_changes_nothing(file: File, gateway: RunningGateway, api: Api) -> None:
     """Every problem is told at once, and of what is right in the file nothing is applied either."""
     before = gateway.call(lambda g: g.settings)
