@@ -86,3 +86,36 @@ def test_a_bad_write_is_refused_before_anything_is_sent(spark: SparkSession, gat
     body = frame.selectExpr("cast('x' as binary) as body")
     with pytest.raises(AnalysisException, match="Neither the option topic nor a column topic says where to"):
         body.write.format("rewind").option("url", gateway["url"]).mode("append").save()
+
+
+@pytest.mark.parametrize("pushed", ["true", "false"])
+def test_a_filter_leaves_the_dataframe_as_it_was(
+    spark: SparkSession, gateway: dict[str, str], pushed: str
+) -> None:
+    """After a query with a filter, one without it on the same DataFrame has all rows again, in both settings."""
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, pushed)
+    try:
+        log = (
+            spark.read.format("rewind")
+            .option("path", gateway["path"])
+            .option("endingOffsets", str(COUNT + 1))
+        )
+        frame = log.load()
+        assert [frame.where("offset <= 10").count(), frame.count(), frame.where("offset > 10").count()] == [
+            10,
+            COUNT,
+            COUNT - 10,
+        ]
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_a_continuous_trigger_is_refused(
+    spark: SparkSession, gateway: dict[str, str], tmp_path: Path
+) -> None:
+    """Continuous processing is for sources that never end a batch; here Spark says that it is not supported."""
+    frame = spark.readStream.format("rewind").option("url", gateway["url"]).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(Exception, match=r"(?i)continuous"):
+        writer.trigger(continuous="1 second").start().awaitTermination(60)
