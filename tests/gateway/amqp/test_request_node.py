@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,10 @@ from proton import Link, Message, symbol
 
 from gateway.amqp.request_node import MAX_REQUEST_BYTES, WINDOW
 from gateway.config import Listener
+from tests.bench.frames import CLOSE
 from tests.support.client import Client, Receiver, Refused, Sender
 from tests.support.running import RunningGateway, settings_for
+from tests.system.peer import Peer, error_of, transfer_frame
 
 NODE = "/management"
 
@@ -156,6 +158,36 @@ def test_a_bad_request_is_answered(gateway: RunningGateway) -> None:
     with Client(gateway.address) as client:
         sender, receiver = pair(client)
         sender.send(request(1, path="/nothing"))
+        assert answers(receiver, 1) == [(1, 404)]
+
+
+def too_many(peer: Peer) -> bytes:
+    """A pair, and one request more than there is credit for."""
+    peer.attach_sender(NODE)
+    peer.attach_receiver(NODE, credit=10)
+    return b"".join(transfer_frame(0, number, request(number)) for number in range(WINDOW + 1))
+
+
+def an_answer_to_the_node(peer: Peer) -> bytes:
+    """A transfer on the link that answers come on."""
+    peer.attach_receiver(NODE, credit=10)
+    return transfer_frame(0, 0, request(0))
+
+
+@pytest.mark.parametrize(
+    ("break_a_rule", "condition"),
+    [(too_many, "amqp:link:transfer-limit-exceeded"), (an_answer_to_the_node, "amqp:not-allowed")],
+)
+def test_a_broken_rule_costs_its_connection(
+    gateway: RunningGateway, break_a_rule: Callable[[Peer], bytes], condition: str
+) -> None:
+    """Whoever breaks a rule of transfers at a node is told which by a close; another connection does not notice."""
+    host, _, port = gateway.address.rpartition(":")
+    with Client(gateway.address) as client, Peer.opened((host, int(port))) as peer:
+        sender, receiver = pair(client)
+        peer.send(break_a_rule(peer))
+        assert error_of(peer.skip_to(CLOSE))[0] == condition
+        sender.send(request(1))
         assert answers(receiver, 1) == [(1, 404)]
 
 
