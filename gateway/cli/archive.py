@@ -147,6 +147,10 @@ def archive(
         f"archived {progress.rows:,} messages; {to} has the log up to message {state.last:,} "
         f"in {len(state.segments):,} files",
     )
+    if archiver.stopped.is_set() and not follow:
+        raise click.ClickException(
+            "ended by a signal before all was archived; the next run goes on from there"
+        )
 
 
 def _archiver(api: Api, to: str, source: str, tell: bool) -> Any:
