@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gateway.config import Tls
-from gateway.tls import TlsError, peer_common_name, server_context
+from gateway.tls import TlsError, peer_common_name, renew, server_context
 
 
 @pytest.fixture(scope="module")
@@ -170,3 +170,19 @@ def test_requiring_certificates_needs_an_authority(tls: Tls) -> None:
     """A context that asked for certificates and could check none would turn everyone away."""
     with pytest.raises(TlsError, match="require_client_certificate needs client_ca"):
         server_context(replace(tls, require_client_certificate=True))
+
+
+def test_a_renewed_certificate_is_shown_to_new_clients(tls: Tls, authority: trustme.CA) -> None:
+    """After `renew` a handshake is made with what the files hold now; files that cannot be used change nothing."""
+    context = server_context(tls)
+    other = trustme.CA()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(context, client_context(other))
+    issued = other.issue_cert("localhost")
+    issued.cert_chain_pems[0].write_to_path(tls.certificate)
+    with pytest.raises(TlsError, match="is not the private key"):
+        renew(context, tls)
+    handshake(context, client_context(authority))
+    issued.private_key_pem.write_to_path(tls.key)
+    renew(context, tls)
+    handshake(context, client_context(other))
