@@ -24,6 +24,7 @@ from interop.gateway_process import GatewayProcess
 from interop.matrix import Result, as_json, readme, summary
 from interop.rabbitmq_scenarios import SCENARIOS as OF_RABBITMQ
 from interop.scenarios import SCENARIOS, Trial, title
+from interop.transcript import Relay, Transcript
 
 README = Path(__file__).with_name("README.md")
 INSTALL_WITHIN = 900.0  # seconds, a slow network included
@@ -32,6 +33,17 @@ Scenario = Callable[[Trial], None]
 
 OF_DIALECTS: Mapping[str, Sequence[Scenario]] = {"rabbitmq": OF_RABBITMQ}
 """What only the clients of one dialect are asked to do."""
+
+NOT_RECORDED = {
+    "failover": "the gateway is restarted",
+    "failover of publisher": "the gateway is restarted",
+    "large message": "it is long",
+    "request reply": "the address of the temporary queue is another each time",
+    "replay after id": "the id is another each time",
+    "replay from date": "the date is another each time",
+    "reconnect resumes": "the gateway is restarted",
+}
+"""Behaviours that no transcript can hold, and why."""
 
 
 def say(text: str) -> None:
@@ -103,6 +115,25 @@ def try_client(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
     return results
 
 
+def record(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
+    """Those behaviours of a client that are kept as transcripts, each on a gateway of its own."""
+    install(client)
+    results = []
+    for scenario in scenarios:
+        behaviour = title(scenario)
+        if behaviour in NOT_RECORDED or behaviour in client.without or client.is_websocket:
+            continue
+        switches = [f"{client.dialect}_mode"] if client.dialect else []
+        with GatewayProcess(switches) as gateway, Relay(gateway.url) as relay:
+            gateway.url = relay.url
+            result = attempt(client, scenario, gateway)
+        results.append(result)
+        say(f"  {result.status:<6} {behaviour}: {len(relay.steps)} steps {result.note}".rstrip())
+        if result.status == "pass":
+            Transcript(client.name, client.library, behaviour, switches, relay.steps).save()
+    return results
+
+
 def described(scenarios: Sequence[Scenario]) -> dict[str, str]:
     """Behaviours, and what each is in a sentence."""
     return {title(each): " ".join((each.__doc__ or "").split()) for each in scenarios}
@@ -119,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON, not as a table")
     parser.add_argument("-k", metavar="WORDS", default="", help="only behaviours whose names match")
+    parser.add_argument("--record", action="store_true", help="write transcripts, for the tests to replay")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.clients if name not in names]:
         parser.error(f"there is no client {unknown[0]!r}; there are {', '.join(names)}")
@@ -126,10 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     results = []
     for client in clients:
         scenarios = [*SCENARIOS, *OF_DIALECTS.get(client.dialect, ())]
-        results += try_client(client, [each for each in scenarios if re.search(options.k, title(each))])
+        chosen = [each for each in scenarios if re.search(options.k, title(each))]
+        results += record(client, chosen) if options.record else try_client(client, chosen)
     if not results:
         parser.error(f"there is no behaviour like {options.k!r}")
-    if len(clients) == len(CLIENTS) and not options.k:
+    if len(clients) == len(CLIENTS) and not options.k and not options.record:
         tables = {"": described(SCENARIOS)}
         tables |= {dialect: described(scenarios) for dialect, scenarios in OF_DIALECTS.items()}
         README.write_text(readme(clients, results, tables), encoding="utf-8")

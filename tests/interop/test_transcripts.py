@@ -1,0 +1,98 @@
+"""
+Foreign clients, as they were recorded: the gateway answers their bytes today as it did then.
+
+``./run interop --record`` makes the transcripts (see ``interop.transcript``).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+
+from gateway.config import Listener as ListenerSettings
+from interop.transcript import FOLDER, Listener, Step, Transcript
+from tests.support.running import RunningGateway, settings_for
+
+WAIT_SECONDS = 15
+
+PATHS = sorted(FOLDER.glob("*/*.json"))
+
+UNSOLICITED = ("transfer", "attach", "detach", "begin", "end", "open", "close", "sasl-outcome")
+"""Answers of which there must be no more than were recorded."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    yield
+    structlog.reset_defaults()
+
+
+class Replayed:
+    """One connection of a transcript: its bytes go out again, and its answers are waited for."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, WAIT_SECONDS)
+        self._listener = Listener()
+        self._answers: list[str] = []
+        """What came and was not waited for yet."""
+
+    def send(self, content: bytes) -> None:
+        self.socket.sendall(content)
+
+    def expect(self, answers: list[str]) -> None:
+        """Wait for answers, in any order: what happens at once on several links has none."""
+        for answer in answers:
+            while answer not in self._answers:
+                data = self.socket.recv(1 << 16)
+                assert data, f"the gateway closed instead of: {answer}; it had said {self._answers}"
+                self._answers += self._listener.feed(data)
+            self._answers.remove(answer)
+
+    def finish(self) -> list[str]:
+        """Close our side; what the gateway said that was not recorded."""
+        try:
+            self.socket.shutdown(socket.SHUT_WR)
+            while data := self.socket.recv(1 << 16):
+                self._answers += self._listener.feed(data)
+        except OSError:
+            pass  # it closed first
+        self.socket.close()
+        return [answer for answer in self._answers if answer.startswith(UNSOLICITED)]
+
+
+def replay(transcript: Transcript, steps: list[Step], address: tuple[str, int]) -> None:
+    connections: dict[int, Replayed] = {}
+    with ExitStack() as sockets:
+        for step in steps:
+            if step.connection not in connections:
+                connections[step.connection] = Replayed(address)
+                sockets.callback(connections[step.connection].socket.close)
+            connection = connections[step.connection]
+            if step.sent:
+                connection.send(step.content)
+            elif step.answers:
+                connection.expect(list(step.answers))
+            else:
+                assert not connection.finish(), f"{transcript.client}: more than was recorded"
+
+
+def test_there_are_transcripts() -> None:
+    """The folder is where it is looked for."""
+    assert len({path.parent.name for path in PATHS}) >= 3
+
+
+@pytest.mark.parametrize("path", PATHS, ids=[f"{path.parent.name}-{path.stem}" for path in PATHS])
+def test_a_client_gets_the_answers_that_it_got(path: Path, tmp_path: Path) -> None:
+    """Attaches, refusals, messages and outcomes are those of the recording, on every connection."""
+    transcript = Transcript.load(path)
+    listener = replace(ListenerSettings(port=0), **dict.fromkeys(transcript.switches, True))
+    with RunningGateway(settings_for(tmp_path / "data", listeners=(listener,))) as gateway:
+        host, port = gateway.address.split(":")
+        replay(transcript, transcript.steps, (host, int(port)))
