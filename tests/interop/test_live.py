@@ -1,0 +1,73 @@
+"""
+Foreign clients, alive: proton, rhea and Qpid JMS do what matters most, each with a gateway process of its own.
+
+``./run interop`` tries all clients at everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from interop.__main__ import Scenario, attempt, install
+from interop.client import Client
+from interop.clients import CLIENTS
+from interop.gateway_process import GatewayProcess
+from interop.scenarios import SCENARIOS, title
+
+TRIED = [
+    client for client in CLIENTS if client.name in ("proton-blocking", "proton-container", "rhea", "qpid-jms")
+]
+BEHAVIOURS = {
+    "queue",
+    "durable subscription",
+    "request reply",
+    "redelivery",
+    "failover",
+    "replay by filter",
+    "replay by address option",
+    "replay by selector term",
+    "replay into live",
+    "bad start",
+    "exclusive taken",
+}
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def gateways() -> Iterator[dict[str, GatewayProcess]]:
+    started: dict[str, GatewayProcess] = {}
+    yield started
+    for gateway in started.values():
+        gateway.__exit__()
+
+
+def test_they_are_all_there() -> None:
+    """No client and no behaviour is left out because it was renamed."""
+    assert len(TRIED) == 4
+    assert {title(scenario) for scenario in SCENARIOS} >= BEHAVIOURS
+
+
+@pytest.mark.parametrize(
+    ("client", "scenario"),
+    [
+        pytest.param(
+            client,
+            scenario,
+            marks=pytest.mark.xdist_group(client.name),
+            id=f"{client.name}-{scenario.__name__}",
+        )
+        for client in TRIED
+        for scenario in SCENARIOS
+        if title(scenario) in BEHAVIOURS and title(scenario) not in client.without
+    ],
+)
+def test_a_client_does_it(client: Client, scenario: Scenario, gateways: dict[str, GatewayProcess]) -> None:
+    """The client, unmodified, does what the scenario says, and its user sees it."""
+    if client.name not in gateways:
+        install(client)
+        gateways[client.name] = GatewayProcess().__enter__()
+    result = attempt(client, scenario, gateways[client.name])
+    assert result.status == "pass", result.note
