@@ -23,6 +23,7 @@ from gateway.core.effects import (
     DeletePoint,
     Effect,
     Publication,
+    Retirement,
     SaveArchived,
     SavePoint,
     TrimLog,
@@ -58,7 +59,7 @@ SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
 
 
-_TAKEN_BACK: Final = (Publication, AddReferences, TrimLog, SaveArchived, SavePoint, DeletePoint)
+_TAKEN_BACK: Final = (Publication, Retirement, AddReferences, TrimLog, SaveArchived, SavePoint, DeletePoint)
 """Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already."""
 
 

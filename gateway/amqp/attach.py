@@ -34,6 +34,7 @@ from gateway import log_keys
 from gateway.amqp.access import Denied
 from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, lifetime_of
 from gateway.amqp.conditions import condition_of
+from gateway.amqp.coordinator import attach_to_coordinator
 from gateway.amqp.links import (
     AttachedLink,
     PublishingLink,
@@ -83,6 +84,8 @@ async def attach(connection: Connection, link: Link) -> None:
         served = connection.listening.spoken.nodes.get(without_host(asked.address or ""))
         if served is not None:
             attach_to_node(connection, link, served)
+        elif link.is_receiver and asked.type == Terminus.COORDINATOR:
+            attach_to_coordinator(connection, link)
         elif link.is_receiver:
             await _attach_publisher(connection, link)
         else:
@@ -129,8 +132,6 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
     held: Hold | None = None
     topic: str | None = None
     address: str | None = target.address
-    if target.type == Terminus.COORDINATOR:
-        raise Refused(ErrorCode.NOT_IMPLEMENTED, "transactions are not there yet")
     if target.dynamic:
         lifetime = lifetime_of(target)
         if "temporary-topic" in capabilities_of(target):

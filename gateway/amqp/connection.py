@@ -21,6 +21,8 @@ from amqp_ext.sasl import SaslServer, SaslState
 from gateway import log_keys
 from gateway.amqp import attach
 from gateway.amqp.conditions import condition_of
+from gateway.amqp.links import PublishingLink
+from gateway.amqp.transactions import Transactions
 from gateway.amqp.transfers import Links, pull, push
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import peer_common_name
@@ -57,6 +59,7 @@ class Connection(asyncio.Protocol):
         """Links by their public engine objects."""
         self._sessions: dict[Any, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
+        self.transactions = Transactions(self)
         self.waiting_for_output: dict[WaitingLink, None] = {}
         """Links that have credit and messages, but no room in the connection's output."""
         self.user = "anonymous"
@@ -165,6 +168,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
+        self.transactions.abandon()
         for link in list(self.attached.values()):
             self._guard(link.lost)
         self.attached.clear()
@@ -348,6 +352,7 @@ class Connection(asyncio.Protocol):
             self.links.outgoing.pop(attached.key, None)
 
     def _detach_all(self) -> None:
+        self.transactions.abandon()
         for link in list(self.attached):
             self._drop(link, closed=False)
 
@@ -404,6 +409,13 @@ class Connection(asyncio.Protocol):
         engine.condition = condition_of(refused)
         engine.close()
         self._end()
+
+    def use_transactions(self) -> None:
+        """The peer has a link to the coordinator: from now on any delivery may be part of a transaction."""
+        self.transactions.is_used = True
+        for link in self.attached.values():
+            if isinstance(link, PublishingLink):
+                link.transfers.has_transactions = True
 
     def forget(self, link: Any) -> None:
         """A link that we detached: nothing more goes to it."""

@@ -16,6 +16,7 @@ from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError
 from amqp_ext.sections import bare_offset, to_address
 from amqp_ext.topics import TopicSyntaxError
+from amqp_ext.transactions import Outcome
 from gateway import log_keys
 from gateway.amqp.access import Denied
 from gateway.amqp.conditions import condition_of, describe
@@ -23,10 +24,12 @@ from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, IncomingTransfe
 from gateway.core.effects import Row
 from gateway.core.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.transactions import Staged
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
     from gateway.amqp.temporary import Hold
+    from gateway.amqp.transactions import Transaction
     from gateway.vpn.browse_feed import BrowseFeed
     from gateway.vpn.log_feed import LogFeed
     from gateway.vpn.streams import StreamFeed
@@ -98,7 +101,9 @@ class PublishingLink:
             max_message_bytes=limits.max_message_bytes,
             on_messages=self._arrived,
             on_too_large=self._too_large,
+            on_transactional=self._transactional,
         )
+        self.transfers.has_transactions = connection.transactions.is_used
 
     @property
     def key(self) -> Any:
@@ -195,14 +200,49 @@ class PublishingLink:
             },
         )
 
-    def _too_large(self, size_bytes: int) -> None:
+    def _too_large(self, size_bytes: int, state: Any) -> None:
         limit = self._connection.limits.max_message_bytes
-        self.refuse(
-            Refused(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a message of {size_bytes} bytes or more; at most {limit} are taken (max_message_bytes)",
-            )
+        refused = Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a message of {size_bytes} bytes or more; at most {limit} are taken (max_message_bytes)",
         )
+        if state is not None:
+            self._connection.transactions.not_taken(state, refused)
+        self.refuse(refused)
+
+    # --- in a transaction ---------------------------------------------------------------------------------------
+
+    def _transactional(self, content: bytes, delivery: Any, state: Any) -> None:
+        self._connection.transactions.publish(self, content, delivery, state)
+
+    def stage(self, content: bytes) -> Staged:
+        """
+        A message as it is kept until its transaction commits.
+
+        Raises:
+            Refused: It is no message, or may not be sent where it wants to go.
+        """
+        try:
+            bare = bare_offset(content)
+        except CodecError as error:
+            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
+        topic = self._topic
+        if topic is None:
+            address = _address_in(content)
+            try:
+                topic = self._topic_of(address)
+            except Denied as denied:
+                self._log_denied(str(address), denied)
+                raise
+        if self._is_without_queue(topic):
+            raise Refused(ErrorCode.RESOURCE_DELETED, f"there is no queue {queue_of_topic(topic)!r} any more")
+        return Staged(topic, content, bare)
+
+    def presume(self, delivery: Any, state: bytes) -> None:
+        """Tell the outcome that a delivery has if its transaction commits; None came settled."""
+        if delivery is not None:
+            self.transfers.presume(delivery, state)
+            self._connection.schedule_flush()
 
     # --- what became of them ------------------------------------------------------------------------------------
 
@@ -301,7 +341,12 @@ class _Outgoing:
             default_outcome=default_outcome,
             on_credit=on_credit,
             on_outcomes=on_outcomes,
+            on_transactional=self._transactional,
         )
+
+    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        """A delivery got an outcome in a transaction."""
+        raise NotImplementedError
 
     @property
     def connection(self) -> Connection:
@@ -355,6 +400,8 @@ class QueueConsumer(_Outgoing):
         self._held = held
         self._max_unsettled = connection.limits.max_unsettled_per_flow
         self.flow: Flow | None = None
+        self.in_transaction: dict[int, Transaction | None] = {}
+        """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
 
     def room(self) -> int:
         room = super().room()
@@ -396,6 +443,8 @@ class QueueConsumer(_Outgoing):
         flow = self.flow
         if flow is None:
             return
+        if self.in_transaction:
+            self._leave_transactions([*accepted, *(message_id for message_id, _, _, _ in others)])
         if accepted:
             self._vpn.settle(flow, accepted)
         # Rejected means: never again (AMQP 1.0 section 3.4.3).
@@ -414,6 +463,39 @@ class QueueConsumer(_Outgoing):
         if confirm is not None:
             self._vpn.commit((), lambda _: self._confirmed(confirm))
         self._ask()
+
+    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        self._connection.transactions.acknowledge(self, message_id, state, delivery)
+
+    def _leave_transactions(self, ids: list[int]) -> None:
+        """What the peer says of these holds at once."""
+        for message_id in ids:
+            transaction = self.in_transaction.pop(message_id, None)
+            if transaction is not None:
+                self._connection.transactions.settled_outside(transaction)
+                self.in_transaction.pop(message_id, None)
+
+    def committed(self, outcomes: list[tuple[int, Outcome, Any]]) -> None:
+        """A transaction has committed these: those accepted are gone, the others get what was said of them."""
+        for message_id, outcome, delivery in outcomes:
+            self.in_transaction.pop(message_id, None)
+            if delivery is not None:
+                self.transfers.settle(delivery, outcome.code)
+        others = [(i, o.code, o.failed, o.undeliverable) for i, o, _ in outcomes if o.code != ACCEPTED]
+        self._outcomes([], others, None)
+        self._connection.schedule_flush()
+
+    def revert(self, message_id: int, delivery: Any) -> None:
+        """
+        What was said of a delivery in a transaction is void. It stays with its consumer, which says what becomes of it;
+        one that the consumer has settled (None) is as one that failed (AMQP 1.0 section 4.4.2).
+        """
+        self.in_transaction.pop(message_id, None)
+        if delivery is not None:
+            self.in_transaction[message_id] = None
+        elif self.flow is not None:
+            self._vpn.release(self.flow, [message_id], failed=True)
+            self._ask()
 
     def _confirmed(self, confirm: Callable[[], None]) -> None:
         confirm()
@@ -476,6 +558,11 @@ class ReadingLink(_Outgoing):
             self._connection.schedule_flush()
         if self._is_finished and not self.transfers.unsettled_count:
             self._end()
+
+    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        if delivery is not None:
+            self.transfers.settle(delivery, ACCEPTED)
+        self._outcomes([], [], None)
 
     def writable(self) -> None:
         if self.transfers.credit > 0:

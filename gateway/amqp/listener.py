@@ -97,6 +97,8 @@ class Container:
         self.connections: dict[Connection, None] = {}
         self.failures = 0
         """Mistakes of ours that cost a connection or link since the start."""
+        self.transactions_bytes = 0
+        """What messages of open transactions take, over all connections."""
         self._number = 0
         self._decoy_key = secrets.token_bytes(32)
         """Makes up the salts of users there are not: the same on every connection while the process lives."""

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from cproton_ffi import ffi, lib
 from proton import Collector, Link, Transport
 
+from amqp_ext import codec
 from amqp_ext.annotations import Splicer
 from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
@@ -28,6 +29,8 @@ ACCEPTED: Final = lib.PN_ACCEPTED
 REJECTED: Final = lib.PN_REJECTED
 RELEASED: Final = lib.PN_RELEASED
 MODIFIED: Final = lib.PN_MODIFIED
+TRANSACTIONAL: Final = 0x34
+"""A delivery's state that belongs to a transaction (AMQP 1.0 section 4.5.8); the engine has no name for it."""
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
@@ -198,6 +201,9 @@ class IncomingTransfers:
         window: Credit the publisher is kept at: messages it may have on the way or uncommitted.
         max_message_bytes: Past this ``on_too_large`` is called, and nothing more is read.
         on_messages: Called with contents and their unsettled deliveries, or contents that came settled and None.
+        on_too_large: Called with bytes, and the fields of the transactional-state if it has one.
+        on_transactional: Called with a message of a transaction, its delivery (None where that came settled), and the
+            fields of its transactional-state.
     """
 
     def __init__(
@@ -207,12 +213,17 @@ class IncomingTransfers:
         window: int,
         max_message_bytes: int,
         on_messages: Callable[[list[bytes], list[Any] | None], None],
-        on_too_large: Callable[[int], None],
+        on_too_large: Callable[[int, Any], None],
+        on_transactional: Callable[[bytes, Any, Any], None],
     ) -> None:
         self._link = link._impl
         self._max_message_bytes = max_message_bytes
         self._on_messages = on_messages
         self._on_too_large = on_too_large
+        self._on_transactional = on_transactional
+        self.has_transactions = False
+        """Every delivery is asked for its state. Else the first of a batch is, as asking costs: a peer without a
+        coordinator has no transactions."""
         self._window = window
         self._used = 0
         self.is_closed = False
@@ -234,14 +245,16 @@ class IncomingTransfers:
         advance, receive, is_settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
         unpack, buffer_of = ffi.unpack, _incoming.of
         limit = self._max_message_bytes
+        has_transactions = self._look_for_transactions()
         contents: list[bytes] = []
         deliveries: list[Any] = []
         direct: list[bytes] = []
         while (delivery := current(link)) != NULL:
             size = pending(delivery)
             if size > limit:
+                fields = state_fields(delivery) if has_transactions else None
                 self._hand_over(contents, deliveries, direct)
-                self._on_too_large(size)
+                self._on_too_large(size, fields)
                 return
             # The engine drops what an aborted delivery had brought: only an empty one can be one.
             if not size and lib.pn_delivery_aborted(delivery):
@@ -258,6 +271,13 @@ class IncomingTransfers:
             else:
                 content = b""
             settled = is_settled(delivery)
+            if has_transactions and (fields := state_fields(delivery)) is not None:
+                advance(link)
+                self._hand_over(contents, deliveries, direct)
+                contents, deliveries, direct = [], [], []
+                if not self._take_transactional(content, delivery, fields, settled):
+                    return
+                continue
             advance(link)
             if settled:
                 lib.pn_delivery_settle(delivery)
@@ -285,6 +305,38 @@ class IncomingTransfers:
             self._on_messages(direct, None)
             if not self.is_closed:
                 self._use(len(direct))
+
+    def _look_for_transactions(self) -> bool:
+        if not self.has_transactions:
+            delivery = lib.pn_link_current(self._link)
+            self.has_transactions = (
+                delivery != NULL and lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL
+            )
+        return self.has_transactions
+
+    def _take_transactional(self, content: bytes, delivery: Any, fields: Any, settled: bool) -> bool:
+        """Whether the link can take more."""
+        if self.is_closed:
+            return False
+        if settled:
+            lib.pn_delivery_settle(delivery)
+        self._on_transactional(content, None if settled else delivery, fields)
+        if settled and not self.is_closed:
+            self._use(1)
+        return not self.is_closed
+
+    def presume(self, delivery: Any, state: bytes) -> None:
+        """
+        Tell the publisher the outcome that a delivery will have if its transaction commits (AMQP 1.0 section 4.4.1).
+
+        Args:
+            state: Fields of a transactional-state, encoded.
+        """
+        if self.is_closed:
+            return
+        data = lib.pn_disposition_data(lib.pn_delivery_local(delivery))
+        lib.pn_data_decode(data, state, len(state))
+        self._settle((delivery,), TRANSACTIONAL)
 
     def accept(self, deliveries: Sequence[Any]) -> None:
         """Tell the publisher that these are accepted, and let it send as many more."""
@@ -337,6 +389,8 @@ class OutgoingTransfers:
         on_outcomes: Called with what the peer said of deliveries: ids accepted, and (id, outcome, failed,
             undeliverable here) of all others; and, to be called when that is durable, how to settle those deliveries
             that the peer waits for (None when it waits for none).
+        on_transactional: Called with an id, the fields of the transactional-state that the peer gave its delivery,
+            and the delivery, None where the peer has settled it.
     """
 
     def __init__(
@@ -350,7 +404,9 @@ class OutgoingTransfers:
         on_outcomes: Callable[
             [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
         ],
+        on_transactional: Callable[[int, Any, Any], None],
     ) -> None:
+        self._on_transactional = on_transactional
         self._link = link._impl
         self._session = lib.pn_link_session(self._link)
         self._splicer = splicer
@@ -426,6 +482,9 @@ class OutgoingTransfers:
             message_id = self._unsettled.pop(delivery, None)
             if message_id is not None:
                 self._accepted.append(message_id)
+        elif state == TRANSACTIONAL:
+            self._updated_in_transaction(delivery, bool(is_settled))
+            return
         elif state in (REJECTED, RELEASED, MODIFIED) or is_settled:
             message_id = self._unsettled.pop(delivery, None)
             if message_id is not None:
@@ -441,6 +500,22 @@ class OutgoingTransfers:
         elif message_id is not None:
             lib.pn_delivery_update(delivery, state)
             self._confirm.append(delivery)
+
+    def _updated_in_transaction(self, delivery: Any, is_settled: bool) -> None:
+        """The delivery stays unsettled here until the transaction is over; its peer may have settled it."""
+        message_id = self._unsettled.get(delivery)
+        fields = state_fields(delivery)
+        if is_settled:
+            self._unsettled.pop(delivery, None)
+            lib.pn_delivery_settle(delivery)
+        if message_id is not None:
+            self._on_transactional(message_id, fields, None if is_settled else delivery)
+
+    def settle(self, delivery: Any, outcome: int) -> None:
+        """A transaction has committed what the peer said of a delivery."""
+        if not self.is_closed and self._unsettled.pop(delivery, None) is not None:
+            lib.pn_delivery_update(delivery, outcome)
+            lib.pn_delivery_settle(delivery)
 
     def _note(self, delivery: Any, message_id: int, state: int) -> None:
         if state not in (REJECTED, RELEASED, MODIFIED):
@@ -481,6 +556,24 @@ class OutgoingTransfers:
         """There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7)."""
         if not self.is_closed and lib.pn_link_get_drain(self._link):
             lib.pn_link_drained(self._link)
+
+
+def state_fields(delivery: Any) -> Any:
+    """
+    The fields of the transactional-state that the peer gave a delivery; None where it gave it none.
+    """
+    if lib.pn_delivery_remote_state(delivery) != TRANSACTIONAL:
+        return None
+    data = lib.pn_disposition_data(lib.pn_delivery_remote(delivery))
+    size = lib.pn_data_encoded_size(data)
+    if size <= 0:
+        return []
+    buffer = ffi.new("char[]", size)
+    written = lib.pn_data_encode(data, buffer, size)
+    try:
+        return codec.decode(ffi.unpack(buffer, written))[0] if written > 0 else []
+    except codec.CodecError:
+        return []
 
 
 def describe_condition(condition: Any, name: str, description: str, info: bytes) -> None:

@@ -62,6 +62,22 @@ class Limits:
     """Deliveries a consumer may leave unsettled before it gets no more, whatever its credit. Each is
     remembered until settled."""
 
+    max_transactions: Count = 64
+    """Transactions a connection may have open. Clients use one per session; who forgets to end them stops
+    here."""
+
+    transaction_timeout_ms: Count = 300_000
+    """Milliseconds from the first message published or acknowledged in a transaction after which it is rolled
+    back. Five minutes is longer than a unit of work should take, and frees what a stuck client holds; one in
+    which nothing was done may stay open, as clients keep one ready."""
+
+    transaction_bytes: Bytes = 16 * 2**20
+    """Bytes of messages published in open transactions of one connection. They are in memory until the commit,
+    which is one write to the disk; past it the transaction can only be rolled back."""
+
+    transactions_bytes: Bytes = 256 * 2**20
+    """The same over all connections: many clients with large transactions must not fill the memory."""
+
     endpoint_window: Count = 20_000
     """Message ids kept in memory per queue or topic endpoint; the rest is paged from disk. A queue with ten
     million messages costs what one with 20,000 does."""

@@ -462,6 +462,13 @@ class Broker:
                 endpoint.depth -= count
                 endpoint.size_bytes -= publication.size_bytes
 
+    def take_back(self, publications: Sequence[Publication]) -> None:
+        """The newest publications, in order, are not even to be committed: their ids are given out again."""
+        for publication in publications:
+            self.failed(publication)
+        if publications:
+            self.next_id = publications[0].rows[0][0]
+
     # --- trimming ---------------------------------------------------------------------------------------------
 
     @property

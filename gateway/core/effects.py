@@ -64,6 +64,12 @@ class RemoveReferences:
         self.size_bytes = size_bytes
 
 
+class Retirement(RemoveReferences):
+    """The same as part of a transaction: if that fails, they were not settled."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class AddReferences:
     """Replayed messages put on an endpoint again, and how far the replay has read (``position``: next id to read)."""

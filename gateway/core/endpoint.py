@@ -5,7 +5,7 @@ What is ready is kept in a ``lane``, of which only a window is in memory, or in 
 is at the flows.
 
 Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in the lane (in memory or
-in the store), or in one flow's unsettled, or awaits a replay.
+in the store), or in one flow's unsettled, or awaits a replay, or is retired by a transaction that is being committed.
 """
 
 from __future__ import annotations
@@ -131,6 +131,49 @@ class Flow:
     def is_hungry(self) -> bool:
         """It can take messages, and there may be some for it."""
         return self.demand > 0 and (self.candidates is None or bool(self.candidates))
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """
+    What a transaction took off an endpoint, until it is known whether that is durable. An endpoint that was emptied
+    or whose replay began meanwhile (its number or era is another) has forgotten them.
+    """
+
+    endpoint: Endpoint
+    flow: Flow
+    held: dict[int, int]
+    """id -> content size in bytes."""
+    size_bytes: int
+    number: int
+    era: int
+
+    def done(self) -> None:
+        """They are gone for good."""
+        endpoint = self.endpoint
+        if endpoint.number != self.number or endpoint.era != self.era:
+            return
+        ids = list(self.held)
+        endpoint.ready.settled(ids)
+        for i in ids:
+            endpoint.attempts.pop(i, None)
+        if endpoint.replay is not None:
+            endpoint.replay.acknowledge(ids)
+
+    def undone(self) -> None:
+        """They were not settled after all: the flow has them as before, or they are ready where it is gone."""
+        endpoint = self.endpoint
+        if endpoint.number != self.number:
+            return
+        endpoint.depth += len(self.held)
+        endpoint.size_bytes += self.size_bytes
+        if endpoint.era != self.era:
+            # They are in the store, and read from there.
+            return
+        if self.flow in endpoint.flows:
+            self.flow.unsettled.update(self.held)
+        else:
+            endpoint.give_back(self.held)
 
 
 @dataclass(slots=True)
@@ -317,6 +360,14 @@ class Endpoint:
         if self.replay is not None:
             self.replay.acknowledge(gone)
         return gone, size
+
+    def retire(self, flow: Flow, ids: Iterable[int]) -> Retired:
+        """Messages consumed for good by a transaction: no longer the flow's, and gone once it is ``done``."""
+        held = {i: flow.unsettled.pop(i) for i in ids}
+        size = sum(held.values())
+        self.depth -= len(held)
+        self.size_bytes -= size
+        return Retired(self, flow, held, size, self.number, self.era)
 
     @property
     def fresh_from(self) -> int:

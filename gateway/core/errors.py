@@ -2,7 +2,7 @@
 One table of everything a peer can be refused with: condition, replay-error and Solace subcode.
 
 The wire side only looks rows up here (contract: condition, text for a person, and an info map); a test walks the table.
-Standard conditions are those of AMQP 1.0 part 2.8.15-18; subcodes are those of Solace's C API.
+Standard conditions are those of AMQP 1.0 part 2.8.15-18 and 4.5.9; subcodes are those of Solace's C API.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class ErrorCode(enum.Enum):
     CONNECTION_FORCED = ("amqp:connection:forced", None, None)
     FRAMING_ERROR = ("amqp:connection:framing-error", None, None)
     INTERNAL = ("amqp:internal-error", None, None)
+
+    UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", None, None)
+    ROLLED_BACK = ("amqp:transaction:rollback", None, None)
+    TRANSACTION_TIMEOUT = ("amqp:transaction:timeout", None, None)
 
     def __init__(self, condition: str, replay_error: str | None, subcode: int | None) -> None:
         self.condition = condition

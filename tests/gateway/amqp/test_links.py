@@ -207,17 +207,6 @@ def test_the_answer_to_an_attach(start: Start, connect: Connect) -> None:
     assert link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY
 
 
-def test_transactions_are_refused_and_nothing_else_suffers(client: Client) -> None:
-    """A link to a transaction coordinator is refused as not implemented; the connection goes on."""
-
-    def ask(link: Link) -> None:
-        link.target.type = Terminus.COORDINATOR
-
-    with pytest.raises(Refused, match="not-implemented"):
-        client.sender(None, set_up=ask)
-    client.sender("orders").send_all([data("fine")])
-
-
 def test_the_gateway_detaches_when_it_stops(gateway: RunningGateway, connect: Connect) -> None:
     """A stop detaches and closes with `amqp:connection:forced`, so that clients know it was not their fault."""
     client = connect(gateway)

@@ -1,0 +1,150 @@
+"""
+Local transactions as AMQP 1.0 part 4 has them on the wire: control messages, and the states of deliveries.
+
+Everything here is values; what a transaction does to messages is nobody's business in this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from amqp_ext import codec
+from amqp_ext.codec import CodecError, Described, Symbol, ULong
+from amqp_ext.sections import MalformedMessage, body
+
+DECLARE: Final = 0x31
+DISCHARGE: Final = 0x32
+ACCEPTED: Final = 0x24
+REJECTED: Final = 0x25
+RELEASED: Final = 0x26
+MODIFIED: Final = 0x27
+
+LOCAL_TRANSACTIONS: Final = "amqp:local-transactions"
+MULTIPLE_PER_SESSION: Final = "amqp:multi-txns-per-ssn"
+MULTIPLE_SESSIONS: Final = "amqp:multi-ssns-per-txn"
+
+_SYMBOLS: Final = {
+    "amqp:declare:list": DECLARE,
+    "amqp:discharge:list": DISCHARGE,
+    "amqp:accepted:list": ACCEPTED,
+    "amqp:rejected:list": REJECTED,
+    "amqp:released:list": RELEASED,
+    "amqp:modified:list": MODIFIED,
+}
+
+
+class TransactionError(ValueError):
+    """A control message or a state that is none; the text is a sentence for its sender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A new transaction is asked for (section 4.5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discharge:
+    """A transaction is to end (section 4.5.3): committed, or rolled back where ``fail`` is set."""
+
+    txn_id: bytes
+    fail: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is to become of a delivery when its transaction commits: one of the four, and what modified adds."""
+
+    code: int
+    failed: bool = False
+    undeliverable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalState:
+    """The state of a delivery that belongs to a transaction (section 4.5.8)."""
+
+    txn_id: bytes
+    outcome: Outcome | None
+
+
+def read_control(content: bytes) -> Declare | Discharge:
+    """
+    What a message to the coordinator asks for.
+
+    Raises:
+        TransactionError: It is no control message, or asks for a transaction of a kind that there is not.
+    """
+    try:
+        kind, parts = body(content)
+        if kind != "value":
+            raise TransactionError(
+                "a message to the coordinator is a declare or a discharge in an amqp-value"
+            )
+        value = codec.decode(parts[0])[0].value
+    except (CodecError, MalformedMessage) as error:
+        raise TransactionError(f"this is no message to the coordinator: {error}") from error
+    code, fields = _described(value)
+    if code == DECLARE:
+        if fields and fields[0] is not None:
+            raise TransactionError("distributed transactions are not there: a declare has no global-id")
+        return Declare()
+    if code == DISCHARGE:
+        txn_id = fields[0] if fields else None
+        fail = fields[1] if len(fields) > 1 else None
+        if not isinstance(txn_id, bytes) or not isinstance(fail, bool | None):
+            raise TransactionError("a discharge has a txn-id, a binary, and fail, a boolean")
+        return Discharge(txn_id, bool(fail))
+    raise TransactionError("a message to the coordinator is a declare or a discharge")
+
+
+def read_state(fields: Any) -> TransactionalState:
+    """
+    The fields of a transactional-state.
+
+    Raises:
+        TransactionError: They are none.
+    """
+    if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
+        raise TransactionError("a transactional-state has a txn-id, a binary")
+    if len(fields) < 2 or fields[1] is None:
+        return TransactionalState(fields[0], None)
+    code, values = _described(fields[1])
+    if code not in (ACCEPTED, REJECTED, RELEASED, MODIFIED):
+        raise TransactionError(
+            "the outcome of a transactional-state is accepted, rejected, released or modified"
+        )
+    if code != MODIFIED:
+        return TransactionalState(fields[0], Outcome(code))
+    failed, undeliverable = (bool(value) for value in [*values, None, None][:2])
+    return TransactionalState(fields[0], Outcome(code, failed, undeliverable))
+
+
+def declared(txn_id: bytes) -> bytes:
+    """The fields of the outcome declared (section 4.5.5), encoded."""
+    return codec.encode([txn_id])
+
+
+def transactional(txn_id: bytes, outcome: int, error: Described | None = None) -> bytes:
+    """
+    The fields of a transactional-state with an outcome, encoded.
+
+    Args:
+        error: Of a rejection, as ``error`` makes it.
+    """
+    return codec.encode([txn_id, Described(ULong(outcome), [] if error is None else [error])])
+
+
+def error(condition: str, text: str) -> Described:
+    """An error (section 2.8.14)."""
+    return Described(ULong(0x1D), [Symbol(condition), text])
+
+
+def _described(value: Any) -> tuple[int | None, list[Any]]:
+    """The code of a described list, whichever way it is spelled, and its fields."""
+    if not isinstance(value, Described) or not isinstance(value.value, list):
+        return None, []
+    descriptor = value.descriptor
+    if isinstance(descriptor, str):
+        return _SYMBOLS.get(descriptor), value.value
+    return (int(descriptor), value.value) if isinstance(descriptor, int) else (None, [])

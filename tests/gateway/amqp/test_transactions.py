@@ -1,0 +1,480 @@
+"""Local transactions through real sockets: what is committed happens at once and for good, what is not never did."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cproton_ffi import lib
+from proton import Condition, Delivery, Described, Message, Terminus, ulong
+from proton import Link as EngineLink
+
+from gateway.config import Limits, Vpn
+from gateway.config.vpn import Queue
+from gateway.core.effects import Publication
+from store.writer import Batch, Writer
+from tests.gateway.amqp.conftest import Connect, Start, Telling
+from tests.support.client import Client, Received, Sender
+from tests.support.messages import data, message_to
+from tests.support.running import RunningGateway
+
+TRANSACTIONAL = 0x34
+UNKNOWN, ROLLBACK = "amqp:transaction:unknown-id", "amqp:transaction:rollback"
+
+
+class Controller:
+    """A client's link to the coordinator."""
+
+    def __init__(self, client: Client) -> None:
+        def to_coordinator(link: EngineLink) -> None:
+            link.target.type = Terminus.COORDINATOR
+
+        self.sender = client.sender(None, set_up=to_coordinator)
+
+    def ask(self, descriptor: int, fields: list[Any], *, settled: bool = False) -> Delivery:
+        """Send a control message."""
+        return self.sender.send(Message(body=Described(ulong(descriptor), fields)).encode(), settled=settled)
+
+    def declare(self) -> bytes:
+        """A new transaction's id."""
+        delivery = self.ask(0x31, [None])
+        self.sender.client.wait(lambda: delivery.remote_state, "the transaction is declared")
+        assert int(delivery.remote_state) == 0x33, delivery.remote_state
+        return bytes(delivery.remote.data[0])
+
+    def commit(self, txn_id: bytes) -> str:
+        """`ACCEPTED`, or the condition of a rejection."""
+        return self.outcome(self.ask(0x32, [txn_id, False]))
+
+    def roll_back(self, txn_id: bytes) -> str:
+        """The same for a rollback."""
+        return self.outcome(self.ask(0x32, [txn_id, True]))
+
+    def outcome(self, delivery: Delivery) -> str:
+        """`ACCEPTED`, or the condition of a rejection."""
+        found = self.sender.outcome(delivery)
+        if found != "REJECTED":
+            return found
+        condition: Condition = delivery.remote.condition
+        assert condition.description, "a text says why"
+        return str(condition.name)
+
+
+def publish(sender: Sender, raw: bytes, txn_id: bytes, *, settled: bool = False) -> Delivery:
+    """Send a message in a transaction."""
+    if sender.link.credit <= 0:
+        sender.client.wait(lambda: sender.link.credit > 0, "there is credit")
+    delivery = sender.link.delivery(f"t{id(raw)}-{sender.link.credit}")
+    delivery.local.data = [txn_id]
+    delivery.update(TRANSACTIONAL)
+    sender.link.stream(raw)
+    if settled:
+        delivery.settle()
+    sender.link.advance()
+    return delivery
+
+
+def presumed(sender: Sender, delivery: Delivery) -> int:
+    """The outcome that a delivery has if its transaction commits."""
+    sender.client.wait(lambda: delivery.remote_state, "there is an outcome")
+    assert int(delivery.remote_state) == TRANSACTIONAL, delivery.remote_state
+    return int(delivery.remote.data[1].descriptor)
+
+
+def acknowledge(
+    message: Received,
+    txn_id: bytes,
+    outcome: int = 0x24,
+    fields: tuple[Any, ...] = (),
+    *,
+    settle: bool = True,
+) -> None:
+    """Give a delivery an outcome in a transaction."""
+    # The engine would add them to those of a transaction before.
+    lib.pn_data_clear(lib.pn_disposition_data(lib.pn_delivery_local(message.delivery._impl)))
+    message.delivery.local.data = [txn_id, Described(ulong(outcome), list(fields))]
+    message.delivery.update(TRANSACTIONAL)
+    if settle:
+        message.delivery.settle()
+
+
+def texts(messages: list[Received]) -> list[str]:
+    return [message.text for message in messages]
+
+
+@pytest.fixture
+def controller(client: Client) -> Controller:
+    """A link to the coordinator of `gateway`."""
+    return Controller(client)
+
+
+def fill(client: Client, address: str, *contents: str) -> None:
+    """Publish without a transaction."""
+    sender = client.sender(address)
+    for content in contents:
+        assert sender.outcome(sender.send(data(content))) == "ACCEPTED"
+
+
+def in_log(client: Client, topic: str, count: int) -> list[Received]:
+    """The log, read up to a message that is published after all else: it is the last of `count` + 1."""
+    fill(client, f"topic://{topic}", "last")
+    reader = client.receiver(f"log://{topic}?replay-start=beginning", credit=100)
+    return reader.take(count + 1)[:-1]
+
+
+def test_the_coordinator_says_what_it_can(client: Client, controller: Controller) -> None:
+    """The answer to its attach has the coordinator's capabilities."""
+    target = controller.sender.link.remote_target
+    assert target.type == Terminus.COORDINATOR
+    found = target.capabilities
+    found.rewind()
+    assert found.next()
+    assert "amqp:local-transactions" in map(str, found.get_object())
+
+
+def test_published_messages_exist_from_the_commit_on(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """Before the commit they are nowhere; after it they have ids in the order of commits, not of sending."""
+    first, second = controller.declare(), controller.declare()
+    sender = client.sender("topic://t")
+    assert presumed(sender, publish(sender, data("late"), first)) == 0x24
+    assert presumed(sender, publish(sender, data("early"), second)) == 0x24
+    assert sender.outcome(sender.send(data("outside"))) == "ACCEPTED"
+    assert controller.commit(second) == "ACCEPTED"
+    assert controller.commit(first) == "ACCEPTED"
+    assert texts(in_log(client, "t", 3)) == ["outside", "early", "late"]
+
+
+def test_a_rolled_back_message_is_in_no_queue_and_not_in_the_log(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """Nor does it take an id."""
+    txn_id = controller.declare()
+    sender = client.sender("queue://q")
+    publish(sender, data("never"), txn_id)
+    assert controller.roll_back(txn_id) == "ACCEPTED"
+    fill(client, "queue://q", "after")
+    assert gateway.depth("q") == 1
+    (message,) = client.receiver("queue://q", credit=1).take(1)
+    assert (message.text, message.id) == ("after", 1)
+
+
+@pytest.mark.parametrize("settle", [True, False])
+def test_acknowledgements_hold_from_the_commit_on(
+    gateway: RunningGateway, client: Client, controller: Controller, settle: bool
+) -> None:
+    """Acknowledged and published as one; a delivery that its consumer left unsettled is settled with the commit."""
+    fill(client, "queue://in", "a", "b")
+    receiver = client.receiver("queue://in", credit=2)
+    sender = client.sender("queue://out")
+    txn_id = controller.declare()
+    messages = receiver.take(2)
+    for message in messages:
+        acknowledge(message, txn_id, settle=settle)
+        publish(sender, data(message.text.upper()), txn_id)
+    client.wait(lambda: sender.link.credit, "it is written")
+    assert (gateway.depth("in"), gateway.depth("out")) == (2, 0)
+    assert controller.commit(txn_id) == "ACCEPTED"
+    assert (gateway.depth("in"), gateway.depth("out")) == (0, 2)
+    if not settle:
+        client.wait(lambda: all(m.delivery.settled for m in messages), "they are settled")
+    assert texts(client.receiver("queue://out", credit=2).take(2)) == ["A", "B"]
+
+
+def test_what_a_consumer_settled_is_redelivered_after_a_rollback(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """With a delivery-count, as of a delivery that failed."""
+    fill(client, "queue://q", "a")
+    receiver = client.receiver("queue://q", credit=2)
+    (message,) = receiver.take(1)
+    txn_id = controller.declare()
+    acknowledge(message, txn_id)
+    assert controller.roll_back(txn_id) == "ACCEPTED"
+    (again,) = receiver.take(1)
+    assert (again.text, again.delivery_count) == ("a", 1)
+
+
+def test_what_a_consumer_did_not_settle_stays_its_own_after_a_rollback(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """It says what becomes of it, in another transaction or in none."""
+    fill(client, "queue://q", "a", "b")
+    receiver = client.receiver("queue://q", credit=10)
+    messages = receiver.take(2)
+    txn_id = controller.declare()
+    for message in messages:
+        acknowledge(message, txn_id, settle=False)
+    assert controller.roll_back(txn_id) == "ACCEPTED"
+    assert gateway.depth("q") == 2
+    txn_id = controller.declare()
+    acknowledge(messages[0], txn_id)
+    assert controller.commit(txn_id) == "ACCEPTED"
+    assert gateway.depth("q") == 1
+    receiver.settle([messages[1]])
+    client.wait(lambda: gateway.depth("q") == 0, "the other is gone, too")
+
+
+def test_other_outcomes_hold_with_the_commit(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """Released, failed and rejected: the first two come again, the failed one says so, the third is gone."""
+    fill(client, "queue://q", "released", "failed", "rejected")
+    receiver = client.receiver("queue://q", credit=10)
+    messages = receiver.take(3)
+    txn_id = controller.declare()
+    for message, outcome, fields in zip(messages, (0x26, 0x27, 0x25), ((), (True,), ()), strict=True):
+        acknowledge(message, txn_id, outcome, fields)
+    assert controller.commit(txn_id) == "ACCEPTED"
+    again = receiver.take(2)
+    assert sorted((m.text, m.delivery_count) for m in again) == [("failed", 1), ("released", 0)]
+    assert gateway.depth("q") == 2
+
+
+@pytest.mark.parametrize("how", ["link", "connection"])
+def test_transactions_end_with_their_coordinator(gateway: RunningGateway, connect: Connect, how: str) -> None:
+    """Its link closed or its connection cut is a rollback."""
+    fill(connect(gateway), "queue://q", "a")
+    client = connect(gateway)
+    controller = Controller(client)
+    txn_id = controller.declare()
+    receiver, sender = client.receiver("queue://q", credit=2), client.sender("queue://q")
+    (message,) = receiver.take(1)
+    acknowledge(message, txn_id)
+    presumed(sender, publish(sender, data("never"), txn_id))
+    if how == "link":
+        controller.sender.close()
+        (again,) = receiver.take(1)
+        late = publish(sender, data("late"), txn_id)
+        assert sender.rejection(late).name == UNKNOWN
+    else:
+        client.cut()
+        (again,) = connect(gateway).receiver("queue://q", credit=2).take(1)
+    assert (again.text, again.delivery_count) == ("a", 1)
+    assert gateway.depth("q") == 1
+
+
+def test_an_unknown_transaction_is_told(gateway: RunningGateway, client: Client) -> None:
+    """To its discharge, to a publisher even where there is no coordinator, and to a consumer."""
+    sender = client.sender("queue://q")
+    assert sender.rejection(publish(sender, data("x"), b"none")).name == UNKNOWN
+    controller = Controller(client)
+    assert controller.commit(b"none") == UNKNOWN
+    txn_id = controller.declare()
+    assert controller.commit(txn_id) == "ACCEPTED"
+    assert controller.commit(txn_id) == UNKNOWN
+    assert gateway.depth("q") == 0
+    fill(client, "queue://q", "a")
+    receiver = client.receiver("queue://q", credit=1)
+    acknowledge(receiver.take(1)[0], b"none")
+    assert receiver.detached_by_peer().name == UNKNOWN
+    assert gateway.depth("q") == 1
+
+
+@pytest.mark.parametrize("raw", [b"\x00", message_to("log://x", "a"), data("nowhere")])
+def test_a_message_that_is_not_taken_rolls_back(
+    gateway: RunningGateway, client: Client, controller: Controller, raw: bytes
+) -> None:
+    """It is told to be rejected, and the commit to be impossible; what else was in it never happens."""
+    relay, sender = client.sender(None), client.sender("queue://q")
+    txn_id = controller.declare()
+    assert presumed(sender, publish(sender, data("good"), txn_id)) == 0x24
+    assert presumed(relay, publish(relay, raw, txn_id)) == 0x25
+    assert presumed(sender, publish(sender, data("good, too"), txn_id)) == 0x25
+    assert controller.commit(txn_id) == ROLLBACK
+    assert gateway.depth("q") == 0
+
+
+def test_a_quota_holds_at_the_commit(start: Start, connect: Connect) -> None:
+    """All or nothing; and what the transaction itself acknowledges makes room."""
+    gateway = start(Vpn(queues={"q": Queue(quota_messages=2)}))
+    client = connect(gateway)
+    controller, sender = Controller(client), client.sender("queue://q")
+    other = client.sender("topic://other")
+    txn_id = controller.declare()
+    publish(other, data("other"), txn_id)
+    for content in ("a", "b", "c"):
+        publish(sender, data(content), txn_id)
+    assert controller.commit(txn_id) == ROLLBACK
+    assert gateway.depth("q") == 0
+    fill(client, "queue://q", "d", "e")
+    receiver = client.receiver("queue://q", credit=2)
+    txn_id = controller.declare()
+    for message in receiver.take(2):
+        assert message.id <= 2, "what was rolled back has taken no id"
+        acknowledge(message, txn_id)
+        publish(sender, data(message.text * 2), txn_id)
+    assert controller.commit(txn_id) == "ACCEPTED"
+    assert gateway.depth("q") == 2
+
+
+def test_a_transaction_has_its_time(start: Start, connect: Connect) -> None:
+    """From its first message on, not from its declare; who discharges it is told."""
+    gateway = start(limits=Limits(transaction_timeout_ms=100))
+    client = connect(gateway)
+    controller, idle = Controller(client), None
+    idle = controller.declare()
+    fill(client, "queue://q", "a")
+    receiver = client.receiver("queue://q", credit=2)
+    txn_id = controller.declare()
+    acknowledge(receiver.take(1)[0], txn_id)
+    (again,) = receiver.take(1)
+    assert again.delivery_count == 1
+    assert controller.commit(txn_id) == "amqp:transaction:timeout"
+    assert controller.commit(idle) == "ACCEPTED"
+
+
+def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> None:
+    """By connection and in all; what ends gives its room back."""
+    gateway = start(limits=Limits(transaction_bytes=30_000, transactions_bytes=40_000, max_transactions=2))
+    client, other = connect(gateway), connect(gateway)
+    for one, fits in ((client, 2), (other, 1)):
+        controller, sender = Controller(one), one.sender("queue://q")
+        txn_id = controller.declare()
+        for _ in range(fits):
+            assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
+        if one is other:
+            assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
+            assert controller.commit(txn_id) == ROLLBACK
+        else:
+            controller.declare()
+            assert controller.outcome(controller.ask(0x31, [None])) == "amqp:resource-limit-exceeded"
+    client.close()
+    gateway.call(lambda g: None)
+    txn_id = controller.declare()
+    for _ in range(2):
+        assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
+    assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
+    assert gateway.call(lambda g: g._container.transactions_bytes if g._container else 0) == 0
+
+
+def test_control_messages_that_are_none(client: Client) -> None:
+    """They are rejected; one that came settled costs its link."""
+    controller = Controller(client)
+    for raw in (data("x"), Message(body="x").encode(), b"\x00"):
+        assert controller.sender.rejection(controller.sender.send(raw)).name == "amqp:invalid-field"
+    assert controller.outcome(controller.ask(0x31, [b"global"])) == "amqp:invalid-field"
+    assert controller.outcome(controller.ask(0x32, ["x"])) == "amqp:invalid-field"
+    controller.ask(0x31, [None], settled=True)
+    assert controller.sender.detached_by_peer().name == "amqp:not-allowed"
+
+
+def test_a_replay_that_begins_voids_acknowledgements(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """The commit fails as a whole, so that nothing the replay has put back is lost."""
+    fill(client, "queue://q", "a", "b")
+    receiver = client.receiver("queue://q", credit=1)
+    txn_id = controller.declare()
+    acknowledge(receiver.take(1)[0], txn_id, settle=False)
+    client.wait(lambda: True, "it is written")
+    controller.declare()
+    gateway.start_replay("q", "beginning")
+    assert controller.commit(txn_id) == ROLLBACK
+    assert texts(client.receiver("queue://q", credit=2).take(2)) == ["a", "b"]
+
+
+def test_settled_outside_of_its_transaction(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """A delivery that gets an outcome of its own takes its transaction down."""
+    fill(client, "queue://q", "a", "b")
+    receiver = client.receiver("queue://q", credit=2)
+    messages = receiver.take(2)
+    txn_id = controller.declare()
+    for message in messages:
+        acknowledge(message, txn_id, settle=False)
+    client.wait(lambda: True, "it is written")
+    receiver.settle([messages[0]])
+    # The engine writes a transfer before the disposition.
+    client.wait(lambda: gateway.depth("q") == 1, "the outcome of its own holds")
+    assert controller.commit(txn_id) == ROLLBACK
+    assert gateway.depth("q") == 1
+
+
+def test_the_commit_is_told_when_it_is_durable(
+    telling: Telling, gateway: RunningGateway, connect: Connect
+) -> None:
+    """While the store has not said so, the discharge has no outcome and nothing is delivered."""
+    client = connect(gateway)
+    controller, sender = Controller(client), client.sender("queue://q")
+    txn_id = controller.declare()
+    presumed(sender, publish(sender, data("a"), txn_id))
+    telling.hold(Publication)
+    discharge = controller.ask(0x32, [txn_id, False])
+    client.receiver("log://>", credit=1)
+    assert not discharge.remote_state
+    telling.go_on()
+    assert controller.outcome(discharge) == "ACCEPTED"
+    assert gateway.depth("q") == 1
+
+
+def test_a_commit_that_the_store_cannot_write_is_rolled_back(
+    gateway: RunningGateway, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither half of it is kept: not in memory, not in what the store is owed, not after a restart."""
+    client = connect(gateway)
+    fill(client, "queue://in", "a")
+    receiver, sender = client.receiver("queue://in", credit=3), client.sender("queue://out")
+    controller = Controller(client)
+    txn_id = controller.declare()
+    acknowledge(receiver.take(1)[0], txn_id)
+    presumed(sender, publish(sender, data("A"), txn_id))
+    write: Callable[[Writer, list[Batch]], sqlite3.Error | None] = Writer._write
+
+    def fail(writer: Writer, batches: list[Batch]) -> sqlite3.Error | None:
+        kept, writer._indexed = writer._indexed, None  # type: ignore[assignment]
+        monkeypatch.setattr(Writer, "_write", write)
+        execute = writer._connection
+        writer._connection = _Failing(execute)  # type: ignore[assignment]
+        try:
+            return write(writer, batches)
+        finally:
+            writer._connection, writer._indexed = execute, kept
+
+    monkeypatch.setattr(Writer, "_write", fail)
+    assert controller.commit(txn_id) == ROLLBACK
+    (again,) = receiver.take(1)
+    assert (again.text, again.delivery_count) == ("a", 1)
+    assert (gateway.depth("in"), gateway.depth("out")) == (1, 0)
+    gateway.restart()
+    assert (gateway.depth("in"), gateway.depth("out")) == (1, 0)
+
+
+class _Failing:
+    """A connection to the store whose disk is full."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.in_transaction = False
+        self._connection = connection
+
+    def execute(self, *_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_pipelined_transactions_keep_their_order(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """Sent at once: what comes before a discharge is in its transaction, however it is read."""
+    first, second = controller.declare(), controller.declare()
+    sender = client.sender("queue://q")
+    publish(sender, data("a"), first)
+    one = controller.ask(0x32, [first, False])
+    publish(sender, data("b"), second)
+    two = controller.ask(0x32, [second, False])
+    assert [controller.outcome(one), controller.outcome(two)] == ["ACCEPTED", "ACCEPTED"]
+    assert texts(client.receiver("queue://q", credit=2).take(2)) == ["a", "b"]
+
+
+def test_a_settled_message_of_a_transaction_is_part_of_it(
+    gateway: RunningGateway, client: Client, controller: Controller
+) -> None:
+    """Its publisher needs no outcome of its own, as the discharge has one."""
+    txn_id = controller.declare()
+    sender = client.sender("queue://q")
+    publish(sender, data("a"), txn_id, settled=True)
+    assert controller.commit(txn_id) == "ACCEPTED"
+    assert gateway.depth("q") == 1
