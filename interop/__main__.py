@@ -42,6 +42,7 @@ NOT_RECORDED = {
     "replay after id": "the id is another each time",
     "replay from date": "the date is another each time",
     "reconnect resumes": "the gateway is restarted",
+    "transaction lost": "its client is killed",
     "stream from timestamp": "the date is another each time",
     "competing": "which consumer gets what depends on who asks first",
     "shared subscription": "which consumer gets what depends on who asks first",

@@ -15,6 +15,8 @@ verb               what the program does
 ``replay``         ``receive`` with a replay start in a filter of its own: ``--start``, and ``--until``
 ``request``        ``--count`` requests, each answered on a temporary queue
 ``reply``          the other side: answers to the ``reply-to`` of each request
+``move``           ``--count`` messages from the address to the queue ``--to`` in a transaction, with which it does what
+                   ``--end commit|rollback|never`` says once it has said ``moved``
 ``unsubscribe``    gives up the durable subscription ``--subscription``
 =================  ==================================================================================================
 

@@ -267,6 +267,36 @@ def rejected(trial: Trial) -> None:
     trial.empty(trial.address())
 
 
+def transaction_commit(trial: Trial) -> None:
+    """Messages from queue to queue in a transaction: all of them, once."""
+    sent = trial.send(trial.address(), 3)
+    trial.start("move", trial.address(), to=trial.address("queue://{}-to"), count=3).ok()
+    trial.empty(trial.address())
+    equal("moved", trial.receive(trial.address("queue://{}-to"), 3).bodies, sent)
+
+
+def transaction_rollback(trial: Trial) -> None:
+    """The same, rolled back: nothing was published, not even to the log, and what was received comes again."""
+    sent = trial.send(trial.address(), 3)
+    target = trial.address("queue://{}-to")
+    trial.start("move", trial.address(), to=target, count=3, end="rollback").ok()
+    trial.empty(target)
+    trial.send(target, 1)
+    trial.ids(target, 1)
+    equal("received again", sorted(trial.receive(trial.address(), 3).bodies), sent)
+
+
+def transaction_lost(trial: Trial) -> None:
+    """A client that is killed before it commits has done nothing."""
+    sent = trial.send(trial.address(), 3)
+    target = trial.address("queue://{}-to")
+    run = trial.start("move", trial.address(), to=target, count=3, end="never")
+    run.until("moved")
+    run.kill()
+    equal("received again", sorted(trial.receive(trial.address(), 3).bodies), sent)
+    trial.empty(target)
+
+
 def failover(trial: Trial) -> None:
     """Gateway restarted under a consumer and a publisher: both go on by themselves, nothing is lost."""
     consumer = trial.start("receive", trial.address(), count=6, timeout=40, reconnect=True)
@@ -443,6 +473,9 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     released,
     modified,
     rejected,
+    transaction_commit,
+    transaction_rollback,
+    transaction_lost,
     failover,
     failover_of_publisher,
     replay_by_filter,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from proton import Delivery, Disposition, Link, Terminus, symbol
+from proton import UNDESCRIBED, Array, Data, Delivery, Disposition, Link, Terminus, symbol
 
 from amqp_ext.transactions import (
     LOCAL_TRANSACTIONS,
@@ -41,7 +41,12 @@ def attach_to_coordinator(connection: Connection, link: Link) -> None:
     link.source.copy(link.remote_source)
     link.target.type = Terminus.COORDINATOR
     link.target.capabilities.put_object(
-        [symbol(name) for name in (LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS)]
+        # An array, as multiple values are (section 1.4): Qpid JMS takes no list.
+        Array(
+            UNDESCRIBED,
+            Data.SYMBOL,
+            *map(symbol, (LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS)),
+        )
     )
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = Link.RCV_FIRST

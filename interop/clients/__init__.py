@@ -17,6 +17,9 @@ _HEARTBEAT = (
     "told that the gateway stops, the library goes on waiting until a heartbeat fails: "
     "one of 4 s makes that soon"
 )
+_NO_TRANSACTIONS = dict.fromkeys(
+    ("transaction commit", "transaction rollback", "transaction lost"), "its API has no transactions"
+)
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
 _RECOVERY = (
     "the library's own recovery calls a method that a stream's options do not have, and attaches a queue's consumer "
@@ -34,7 +37,9 @@ CLIENTS = (
             "failover of publisher": "BlockingConnection does not reconnect: the program makes a new one",
         },
         without={
-            "modified": "BlockingReceiver.release(delivered=True) says modified without delivery-failed: nothing counts"
+            **_NO_TRANSACTIONS,
+            "modified": "BlockingReceiver.release(delivered=True) says modified without delivery-failed: "
+            "nothing counts",
         },
     ),
     Client(
@@ -57,7 +62,10 @@ CLIENTS = (
         pinned=("client.cpp",),
         needs=("g++",),
         remarks={"failover": _HEARTBEAT, "failover of publisher": _HEARTBEAT},
-        without={"modified": "delivery::modify() says modified without delivery-failed: nothing counts"},
+        without={
+            **_NO_TRANSACTIONS,
+            "modified": "delivery::modify() says modified without delivery-failed: nothing counts",
+        },
     ),
     Client(
         name="rhea",
@@ -68,6 +76,7 @@ CLIENTS = (
         folder=FOLDER / "rhea",
         pinned=("package.json", "package-lock.json"),
         needs=("node", "npm"),
+        without=_NO_TRANSACTIONS,
     ),
     Client(
         name="rhea-websocket",
@@ -78,6 +87,7 @@ CLIENTS = (
         folder=FOLDER / "rhea",
         pinned=("package.json", "package-lock.json"),
         needs=("node", "npm"),
+        without=_NO_TRANSACTIONS,
         is_websocket=True,
     ),
     Client(
@@ -121,6 +131,7 @@ CLIENTS = (
             "modified": "discard_with_annotations says undeliverable-here, too: another consumer gets the message",
         },
         without={
+            **_NO_TRANSACTIONS,
             **dict.fromkeys(
                 (
                     "topic",

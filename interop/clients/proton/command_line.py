@@ -17,7 +17,7 @@ def arguments() -> argparse.Namespace:
     """What was asked for; see interop/client.py for the meaning of each option."""
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "verb", choices=["send", "receive", "browse", "replay", "request", "reply", "unsubscribe"]
+        "verb", choices=["send", "receive", "browse", "replay", "request", "reply", "move", "unsubscribe"]
     )
     parser.add_argument("--url", required=True)
     parser.add_argument("--address", default="")
@@ -37,6 +37,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--reconnect", action="store_true")
     parser.add_argument("--start")
     parser.add_argument("--until")
+    parser.add_argument("--to")
+    parser.add_argument("--end", choices=["commit", "rollback", "never"], default="commit")
     return parser.parse_args()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from command_line import message, say, say_attached, say_error, say_message, start_filter, status
 from proton import Delivery, Event, Link, Message, Terminus, symbol
-from proton.handlers import MessagingHandler
+from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import Container, Copy, Filter, LinkOption, Selector
 
 HEARTBEAT = 4.0  # seconds of silence after which a connection counts as lost
@@ -287,7 +287,48 @@ class Unsubscribe(Program):
         self.end("count")
 
 
-VERBS = {"send": Send, "request": Request, "reply": Reply, "unsubscribe": Unsubscribe}
+class Move(Program, TransactionHandler):
+    """Messages from one queue to another in a transaction."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.transaction: Any = None
+
+    def open_links(self) -> None:
+        self.sender = self.container.create_sender(self.connection, self.options.to)
+        self.link = self.container.create_receiver(self.connection, self.options.address)
+        self.container.declare_transaction(self.connection, handler=self)
+        self.tick()
+
+    def on_transaction_declared(self, event: Event) -> None:
+        self.transaction = event.transaction
+        say("attached")
+        self.link.flow(self.options.count)
+
+    def on_message(self, event: Event) -> None:
+        say_message(event.message)
+        self.transaction.accept(event.delivery)
+        self.transaction.send(self.sender, event.message)
+        self.count += 1
+        if self.count < self.options.count:
+            return
+        say("moved")
+        if self.options.end == "commit":
+            self.transaction.commit()
+        elif self.options.end == "rollback":
+            self.transaction.abort()
+
+    def on_transaction_committed(self, event: Event) -> None:
+        self.end("count")
+
+    def on_transaction_aborted(self, event: Event) -> None:
+        self.end("count")
+
+    def on_transaction_commit_failed(self, event: Event) -> None:
+        self.fail(event.link, "transaction")
+
+
+VERBS = {"move": Move, "send": Send, "request": Request, "reply": Reply, "unsubscribe": Unsubscribe}
 
 
 def main(options: argparse.Namespace) -> int:

@@ -39,6 +39,7 @@ public final class Client {
                 case "browse" -> browse(connection);
                 case "request" -> request(connection);
                 case "reply" -> reply(connection);
+                case "move" -> move(connection);
                 case "unsubscribe" -> unsubscribe(connection);
                 default -> throw new JMSException("JMS has no way to " + verb);
             }
@@ -183,6 +184,30 @@ public final class Client {
             answer.setJMSCorrelationID(asked.getJMSCorrelationID());
             producer.send(asked.getJMSReplyTo(), answer);
             say(asked);
+        }
+        say("end", "reason", "count", "count", count());
+    }
+
+    /** Messages from one queue to another in a transaction. */
+    private void move(Connection connection) throws JMSException, InterruptedException {
+        Session session = connection.createSession(true, Session.SESSION_TRANSACTED);
+        MessageConsumer consumer = session.createConsumer(destination(session));
+        MessageProducer producer = session.createProducer(session.createQueue(options.get("to").substring("queue://".length())));
+        connection.start();
+        say("attached");
+        for (int n = 0; n < count(); n++) {
+            Message message = consumer.receive(timeout());
+            if (message == null) {
+                throw new JMSException("no message came");
+            }
+            say(message);
+            producer.send(message);
+        }
+        say("moved");
+        switch (options.getOrDefault("end", "commit")) {
+            case "commit" -> session.commit();
+            case "rollback" -> session.rollback();
+            default -> Thread.sleep(60_000); // until it is killed
         }
         say("end", "reason", "count", "count", count());
     }
