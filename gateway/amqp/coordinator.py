@@ -7,7 +7,7 @@ acknowledged before a discharge is part of its transaction. The answer to a disc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from proton import UNDESCRIBED, Array, Data, Delivery, Disposition, Link, Terminus, symbol
 
@@ -43,7 +43,7 @@ def attach_to_coordinator(connection: Connection, link: Link) -> None:
     link.target.capabilities.put_object(
         # An array, as multiple values are (section 1.4): Qpid JMS takes no list.
         Array(
-            UNDESCRIBED,
+            cast("Any", UNDESCRIBED),
             Data.SYMBOL,
             *map(symbol, (LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS)),
         )
