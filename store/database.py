@@ -101,7 +101,8 @@ def open_file(
             with db.atomic():
                 # The generation is random: a log made anew must never be taken for the one before.
                 db.execute(
-                    "insert or ignore into log values (1, ?, 1, 0, ?, ?, 0, 0, 1, 0)",
+                    "insert or ignore into log (only, generation, first_id, last_id, last_time, floor_time, "
+                    "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
                     [secrets.randbits(63), now_ms, now_ms],
                 )
                 arrange(connection, index)
