@@ -97,21 +97,33 @@ class Splicer:
             ]
         fronts: list[bytes] = []
         append = fronts.append
-        pack: Callable[..., bytes] | None = None
-        packed_bare = -1
-        topic_now, time_now, first, stop = self._topic, self._time_ms, self._first, self._stop
+        # Topics take turns in most logs: what a row needs of its topic is kept for the whole run of ids.
+        known: dict[str, tuple[bytes, Callable[..., bytes]]] = {}
+        topic_now: str | None = None
+        bare_now = -1
+        time_now, first, stop = self._time_ms, self._first, self._stop
+        middle, end = self._middle, self._end
         for message_id, time_ms, topic, bare, _, content in rows:
-            if not first <= message_id < stop or time_ms != time_now or topic != topic_now:
+            if time_ms != time_now or not first <= message_id < stop:
+                if not first <= message_id < stop:
+                    known.clear()
+                    topic_now = None
                 self._prepare(message_id, time_ms, topic)
-                topic_now, time_now, first, stop = topic, time_ms, self._first, self._stop
-                start, middle, end = self._start, self._middle, self._end
-                pack = None
+                time_now, first, stop = time_ms, self._first, self._stop
+                middle, end = self._middle, self._end
             if bare and (content[:4] != _SHORT_HEADER or content[4] + 5 != bare):
                 append(_with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0))
                 continue
-            if pack is None or bare != packed_bare:
-                pack, packed_bare = self._pack(bare), bare
-                start, middle, end = self._start, self._middle, self._end
+            if topic != topic_now or bare != bare_now:
+                if bare != bare_now:
+                    known.clear()
+                    bare_now = bare
+                found = known.get(topic)
+                if found is None:
+                    self._prepare(message_id, time_ms, topic)
+                    found = known[topic] = self._start, self._pack(bare)
+                start, pack = found
+                topic_now = topic
             # The header is the content's first ``bare`` bytes: packing cuts it off there.
             append(
                 pack(

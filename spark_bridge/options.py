@@ -42,7 +42,7 @@ MEANINGS: dict[str, str] = {
     "endingTimestamp": "milliseconds since 1970; reading stops before the first message from then on",
     "replayStart": "any replay start: beginning, 10m, an RFC 3339 date, rmid1:..., #123, point:<name>, ...",
     "maxOffsetsPerTrigger": "the most offsets in one micro-batch of a stream, 1 or more (default: all there are)",
-    "minPartitions": f"the number of partitions, 1 to {MAX_PARTITIONS} (default: the cores of the driver)",
+    "minPartitions": f"the number of partitions, 1 to {MAX_PARTITIONS} (default: the cores, fewer for few ids)",
     "failOnDataLoss": "true, or false to read on behind what the log no longer has (default true)",
     "includeHeaders": "true, or false to leave the column systemProperties out (default true)",
     "messageVpn": "the Message VPN to read from (default: the broker's own default)",
