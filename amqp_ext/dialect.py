@@ -87,6 +87,10 @@ class Dialect:
     AddressError for one that looks like it and is none."""
     address_of_queue: Callable[[str], str] | None = None
     """How the vendor spells the address of a queue that was made for a client, and that it will send to."""
+    frames_of_event_hubs: bool = False
+    """Whether the vendor's clients want performatives whole and send batches (``amqp_ext.event_hubs.frames``)."""
+    hubs_are_streams: bool = False
+    """Whether a queue that an attach makes is to be a stream, as an event hub is."""
 
 
 # --- messages of requests and answers ---------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ __all__ = ["AMQP_HEADER", "MECHANISMS", "SASL_HEADER", "Identity", "SaslServer",
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
-MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256", "SCRAM-SHA-512", "MSSBCBS")
+"""MSSBCBS is ANONYMOUS by Event Hubs' name: who the peer is, it says later, by a token at the node ``$cbs``."""
 
 MAX_PIPELINED_BYTES = 65_536
 """What a peer may send ahead while its password is being checked. Clients wait, or send their open frame."""
@@ -210,8 +211,8 @@ class SaslServer:
             raise _Refused(f"mechanism {str(mechanism)!r:.40} is not among {', '.join(self._offered)}", _AUTH)
         self._step = self._read_response
         match mechanism:
-            case "ANONYMOUS":
-                self._accept(Identity(self._anonymous_user, "ANONYMOUS"))
+            case "ANONYMOUS" | "MSSBCBS":
+                self._accept(Identity(self._anonymous_user, str(mechanism)))
             case "EXTERNAL":
                 self._check_external(initial or b"")
             case "PLAIN":

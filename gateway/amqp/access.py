@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from amqp_ext.addresses import Address, AddressKind, queue_topic
 from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeKind
 from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.amqp.consumer_groups import ConsumerGroups
 from gateway.core.endpoint import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
@@ -45,6 +46,8 @@ class VpnAccess:
         """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
         self.exchanges: dict[str, ExchangeKind] = dict(PREDECLARED)
         """What RabbitMQ's clients have declared since the start: they are names in front of topics, and no more."""
+        self.consumer_groups = ConsumerGroups()
+        """Who reads event hubs."""
 
 
 class Access:
@@ -63,6 +66,7 @@ class Access:
         self._owners = shared.owners
         self.temporary_queues = shared.temporary_queues
         self.exchanges = shared.exchanges
+        self.consumer_groups = shared.consumer_groups
         self.relay_topics = shared.relay_topics.setdefault(user, {})
 
     def require_target(self, address: Address) -> None:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from proton import DataException, Link, symbol
 
 from amqp_ext import codec
+from amqp_ext.addresses import Address
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import FilterError, Filters, read_filter_set
 from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
 from amqp_ext.replay_start import ReplayStartError
+from gateway.core.endpoint import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -72,6 +74,15 @@ def lifetime_of(terminus: Any) -> Lifetime:
         return read_lifetime(_read(terminus.properties, "the dynamic node's properties"))
     except LifetimeError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("dynamic-node-properties")) from error
+
+
+def kind_for(connection: Connection, address: Address) -> EndpointKind | None:
+    """What an attach says that its queue is. On a listener for Event Hubs' clients, one that it makes is a stream."""
+    vpn = connection.vpn
+    kind = vpn.kind_of(address.options)
+    if kind is None and connection.listening.spoken.has_hubs and vpn.broker.find(address.name) is None:
+        return EndpointKind.STREAM
+    return kind
 
 
 def epoch_of(link: Link, options: Mapping[str, str]) -> int | None:

@@ -7,7 +7,7 @@ error. The reply to a consumer says which filters are in place, and where its re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,16 +32,17 @@ from amqp_ext.lifetime import Lifetime
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
 from gateway import log_keys
 from gateway.amqp.access import Denied
-from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, lifetime_of
+from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, kind_for, lifetime_of
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.coordinator import attach_to_coordinator
+from gateway.amqp.event_hubs import hub_at, read_hub
 from gateway.amqp.links import (
     AttachedLink,
     PublishingLink,
     QueueConsumer,
     ReadingLink,
-    topic_of_target,
 )
+from gateway.amqp.log import NOTHING_YET, read_log
 from gateway.amqp.reply import fill_reply, log_attach, say_lifetime
 from gateway.amqp.request_node import attach_to_node
 from gateway.amqp.selection import selection_of
@@ -51,6 +52,7 @@ from gateway.amqp.subscriptions import (
     endpoint_for,
     unsubscribe,
 )
+from gateway.amqp.targets import topic_of_target
 from gateway.amqp.temporary import (
     Hold,
     OwnedEndpoint,
@@ -64,14 +66,11 @@ from gateway.amqp.temporary import (
 from gateway.core.effects import Effect
 from gateway.core.endpoint import Endpoint, EndpointKind, Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.pacing import Pacer
 from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
     from gateway.vpn.message_vpn import MessageVpn
-
-NOTHING_YET = ReplayStart(StartKind.LIVE)
 
 
 async def attach(connection: Connection, link: Link) -> None:
@@ -84,7 +83,10 @@ async def attach(connection: Connection, link: Link) -> None:
         served = connection.listening.spoken.nodes.get(without_host(asked.address or ""))
         if served is not None:
             attach_to_node(connection, link, served)
-        elif link.is_receiver and asked.type == Terminus.COORDINATOR:
+            return
+        if connection.claims is not None:
+            connection.claims.require(asked.address or "")
+        if link.is_receiver and asked.type == Terminus.COORDINATOR:
             attach_to_coordinator(connection, link)
         elif link.is_receiver:
             await _attach_publisher(connection, link)
@@ -223,17 +225,23 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
         raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
     except AddressError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    hub = hub_at(connection, address)
+    if hub is not None:
+        address = hub.address
     connection.access.require_source(
         address,
         start,
         browses=source.distribution_mode == Terminus.DIST_MODE_COPY,
         durable_name=durable_name(connection, link, capabilities),
     )
+    if hub is not None:
+        await read_hub(connection, link, hub, filters, start)
+        return
     match address.kind:
         case AddressKind.LOG:
-            await _read_log(connection, link, [address.name], filters, start)
+            await read_log(connection, link, [address.name], filters, start)
         case AddressKind.EVENT_HUB:
-            await _read_log(connection, link, [queue_topic(address.name)], filters, start)
+            await read_log(connection, link, [queue_topic(address.name)], filters, start)
         case AddressKind.QUEUE:
             await _consume_queue(connection, link, address, filters, start)
         case AddressKind.TOPIC:
@@ -242,37 +250,13 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
             raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
 
 
-async def _read_log(
-    connection: Connection, link: Link, patterns: Sequence[str], filters: Filters, start: ReplayStart | None
-) -> None:
-    vpn = connection.vpn
-    if not vpn.broker.policy.reads:
-        raise Refused(
-            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
-        )
-    selects = selection_of(connection, filters)
-    resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
-    if is_gone(connection, link):
-        return
-    splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
-    reader = ReadingLink(connection, link, splicer)
-    fill_reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
-    connection.links.outgoing[reader.key] = reader.transfers
-    _register(connection, link, reader)
-    link.open()
-    pacer = Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
-    reader.feed = vpn.read_log(resolved, patterns, reader, selects, pacer)
-    log_attach(connection, link, start, resolved)
-    reader.feed.run()
-
-
 async def _consume_queue(
     connection: Connection, link: Link, address: Address, filters: Filters, start: ReplayStart | None
 ) -> None:
     vpn = connection.vpn
     endpoint, effects = vpn.broker.queue_for(
         address.name,
-        kind=vpn.kind_of(address.options),
+        kind=kind_for(connection, address),
         exclusive=vpn.exclusivity_of(address.options),
         may_create=address.options.get("create") != "never",
     )

@@ -17,9 +17,11 @@ import structlog
 from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
-from amqp_ext.sasl import SaslServer, SaslState
+from amqp_ext.event_hubs.frames import Padder, Watch
+from amqp_ext.sasl import Identity, SaslServer, SaslState
 from gateway import log_keys
 from gateway.amqp import attach
+from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.links import PublishingLink
 from gateway.amqp.transactions import Transactions
@@ -45,6 +47,9 @@ class WaitingLink(Protocol):
 CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
 
+_NAMELESS: Final = ("ANONYMOUS", "MSSBCBS", "NONE")
+"""Mechanisms by which a peer says nothing about itself."""
+
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 
 
@@ -63,6 +68,13 @@ class Connection(asyncio.Protocol):
         self.waiting_for_output: dict[WaitingLink, None] = {}
         """Links that have credit and messages, but no room in the connection's output."""
         self.user = "anonymous"
+        self.claims: Claims | None = None
+        """What its tokens permit, where tokens say who it is."""
+        self.watch: Watch | None = None
+        """Sees the frames that come in, where more is wanted of them than the engine tells."""
+        self._padder: Padder | None = None
+        self._known_as: str | None = None
+        """The user that its tokens are of."""
         self.peer_container = ""
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
@@ -216,7 +228,7 @@ class Connection(asyncio.Protocol):
         identity = sasl.identity
         assert identity is not None
         self._sasl = None
-        self.user = identity.user
+        self._know(identity)
         self._log = self._log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
         self._transport = Transport(Transport.SERVER)
         self._transport.max_frame_size = self.limits.max_frame_bytes
@@ -229,6 +241,33 @@ class Connection(asyncio.Protocol):
         self._transport.bind(self._engine)
         self._feed(sasl.leftover)
 
+    def _know(self, identity: Identity) -> None:
+        """Who the peer is, and with it what its frames need."""
+        self.user = identity.user
+        if self.listening.takes_tokens and identity.mechanism in _NAMELESS:
+            self.claims = Claims(self)
+        if self.listening.spoken.has_frames_of_event_hubs:
+            self.watch = Watch(self.limits.max_frame_bytes)
+            self._padder = Padder()
+
+    def become(self, user: str) -> None:
+        """
+        A token has said who the peer is.
+
+        Raises:
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection.
+        """
+        if self._known_as not in (None, user):
+            raise Refused(
+                ErrorCode.UNAUTHORIZED,
+                f"this connection is user {self._known_as!r}'s: connect anew for {user!r}",
+            )
+        if self._known_as is None:
+            self.container.check_entry(user, self.vpn)
+            self._known_as = self.user = user
+            self._access = self.container.access_for(user, self.vpn)
+            self._log = self._log.bind(**{log_keys.USER: user})
+
     def _handshake_timed_out(self) -> None:
         if self._vpn is None and self._socket is not None:
             self._log.warning("handshake_failed", **{log_keys.REASON: "no open in time"})
@@ -239,7 +278,7 @@ class Connection(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         transport, collector = self._transport, self._collector
         assert transport is not None and collector is not None
-        alive = push(transport, data)
+        alive = push(transport, data if self.watch is None else self.watch.receive(data))
         if not alive:
             # Unless the peer has closed, this has the engine say what is wrong.
             transport.close_tail()
@@ -296,7 +335,8 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         try:
-            self._vpn = self.container.vpn_for(engine.remote_hostname, self.user)
+            user = self.user if self.claims is None else None
+            self._vpn = self.container.vpn_for(engine.remote_hostname, user)
             self._access = self.container.access_for(self.user, self._vpn)
         except Refused as refused:
             self.refuse(refused)
@@ -382,7 +422,7 @@ class Connection(asyncio.Protocol):
                 data = pull(transport)
                 if not data:
                     break
-                self._write(data)
+                self._write(data if self._padder is None else self._padder.pad(data))
             if self.waiting_for_output and self.free_bytes > 0:
                 waiting, self.waiting_for_output = self.waiting_for_output, {}
                 for link in waiting:

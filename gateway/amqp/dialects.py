@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from amqp_ext import rabbitmq
+from amqp_ext import event_hubs, rabbitmq
 from amqp_ext.dialect import Dialect, RequestNode
-from gateway.amqp import rabbitmq_commands
+from gateway.amqp import event_hubs_commands, rabbitmq_commands
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
@@ -34,7 +34,11 @@ class ServedNode(NamedTuple):
     perform: Perform
 
 
-_PERFORM: Final[Mapping[str, Perform]] = {rabbitmq.MANAGEMENT: rabbitmq_commands.perform}
+_PERFORM: Final[Mapping[str, Perform]] = {
+    rabbitmq.MANAGEMENT: rabbitmq_commands.perform,
+    event_hubs.CBS: event_hubs_commands.perform,
+    event_hubs.MANAGEMENT: event_hubs_commands.perform,
+}
 
 
 class Spoken:
@@ -44,10 +48,14 @@ class Spoken:
         dialects: list[Dialect] = []
         if listener.rabbitmq_mode:
             dialects.append(rabbitmq.DIALECT)
+        if listener.event_hubs_mode:
+            dialects.append(event_hubs.DIALECT)
         self.open_properties: dict[str, str] = {"product": "Rewind"}
         self.offered_capabilities: tuple[str, ...] = ()
         self.nodes: dict[str, ServedNode] = {}
         """Request nodes by address."""
+        self.has_frames_of_event_hubs = any(dialect.frames_of_event_hubs for dialect in dialects)
+        self.has_hubs = any(dialect.hubs_are_streams for dialect in dialects)
         self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
         self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
         for dialect in dialects:

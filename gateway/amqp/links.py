@@ -6,20 +6,22 @@ transfers, and lives from the attach that was answered to the detach.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proton import Link
 
-from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_of_topic, queue_topic
+from amqp_ext.addresses import queue_of_topic
 from amqp_ext.annotations import Splicer
 from amqp_ext.codec import CodecError
-from amqp_ext.sections import bare_offset, to_address
-from amqp_ext.topics import TopicSyntaxError
+from amqp_ext.sections import bare_offset
 from amqp_ext.transactions import Outcome
 from gateway import log_keys
 from gateway.amqp.access import Denied
+from gateway.amqp.batches import publish_batch
 from gateway.amqp.conditions import condition_of, describe
+from gateway.amqp.targets import address_in, topic_of_target
 from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, IncomingTransfers, OutgoingTransfers
 from gateway.core.effects import Row
 from gateway.core.endpoint import Flow
@@ -104,6 +106,10 @@ class PublishingLink:
             on_transactional=self._transactional,
         )
         self.transfers.has_transactions = connection.transactions.is_used
+        self._watch = connection.watch
+        if self._watch is not None:
+            self._watch.follow(link.name)
+            self.transfers.expect_batches(partial(self._watch.take, link.name), self._batch)
 
     @property
     def key(self) -> Any:
@@ -151,7 +157,7 @@ class PublishingLink:
 
     def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
-        addresses = list(map(_address_in, contents))
+        addresses = list(map(address_in, contents))
         start = 0
         for address, group in groupby(addresses):
             stop = start + len(list(group))
@@ -200,6 +206,9 @@ class PublishingLink:
             },
         )
 
+    def _batch(self, content: bytes, delivery: Any) -> None:
+        publish_batch(self._vpn, self, content, delivery, self._origin)
+
     def _too_large(self, size_bytes: int, state: Any) -> None:
         limit = self._connection.limits.max_message_bytes
         refused = Refused(
@@ -228,7 +237,7 @@ class PublishingLink:
             raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
         topic = self._topic
         if topic is None:
-            address = _address_in(content)
+            address = address_in(content)
             try:
                 topic = self._topic_of(address)
             except Denied as denied:
@@ -264,6 +273,8 @@ class PublishingLink:
 
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
+        if self._watch is not None:
+            self._watch.forget(self._link.name)
         if self._held is not None:
             self._held.release()
 
@@ -272,47 +283,6 @@ class PublishingLink:
 
     def refuse(self, refused: Refused) -> None:
         detach(self._connection, self._link, refused)
-
-
-def _address_in(content: bytes) -> str | CodecError | None:
-    """Where a message of the relay wants to go, or why that cannot be read."""
-    try:
-        return to_address(content)
-    except CodecError as error:
-        return error
-
-
-def topic_of_target(connection: Connection, address: str, capabilities: Sequence[str]) -> str:
-    """
-    The topic that a target address publishes to; a queue it names is made where that is allowed.
-
-    Raises:
-        Refused: It is no address to send to.
-    """
-    vpn = connection.vpn
-    try:
-        own_topic = connection.listening.spoken.topic_of(address)
-        if own_topic is not None:
-            address = f"topic://{own_topic}"
-        parsed = parse_target(address, capabilities)
-        connection.access.require_target(parsed)
-        if parsed.kind is AddressKind.TOPIC:
-            return vpn.check_topic(parsed.name)
-    except (AddressError, TopicSyntaxError) as error:
-        code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
-        raise Refused(code, str(error)) from error
-    if parsed.kind is AddressKind.LOG:
-        raise Refused(ErrorCode.NOT_ALLOWED, f"a log is read and never sent to; {address!r} is one")
-    if parsed.kind is AddressKind.QUEUE:
-        endpoint, effects = vpn.broker.queue_for(
-            parsed.name,
-            kind=vpn.kind_of(parsed.options),
-            exclusive=vpn.exclusivity_of(parsed.options),
-            may_create=parsed.options.get("create") != "never",
-        )
-        vpn.commit(effects)
-        return queue_topic(endpoint.name)
-    raise Refused(ErrorCode.NOT_IMPLEMENTED, f"nothing can be sent to {address!r}")
 
 
 class _Outgoing:

@@ -18,7 +18,7 @@ from gateway.amqp.access import Access, VpnAccess
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects import Spoken
 from gateway.amqp.websocket import WebSocket
-from gateway.config import Limits, Listener, Settings, password_hash
+from gateway.config import Limits, Listener, Settings, password_hash, sas_key
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 from gateway.tls import renew, server_context
@@ -32,7 +32,8 @@ class Listening:
         self.container = container
         self.settings = settings
         self.spoken = Spoken(settings)
-        self.mechanisms = container.settings.mechanisms(settings)
+        self.mechanisms = container.mechanisms_of(settings)
+        self.takes_tokens = container.settings.takes_tokens(settings)
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
 
@@ -77,7 +78,8 @@ class Listening:
             gateway.tls.TlsError: A certificate cannot be used.
         """
         self.settings = settings
-        self.mechanisms = self.container.settings.mechanisms(settings)
+        self.mechanisms = self.container.mechanisms_of(settings)
+        self.takes_tokens = self.container.settings.takes_tokens(settings)
         if self._tls is not None and settings.tls is not None:
             renew(self._tls, settings.tls)
 
@@ -109,6 +111,7 @@ class Container:
         self.settings = settings
         self.limits: Limits = settings.limits
         self._passwords = _stored_passwords(settings)
+        self._sas_keys = {name: key for name, user in settings.users.items() if (key := sas_key(user))}
         self._decoy_iterations = max((p.iterations for p in self._passwords.values()), default=ITERATIONS)
         self._by_certificate = {
             certificate: name
@@ -187,9 +190,23 @@ class Container:
             decoy_iterations=self._decoy_iterations,
         )
 
-    def vpn_for(self, hostname: str | None, user: str) -> MessageVpn:
+    def mechanisms_of(self, listener: Listener) -> tuple[str, ...]:
+        """SASL mechanisms to offer, best first; where tokens are taken, those that say nothing, too."""
+        named: tuple[str, ...] = self.settings.mechanisms(listener)
+        if self.settings.takes_tokens(listener):
+            return (*(name for name in named if name != "ANONYMOUS"), "ANONYMOUS", "MSSBCBS")
+        return (*named, "MSSBCBS") if listener.event_hubs_mode and "ANONYMOUS" in named else named
+
+    def sas_key_of(self, user: str) -> str | None:
+        """The key of a user's shared access signatures."""
+        return self._sas_keys.get(user)
+
+    def vpn_for(self, hostname: str | None, user: str | None) -> MessageVpn:
         """
         The VPN an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
+
+        Args:
+            user: None where that is known later (`check_entry`).
 
         Raises:
             Refused: NOT_FOUND for ``vhost:`` and an unknown name; UNAUTHORIZED where the user may not.
@@ -200,12 +217,20 @@ class Container:
             if name not in self.vpns:
                 raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
         vpn = self.vpns.get(name) or self.vpns["default"]
-        users = self.settings.users
-        if users and (user not in users or vpn.name not in users[user].vpns):
-            raise Refused(ErrorCode.UNAUTHORIZED, f"user {user!r} may not use the Message VPN {vpn.name!r}")
+        if user is not None:
+            self.check_entry(user, vpn)
         if not vpn.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
         return vpn
+
+    def check_entry(self, user: str, vpn: MessageVpn) -> None:
+        """
+        Raises:
+            Refused: UNAUTHORIZED, the user may not enter the VPN.
+        """
+        users = self.settings.users
+        if users and (user not in users or vpn.name not in users[user].vpns):
+            raise Refused(ErrorCode.UNAUTHORIZED, f"user {user!r} may not use the Message VPN {vpn.name!r}")
 
     def permissions_of(self, user: str) -> Permissions:
         """The rules of a user; where no users are configured there are none, and everything is permitted."""

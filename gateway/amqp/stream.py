@@ -17,6 +17,7 @@ from amqp_ext.filters import Filters
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from gateway.amqp.asked import epoch_of, is_gone
 from gateway.amqp.links import ReadingLink
+from gateway.amqp.log import Join
 from gateway.amqp.reply import fill_reply, log_attach
 from gateway.amqp.selection import selection_of
 from gateway.core.endpoint import Endpoint
@@ -34,9 +35,13 @@ async def read_stream(
     filters: Filters,
     start: ReplayStart | None,
     options: Mapping[str, str],
+    join: Join | None = None,
 ) -> None:
     """
     Attach a reader to a stream.
+
+    Args:
+        join: Called before the answer, to make it one of a group of readers.
 
     Raises:
         Refused: As for log readers; RESOURCE_LOCKED or STOLEN, the stream has its one reader; RESOURCE_LIMIT, it has
@@ -61,6 +66,8 @@ async def read_stream(
     reader = ReadingLink(connection, link, splicer)
     feed = vpn.streams.read(endpoint, reader, resolved, epoch=epoch, selects=selects, pacer=pacer)
     try:
+        if join is not None:
+            reader.held = join(reader)
         fill_reply(
             connection,
             link,
@@ -72,6 +79,8 @@ async def read_stream(
         )
     except BaseException:
         feed.close()
+        if reader.held is not None:
+            reader.held.release()
         raise
     connection.links.outgoing[reader.key] = reader.transfers
     connection.attached[link] = reader

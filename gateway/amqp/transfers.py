@@ -11,13 +11,14 @@ Safety: a C delivery lives as long as its link; once a link is closed here, its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cproton_ffi import ffi, lib
 from proton import Collector, Link, Transport
 
 from amqp_ext import codec
 from amqp_ext.annotations import Splicer
+from gateway.amqp.link_sides import Receiving, Sending
 from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 
@@ -114,22 +115,6 @@ def _discard(link: Any) -> None:
             lib.pn_delivery_settle(delivery)
 
 
-class Receiving(Protocol):
-    """What the loop over the events needs to know of a link that messages come in on."""
-
-    def receive(self) -> None: ...
-
-
-class Sending(Protocol):
-    """And of one that messages go out on."""
-
-    def updated(self, delivery: Any) -> None: ...
-
-    def report(self) -> None: ...
-
-    def on_flow(self) -> None: ...
-
-
 class Links:
     """The links of one connection by their C structures, and the loop over the engine's events."""
 
@@ -224,6 +209,8 @@ class IncomingTransfers:
         self.has_transactions = False
         """Every delivery is asked for its state. Else the first of a batch is, as asking costs: a peer without a
         coordinator has no transactions."""
+        self._is_batch: Callable[[bytes], bool] | None = None
+        self._on_batch: Callable[[bytes, Any], None]
         self._window = window
         self._used = 0
         self.is_closed = False
@@ -231,6 +218,12 @@ class IncomingTransfers:
     @property
     def key(self) -> Any:
         return self._link
+
+    def expect_batches(
+        self, is_batch: Callable[[bytes], bool], on_batch: Callable[[bytes, Any], None]
+    ) -> None:
+        """Deliveries with a tag that ``is_batch`` go to ``on_batch``, as messages of a transaction go to theirs."""
+        self._is_batch, self._on_batch = is_batch, on_batch
 
     def open(self) -> None:
         """Grant the first credit."""
@@ -245,7 +238,7 @@ class IncomingTransfers:
         advance, receive, is_settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
         unpack, buffer_of = ffi.unpack, _incoming.of
         limit = self._max_message_bytes
-        has_transactions = self._look_for_transactions()
+        has_transactions, is_batch = self._look_for_transactions(), self._is_batch
         contents: list[bytes] = []
         deliveries: list[Any] = []
         direct: list[bytes] = []
@@ -275,7 +268,14 @@ class IncomingTransfers:
                 advance(link)
                 self._hand_over(contents, deliveries, direct)
                 contents, deliveries, direct = [], [], []
-                if not self._take_transactional(content, delivery, fields, settled):
+                if not self._take_alone(content, delivery, settled, self._on_transactional, fields):
+                    return
+                continue
+            if is_batch is not None and is_batch(_tag_of(delivery)):
+                advance(link)
+                self._hand_over(contents, deliveries, direct)
+                contents, deliveries, direct = [], [], []
+                if not self._take_alone(content, delivery, settled, self._on_batch):
                     return
                 continue
             advance(link)
@@ -314,13 +314,15 @@ class IncomingTransfers:
             )
         return self.has_transactions
 
-    def _take_transactional(self, content: bytes, delivery: Any, fields: Any, settled: bool) -> bool:
-        """Whether the link can take more."""
+    def _take_alone(
+        self, content: bytes, delivery: Any, settled: bool, take: Callable[..., None], *more: Any
+    ) -> bool:
+        """A delivery that goes together with no other. Whether the link can take more."""
         if self.is_closed:
             return False
         if settled:
             lib.pn_delivery_settle(delivery)
-        self._on_transactional(content, None if settled else delivery, fields)
+        take(content, None if settled else delivery, *more)
         if settled and not self.is_closed:
             self._use(1)
         return not self.is_closed
@@ -556,6 +558,11 @@ class OutgoingTransfers:
         """There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7)."""
         if not self.is_closed and lib.pn_link_get_drain(self._link):
             lib.pn_link_drained(self._link)
+
+
+def _tag_of(delivery: Any) -> bytes:
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.unpack(tag.start, tag.size)) if tag.size else b""
 
 
 def state_fields(delivery: Any) -> Any:

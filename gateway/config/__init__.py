@@ -5,7 +5,7 @@ problem at once, `rules` has the rules over several settings, `render` writes th
 README shows.
 """
 
-from gateway.config.files import hash_of_token, password_hash
+from gateway.config.files import hash_of_token, password_hash, sas_key
 from gateway.config.limits import AlarmThresholds, Limits, Store
 from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, parse, read
 from gateway.config.problems import ConfigError
@@ -56,6 +56,7 @@ __all__ = [
     "parse",
     "password_hash",
     "read",
+    "sas_key",
     "settle",
     "token_hash",
 ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from gateway.config import toml
 from gateway.config.problems import Problem
@@ -9,6 +10,9 @@ from gateway.config.settings import Settings, User
 from gateway.config.tokens import check_token_hash
 from gateway.config.values import check_password_hash
 from gateway.tls import TlsError, server_context
+
+SAS_KEY_CHARACTERS: Final = 16
+"""Fewest characters of a key. Whoever sees one signature can try keys for as long as he likes."""
 
 
 def password_hash(user: User) -> str | None:
@@ -26,6 +30,23 @@ def hash_of_token(user: User) -> str | None:
     Raises ValueError if the file cannot be read or is not text.
     """
     return user.token if user.token_file is None else _content(user.token_file)
+
+
+def sas_key(user: User) -> str | None:
+    """The key of the user's shared access signatures, from `sas_key_file`; None for a user without one.
+
+    Raises ValueError if the file cannot be read or is not text.
+    """
+    return None if user.sas_key_file is None else _content(user.sas_key_file)
+
+
+def check_sas_key(text: str) -> str:
+    """`text` as it is, if it is hard to guess; ValueError, without quoting it, otherwise."""
+    if len(text) < SAS_KEY_CHARACTERS:
+        raise ValueError(
+            f"a key has {SAS_KEY_CHARACTERS} characters or more; `openssl rand -base64 32` makes a good one"
+        )
+    return text
 
 
 def _content(file: Path) -> str:
@@ -50,6 +71,7 @@ def unusable_files(settings: Settings) -> Iterator[Problem]:
         for key, read, check in (
             ("password_file", password_hash, check_password_hash),
             ("token_file", hash_of_token, check_token_hash),
+            ("sas_key_file", sas_key, check_sas_key),
         ):
             try:
                 stored = read(user)

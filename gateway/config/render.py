@@ -35,6 +35,7 @@ _SAMPLES: dict[str, object] = {
         "bob": User(
             password_file=Path("bob.hash"),
             token_file=Path("bob.token.hash"),
+            sas_key_file=Path("bob.key"),
             certificate_names=("bob.example.com",),
         ),
     },

@@ -44,7 +44,7 @@ def broken_rules(settings: Settings) -> Iterator[Problem]:
 def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[Problem]:
     offered = settings.mechanisms(listener)
     can_verify = listener.tls is not None and listener.tls.client_ca is not None
-    if not offered and settings.users:
+    if not offered and settings.users and not settings.takes_tokens(listener):
         have_certificates = any(user.certificate_names for user in settings.users.values())
         yield Problem(
             f"{path}.sasl",
@@ -120,7 +120,7 @@ def _users(settings: Settings) -> Iterator[Problem]:
             yield Problem(f"{path}.password_file", "stands beside `password`; keep one of the two")
         if user.token is not None and user.token_file is not None:
             yield Problem(f"{path}.token_file", "stands beside `token`; keep one of the two")
-        has_token = user.token or user.token_file
+        has_token = user.token or user.token_file or user.sas_key_file
         if not (user.password or user.password_file or user.certificate_names or has_token):
             if name != ANONYMOUS_USER:
                 yield Problem(

@@ -102,6 +102,10 @@ class Listener:
     """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on, and to have its
     `/management`. Off, because it is not true."""
 
+    event_hubs_mode: bool = False
+    """Whether clients of Azure Event Hubs are served: `$cbs`, `$management`, batches, consumer groups, and
+    queues made on first use are streams. Off, because others would wonder at the streams."""
+
     def url(self, port: int | None = None) -> str:
         """The address clients use, with the port that was really bound if it was asked for as 0."""
         scheme = ("ws" if self.websocket else "amqp") + ("s" if self.tls else "")
@@ -148,6 +152,11 @@ class User:
 
     token_file: Path | None = None
     """A file that holds the token's hash, in place of `token`."""
+
+    sas_key_file: Path | None = None
+    """A file that holds the key which Event Hubs' clients make the user's shared access signatures with, on
+    listeners with `event_hubs_mode`; the key's name is the user's. A file of its own, because a signature can
+    be checked with the key in clear alone."""
 
     certificate_names: tuple[CommonName, ...] = ()
     """Common names of client certificates that are this user, for SASL EXTERNAL and the administration."""
@@ -254,3 +263,7 @@ class Settings:
             if listener.tls or is_loopback(listener.host):
                 offered.append("PLAIN")
         return tuple(offered)
+
+    def takes_tokens(self, listener: Listener) -> bool:
+        """Whether who says nothing about himself on `listener` can still show a token."""
+        return listener.event_hubs_mode and any(user.sas_key_file for user in self.users.values())

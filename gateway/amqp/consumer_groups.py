@@ -1,0 +1,87 @@
+"""
+Who reads a partition for a consumer group: receivers with an owner level (epoch), and without.
+
+As Event Hubs has it: of two receivers with a level the later has the partition if its level is as high or higher, and
+is refused else; a receiver without one is refused beside one that has one, and is thrown out by it. Any number without
+one may read side by side. Levels hold while their receiver is attached, and no longer.
+
+Source: Microsoft, "Event Hubs: epoch receivers" (archived blog) and the documentation of ``PartitionReceiver``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from amqp_ext.lifetime import Lifetime
+from gateway.core.errors import ErrorCode, Refused
+
+
+class Receiver(Protocol):
+    """A link that reads a partition."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
+
+
+class ConsumerGroups:
+    """The receivers of all hubs of one Message VPN."""
+
+    def __init__(self) -> None:
+        self._receivers: dict[tuple[str, str], dict[Receiver, int | None]] = {}
+
+    def check(self, hub: str, group: str, epoch: int | None) -> None:
+        """
+        Raises:
+            Refused: STOLEN, a receiver with a higher level has the partition.
+        """
+        levels = [level for level in self._receivers.get((hub, group), {}).values() if level is not None]
+        if not levels or (epoch is not None and epoch >= levels[0]):
+            return
+        asked = "a receiver without an owner level" if epoch is None else f"owner level {epoch}"
+        raise Refused(
+            ErrorCode.STOLEN,
+            f"a receiver of owner level (epoch) {levels[0]} reads {hub!r} for consumer group {group!r}, and so "
+            f"{asked} is not taken; attach with that level or a higher one, or detach the other first",
+        )
+
+    def join(self, hub: str, group: str, epoch: int | None, receiver: Receiver) -> Membership:
+        """
+        One more receiver; those that it throws out are detached.
+
+        Raises:
+            Refused: As `check`.
+        """
+        self.check(hub, group, epoch)
+        receivers = self._receivers.setdefault((hub, group), {})
+        thrown_out = [] if epoch is None else list(receivers)
+        receivers[receiver] = epoch
+        for other in thrown_out:
+            other.refuse(
+                Refused(
+                    ErrorCode.STOLEN,
+                    f"a receiver of owner level (epoch) {epoch} took over {hub!r} for consumer group {group!r}",
+                )
+            )
+        return Membership(self, (hub, group), receiver)
+
+    def leave(self, key: tuple[str, str], receiver: Receiver) -> None:
+        """A receiver is gone. Twice does no harm."""
+        receivers = self._receivers.get(key)
+        if receivers is not None:
+            receivers.pop(receiver, None)
+            if not receivers:
+                del self._receivers[key]
+
+
+class Membership:
+    """What a receiver has of its consumer group: released when its link is gone."""
+
+    lifetime = Lifetime.DELETE_ON_CLOSE
+
+    def __init__(self, groups: ConsumerGroups, key: tuple[str, str], receiver: Receiver) -> None:
+        self._groups = groups
+        self._key = key
+        self._receiver = receiver
+
+    def release(self) -> None:
+        self._groups.leave(self._key, self._receiver)

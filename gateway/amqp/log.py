@@ -1,0 +1,66 @@
+"""
+Answering an attach that reads the replay log: a reader of the topics that match, history first, then live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from proton import Link
+
+from amqp_ext.annotations import Splicer
+from amqp_ext.filters import Filters
+from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.amqp.asked import is_gone
+from gateway.amqp.links import ReadingLink
+from gateway.amqp.reply import fill_reply, log_attach
+from gateway.amqp.selection import selection_of
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.pacing import Pacer
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+    from gateway.amqp.temporary import Hold
+
+NOTHING_YET = ReplayStart(StartKind.LIVE)
+
+Join = Callable[[ReadingLink], "Hold"]
+"""Called with a reader before it is answered: what it has of its group; raises Refused if it may not read."""
+
+
+async def read_log(
+    connection: Connection,
+    link: Link,
+    patterns: Sequence[str],
+    filters: Filters,
+    start: ReplayStart | None,
+    join: Join | None = None,
+) -> None:
+    """
+    Attach a log reader.
+
+    Raises:
+        Refused: REPLAY_DISABLED; the start cannot be honoured; what ``join`` says.
+    """
+    vpn = connection.vpn
+    if not vpn.broker.policy.reads:
+        raise Refused(
+            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
+        )
+    selects = selection_of(connection, filters)
+    resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
+    if is_gone(connection, link):
+        return
+    splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
+    reader = ReadingLink(connection, link, splicer)
+    fill_reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
+    if join is not None:
+        reader.held = join(reader)
+    connection.links.outgoing[reader.key] = reader.transfers
+    connection.attached[link] = reader
+    link.open()
+    pacer = Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
+    reader.feed = vpn.read_log(resolved, patterns, reader, selects, pacer)
+    log_attach(connection, link, start, resolved)
+    reader.feed.run()
