@@ -10,3 +10,8 @@ import time
 def now_ms() -> int:
     """Milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def seconds() -> float:
+    """A clock that only goes forward, for how long something takes."""
+    return time.perf_counter()

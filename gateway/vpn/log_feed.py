@@ -13,6 +13,7 @@ from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_reader import LogReader
 from gateway.core.pacing import Pacer
+from gateway.vpn.clock import seconds
 from gateway.vpn.log_source import LogSource
 from store.errors import LogTrimmed
 
@@ -28,16 +29,11 @@ SLICE_ROWS = 256
 TURN_ROWS = 1_024
 """Rows sent in one turn of the loop when nobody else wants it."""
 
-TURN_ROWS_BESIDE_LIVE = 64
-"""The same while there is live traffic: history waits for the present, not the other way round."""
+TURN_ROWS_BESIDE_LIVE = 128
+"""The same while there is live traffic, which then waits for a third of a millisecond; see ``history_pace``."""
 
-BUSY_PER_MS = 2
-"""Messages published or settled a millisecond from which on live traffic is given most of the loop. Low on purpose:
-traffic that history slows down must not look like little traffic."""
-
-BUSY_ROWS = 256
-BUSY_PAUSE_MS = 10
-"""Rows sent then, and how long the loop is left to live traffic after them: about an eighth of it goes to history."""
+SHORTEST_WAIT = 0.001
+"""Seconds, as exact as the loop's timers are; what is due sooner is done in the loop's next turn."""
 
 
 class LogFeed:
@@ -54,11 +50,11 @@ class LogFeed:
         self._vpn = vpn
         self._source = LogSource(vpn.tail, vpn.reader, reader.position, patterns, self._woken)
         self._closed = False
-        self._is_scheduled = False
+        self.is_scheduled = False
+        """It goes on by itself, when it is its turn."""
         self._activity = 0
-        self._is_live_busy = False
-        self._live_messages = 0
-        self._measured_ms = 0
+        self._due = 0.0
+        """When the next turn may be taken."""
         self._pacer = pacer
         self._due_later: list[Row] = []
         """What the pace holds back; the last of it may be the last before live."""
@@ -74,37 +70,57 @@ class LogFeed:
 
     def run(self) -> None:
         """Send while the link takes it and the log has more. Called when credit, room or messages came."""
-        if self._closed or self._is_scheduled:
+        if self._closed or self.is_scheduled:
             return
+        if self.reader.caught_up:
+            # It is live traffic itself.
+            if self._send(TURN_ROWS) <= 0:
+                self._wait(0.0)
+            return
+        started = seconds()
+        if self._due - started >= SHORTEST_WAIT:
+            self._wait(self._due - started)
+            return
+        activity, self._activity = self._activity, self._vpn.activity
+        turn = TURN_ROWS if activity == self._activity else TURN_ROWS_BESIDE_LIVE
+        left = self._send(turn)
+        self._due = self._vpn.history_pace.spent(started, turn - left)
+        if left <= 0 and not self._closed:
+            self._wait(self._due - seconds())
+
+    def _wait(self, delay: float) -> None:
+        """Go on after so many seconds."""
+        self.is_scheduled = True
+        if delay >= SHORTEST_WAIT:
+            self._vpn.later(delay, self._run_again)
+        else:
+            self._vpn.next_turn(self._run_again)
+
+    def _send(self, left: int) -> int:
+        """Send up to so many rows; how many of those there might still have been. None: there are more to send."""
         reader, link, source = self.reader, self._link, self._source
         tail = self._vpn.tail
-        left = self._turn()
         while not reader.is_finished or self._due_later:
             room = link.room()
             if room <= 0:
-                return
+                return max(left, 1)
             if self._due_later:
                 if not self._send_due(room):
-                    return
+                    return max(left, 1)
                 continue
             if left <= 0:
-                self._is_scheduled = True
-                if self._is_live_busy:
-                    self._vpn.later(BUSY_PAUSE_MS / 1_000, self._run_again)
-                else:
-                    self._vpn.next_turn(self._run_again)
-                return
+                return left
             try:
                 taken = source.take(min(room, left, SLICE_ROWS))
             except (LogTrimmed, sqlite3.Error) as error:
                 self._woken(error)
-                return
+                return left
             if taken is None:
                 if not source.is_at_end:
-                    return
+                    return left
                 if reader.held_back is None:
                     link.idle()
-                    return
+                    return left
                 taken = (), source.position
             rows, position = taken
             left -= max(len(rows), 1)
@@ -117,6 +133,7 @@ class LogFeed:
                 link.send(chosen, NO_ATTEMPTS, self._end_id if is_end else None)
         self.close()
         link.finish()
+        return max(left, 1)
 
     def close(self) -> None:
         self._closed = True
@@ -131,33 +148,12 @@ class LogFeed:
             self._link.send(rows[:count], NO_ATTEMPTS, self._end_id)
             self._due_later = rows[count:]
             return True
-        self._is_scheduled = True
+        self.is_scheduled = True
         self._vpn.later(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000, self._run_again)
         return False
 
-    def _turn(self) -> int:
-        """Rows for this turn. A reader that has caught up is live traffic itself."""
-        activity, self._activity = self._activity, self._vpn.activity
-        self._measure()
-        if self.reader.caught_up:
-            self._is_live_busy = False
-            return TURN_ROWS
-        if self._is_live_busy:
-            return BUSY_ROWS
-        return TURN_ROWS if activity == self._activity else TURN_ROWS_BESIDE_LIVE
-
-    def _measure(self) -> None:
-        """See, every so many milliseconds, how much live traffic there was."""
-        now_ms, counters = self._vpn.now_ms(), self._vpn.counters
-        elapsed_ms = now_ms - self._measured_ms
-        if 0 <= elapsed_ms < BUSY_PAUSE_MS:
-            return
-        messages = counters.published_messages + counters.settled_messages
-        self._is_live_busy = messages - self._live_messages > BUSY_PER_MS * abs(elapsed_ms)
-        self._live_messages, self._measured_ms = messages, now_ms
-
     def _run_again(self) -> None:
-        self._is_scheduled = False
+        self.is_scheduled = False
         self.run()
 
     def _woken(self, error: BaseException | None) -> None:

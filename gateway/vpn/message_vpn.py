@@ -37,6 +37,7 @@ from gateway.vpn.dead_messages import DeadMessages
 from gateway.vpn.declared import MEGABYTE, check_declared, declare
 from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.expiry import Expiry
+from gateway.vpn.history_pace import HistoryPace
 from gateway.vpn.links import ConsumingLink, PublishingLink
 from gateway.vpn.log_feed import LogFeed
 from gateway.vpn.log_policy import log_policy
@@ -107,6 +108,7 @@ class MessageVpn:
         """Rises with every batch published or settled: whether there is live traffic."""
         self.origins = Origins()
         self.counters = Counters()
+        self.history_pace = HistoryPace(self.counters)
         self.direct_dropped = 0
         """Direct messages that nobody took, or that there was no room for: nobody was told."""
         self._effects: list[Effect] = []

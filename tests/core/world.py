@@ -22,7 +22,16 @@ from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
 from gateway.core.errors import ErrorCode
 from gateway.core.replay import ReplayState
-from gateway.vpn import dead_messages, endpoint_feed, log_feed, message_vpn, replay_pump, replays, trimmer
+from gateway.vpn import (
+    dead_messages,
+    endpoint_feed,
+    history_pace,
+    log_feed,
+    message_vpn,
+    replay_pump,
+    replays,
+    trimmer,
+)
 from gateway.vpn.message_vpn import MessageVpn
 from tests.core.model import Content, Publisher, is_expired, matches
 from tests.core.naive_links import Consumer, LogConsumer
@@ -67,6 +76,8 @@ def replaced_surroundings() -> Iterator[None]:
         for module, names in TUNED.items():
             for name in names:
                 stack.enter_context(patch.object(module, name, getattr(module, name)))
+        for module in (history_pace, log_feed):
+            stack.enter_context(patch.object(module, "seconds", _seconds))
         stack.enter_context(
             patch.multiple(
                 message_vpn,
@@ -82,9 +93,14 @@ def replaced_surroundings() -> Iterator[None]:
         yield
 
 
+def _seconds() -> float:
+    return _world.seconds()
+
+
 TUNED: dict[Any, tuple[str, ...]] = {
     endpoint_module: ("FLOW_QUANTUM",),
     endpoint_feed: ("FLOW_QUANTUM", "TURN_ROWS"),
+    history_pace: ("LONGEST_PAUSE",),
     log_feed: ("SLICE_ROWS", "TURN_ROWS", "TURN_ROWS_BESIDE_LIVE"),
     replay_pump: ("AHEAD_WITHOUT_CONSUMER",),
 }
@@ -109,6 +125,7 @@ class World:
         _world = self
         self.tuning = tuning
         self.clock = Clock()
+        self.looks = 0
         self.store = NaiveStore()
         self.store.on_row = self._committed
         self.store.on_dropped = lambda number: self.contents[number].dropped()
@@ -134,6 +151,11 @@ class World:
         self.open()
 
     # --- begun and ended --------------------------------------------------------------------------------------------
+
+    def seconds(self) -> float:
+        """The loop's clock; who looks at it takes a millisecond, so that turns take time."""
+        self.looks += 1
+        return self.loop.time() + self.looks / 1_000
 
     def open(self) -> None:
         self.loop = StepLoop()
@@ -292,7 +314,7 @@ class World:
                 self.writer.commit(len(self.writer.waiting))
             elif self.reader.waiting:
                 self.reader.read(len(self.reader.waiting))
-            elif timers:
+            elif timers > 0 or any(feed.is_scheduled for feed in self.vpn._log_feeds):
                 # What failed is tried again after a second; the sweep for expired messages goes on for ever.
                 timers -= 1
                 self.loop.advance(1.0)

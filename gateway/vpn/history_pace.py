@@ -1,0 +1,72 @@
+"""
+How quickly log readers go through history beside live traffic: one pace for all of a Message VPN's readers together.
+
+History waits for the present, not the other way round, but only as long as it has to. After each turn a reader leaves
+the loop to others for a multiple of the time that the turn took. The multiple rises with the share of the loop that
+live traffic takes, so that a queue under full load keeps most of its throughput, a reader beside a trickle hardly
+notices it, and neither depends on how quick the machine is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.vpn.clock import seconds
+from gateway.vpn.counters import Counters
+
+WINDOW_SECONDS: Final = 0.02
+"""Over this live traffic is measured: a few group commits."""
+
+LONGEST_PAUSE = 16
+"""The most that a reader waits, in times of what its turns took. Writing what they sent to the socket, and reading the
+next page, take as long again: history is left with about an eighth of the loop."""
+
+PAUSE_PER_LIVE = 100
+"""How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
+history slows down must not look like little traffic."""
+
+LONGEST_TURN: Final = 0.005
+"""Seconds; a turn that took longer was interrupted, and nobody has to wait for that."""
+
+
+class HistoryPace:
+    """
+    The turns of all log readers of a Message VPN that are behind.
+
+    Args:
+        counters: Where live traffic is seen: messages published, and settled.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._messages = 0
+        self._measured = 0.0
+        self._per_second = 0.0
+        self._row_seconds = 0.0
+        self._free = 0.0
+
+    def spent(self, started: float, rows: int) -> float:
+        """
+        Count a turn that begins at ``started`` and ends now, and in which so many rows were sent.
+
+        Returns:
+            When its reader may take the next one; the readers' turns follow each other.
+        """
+        now = seconds()
+        self._measure(now)
+        taken = min(now - started, LONGEST_TURN)
+        if rows:
+            row_seconds = taken / rows
+            self._row_seconds += (row_seconds - self._row_seconds) / 8 if self._row_seconds else row_seconds
+        pause = taken * min(PAUSE_PER_LIVE * self._per_second * self._row_seconds, LONGEST_PAUSE)
+        self._free = max(self._free, now) + pause
+        return self._free
+
+    def _measure(self, now: float) -> None:
+        """See how much live traffic there is. It rises at once and falls slowly here, as commits come in bursts."""
+        elapsed = now - self._measured
+        if elapsed < WINDOW_SECONDS:
+            return
+        messages = self._counters.published_messages + self._counters.settled_messages
+        self._per_second = max((messages - self._messages) / elapsed, self._per_second / 2)
+        self._messages, self._measured = messages, now
