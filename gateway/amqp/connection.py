@@ -23,7 +23,6 @@ from gateway import log_keys
 from gateway.amqp import attach
 from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
-from gateway.amqp.links import PublishingLink
 from gateway.amqp.transactions import Transactions
 from gateway.amqp.transfers import Links, pull, push
 from gateway.core.errors import ErrorCode, Refused
@@ -449,13 +448,6 @@ class Connection(asyncio.Protocol):
         engine.condition = condition_of(refused)
         engine.close()
         self._end()
-
-    def use_transactions(self) -> None:
-        """The peer has a link to the coordinator: from now on any delivery may be part of a transaction."""
-        self.transactions.is_used = True
-        for link in self.attached.values():
-            if isinstance(link, PublishingLink):
-                link.transfers.has_transactions = True
 
     def forget(self, link: Any) -> None:
         """A link that we detached: nothing more goes to it."""

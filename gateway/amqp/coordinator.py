@@ -55,7 +55,6 @@ def attach_to_coordinator(connection: Connection, link: Link) -> None:
     # Where the engine's events are handled one by one.
     connection.links.outgoing[coordinator.key] = coordinator
     connection.attached[link] = coordinator
-    connection.use_transactions()
     link.open()
     link.flow(WINDOW)
     connection.log_event("link_attached", **{log_keys.LINK: link.name, log_keys.ADDRESS: "the coordinator"})

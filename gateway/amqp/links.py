@@ -105,7 +105,6 @@ class PublishingLink:
             on_too_large=self._too_large,
             on_transactional=self._transactional,
         )
-        self.transfers.has_transactions = connection.transactions.is_used
         self._watch = connection.watch
         if self._watch is not None:
             self._watch.follow(link.name)

@@ -76,8 +76,6 @@ class Transactions:
         self._open: dict[bytes, Transaction] = {}
         self._size_bytes = 0
         self._number = 0
-        self.is_used = False
-        """The peer has, or had, a link to the coordinator."""
 
     # --- what the coordinator is asked for ----------------------------------------------------------------------
 

@@ -206,9 +206,6 @@ class IncomingTransfers:
         self._on_messages = on_messages
         self._on_too_large = on_too_large
         self._on_transactional = on_transactional
-        self.has_transactions = False
-        """Every delivery is asked for its state. Else the first of a batch is, as asking costs: a peer without a
-        coordinator has no transactions."""
         self._is_batch: Callable[[bytes], bool] | None = None
         self._on_batch: Callable[[bytes, Any], None]
         self._window = window
@@ -236,16 +233,18 @@ class IncomingTransfers:
         link = self._link
         current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
         advance, receive, is_settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
+        # Each is asked, with a coordinator or without: a message of an unknown transaction must not exist.
+        state_of = lib.pn_delivery_remote_state
         unpack, buffer_of = ffi.unpack, _incoming.of
         limit = self._max_message_bytes
-        has_transactions, is_batch = self._look_for_transactions(), self._is_batch
+        is_batch = self._is_batch
         contents: list[bytes] = []
         deliveries: list[Any] = []
         direct: list[bytes] = []
         while (delivery := current(link)) != NULL:
             size = pending(delivery)
             if size > limit:
-                fields = state_fields(delivery) if has_transactions else None
+                fields = state_fields(delivery)
                 self._hand_over(contents, deliveries, direct)
                 self._on_too_large(size, fields)
                 return
@@ -264,7 +263,8 @@ class IncomingTransfers:
             else:
                 content = b""
             settled = is_settled(delivery)
-            if has_transactions and (fields := state_fields(delivery)) is not None:
+            if state_of(delivery) == TRANSACTIONAL:
+                fields = state_fields(delivery)
                 advance(link)
                 self._hand_over(contents, deliveries, direct)
                 contents, deliveries, direct = [], [], []
@@ -305,14 +305,6 @@ class IncomingTransfers:
             self._on_messages(direct, None)
             if not self.is_closed:
                 self._use(len(direct))
-
-    def _look_for_transactions(self) -> bool:
-        if not self.has_transactions:
-            delivery = lib.pn_link_current(self._link)
-            self.has_transactions = (
-                delivery != NULL and lib.pn_delivery_remote_state(delivery) == TRANSACTIONAL
-            )
-        return self.has_transactions
 
     def _take_alone(
         self, content: bytes, delivery: Any, settled: bool, take: Callable[..., None], *more: Any

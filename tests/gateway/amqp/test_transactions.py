@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cproton_ffi import lib
-from proton import Condition, Delivery, Described, Message, Terminus, ulong
+from proton import Condition, Delivery, Described, Message, Terminus, symbol, ulong
 from proton import Link as EngineLink
 
 from gateway.app import Gateway
@@ -34,9 +34,10 @@ class Controller:
 
         self.sender = client.sender(None, set_up=to_coordinator)
 
-    def ask(self, descriptor: int, fields: list[Any], *, settled: bool = False) -> Delivery:
+    def ask(self, descriptor: int | symbol, fields: list[Any], *, settled: bool = False) -> Delivery:
         """Send a control message."""
-        return self.sender.send(Message(body=Described(ulong(descriptor), fields)).encode(), settled=settled)
+        spelled = descriptor if isinstance(descriptor, symbol) else ulong(descriptor)
+        return self.sender.send(Message(body=Described(spelled, fields)).encode(), settled=settled)
 
     def declare(self) -> bytes:
         """A new transaction's id."""
@@ -275,6 +276,26 @@ def test_an_unknown_transaction_is_told(gateway: RunningGateway, client: Client)
     assert gateway.depth("q") == 1
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_an_unknown_transaction_among_plain_messages(
+    gateway: RunningGateway, client: Client, settled: bool
+) -> None:
+    """Where there is no coordinator, and wherever in what is sent at once: it is never published as plain."""
+    sender = client.sender("queue://q")
+    plain = [sender.send(data("a")), sender.send(data("b"))]
+    bogus = publish(sender, data("x"), b"none", settled=settled)
+    plain.append(sender.send(data("c")))
+    if settled:
+        # Nobody else would learn that it is lost.
+        assert sender.detached_by_peer().name == UNKNOWN
+        assert set(texts(client.receiver("queue://q", credit=2).take(2))) == {"a", "b"}
+        assert gateway.depth("q") == 2
+    else:
+        assert sender.rejection(bogus).name == UNKNOWN
+        assert [sender.outcome(delivery) for delivery in plain] == ["ACCEPTED"] * 3
+        assert texts(client.receiver("queue://q", credit=3).take(3)) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize("raw", [b"\x00", message_to("log://x", "a"), data("nowhere")])
 def test_a_message_that_is_not_taken_rolls_back(
     gateway: RunningGateway, client: Client, controller: Controller, raw: bytes
@@ -358,6 +379,7 @@ def test_control_messages_that_are_none(client: Client) -> None:
     for raw in (data("x"), Message(body="x").encode(), b"\x00"):
         assert controller.sender.rejection(controller.sender.send(raw)).name == "amqp:invalid-field"
     assert controller.outcome(controller.ask(0x31, [b"global"])) == "amqp:invalid-field"
+    assert controller.outcome(controller.ask(symbol("amqp:declare:list"), [None])) == "amqp:invalid-field"
     assert controller.outcome(controller.ask(0x32, ["x"])) == "amqp:invalid-field"
     controller.ask(0x31, [None], settled=True)
     assert controller.sender.detached_by_peer().name == "amqp:not-allowed"
