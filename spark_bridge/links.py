@@ -87,6 +87,7 @@ class Receiver(Link):
         if settled:
             lib.pn_link_set_snd_settle_mode(pointer, lib.PN_SND_SETTLED)
         self._open(lib.pn_link_remote_source)
+        self._is_settled = lib.pn_link_remote_snd_settle_mode(pointer) == lib.PN_SND_SETTLED
         self.source_filter = mapping(lib.pn_terminus_filter(lib.pn_link_remote_source(pointer)))
 
     def take(self, limit: int) -> list[bytes]:
@@ -119,31 +120,32 @@ class Receiver(Link):
         return taken + self._collect(1 << 30)
 
     def _collect(self, limit: int) -> list[bytes]:
-        """Complete deliveries the engine already holds."""
-        link, buffer, size = self._link, self._buffer, len(self._buffer)
-        current, partial, pending, receive = (
-            lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending, lib.pn_link_recv
+        """Complete deliveries the engine already holds. Only the last one it holds may be one in part."""
+        link, buffer, size, is_settled = self._link, self._buffer, len(self._buffer), self._is_settled
+        current, pending, receive, unpack, advance, settle = (
+            lib.pn_link_current, lib.pn_delivery_pending, lib.pn_link_recv, ffi.unpack, lib.pn_link_advance,
+            lib.pn_delivery_settle,
         )  # fmt: skip
         taken: list[bytes] = []
-        while len(taken) < limit:
+        held = lib.pn_link_queued(link)
+        for left in range(held, max(held - limit, 0), -1):
             delivery = current(link)
-            if not delivery or partial(delivery):
+            if not delivery or (left == 1 and lib.pn_delivery_partial(delivery)):
                 break
             length = pending(delivery)
             if length > size:
                 size = length
                 buffer = self._buffer = ffi.new("char[]", size)
-            received = receive(link, buffer, size)
-            if received == length:
-                taken.append(ffi.unpack(buffer, length))
+            if receive(link, buffer, size) == length:
+                taken.append(unpack(buffer, length))
             elif not lib.pn_delivery_aborted(delivery):
                 raise ConnectionFailed(
                     f"{self._what} failed: a message of {length} bytes could not be taken."
                 )
-            if not lib.pn_delivery_settled(delivery):
+            if not is_settled and not lib.pn_delivery_settled(delivery):
                 lib.pn_delivery_update(delivery, lib.PN_ACCEPTED)
-            lib.pn_link_advance(link)
-            lib.pn_delivery_settle(delivery)
+            advance(link)
+            settle(delivery)
         return taken
 
 

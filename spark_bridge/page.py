@@ -104,8 +104,8 @@ class Annotations(NamedTuple):
     """Whether no message has annotations of its sender."""
     offset: Numbers
     time_ms: Numbers
-    topic: pa.StringArray
-    replay_id: pa.StringArray
+    texts: tuple[pa.StringArray, pa.StringArray] | None
+    """Topics and replay ids, where they were asked for."""
 
 
 class _Key:
@@ -241,7 +241,7 @@ class Page:
         missing = np.append(~self.sections[APPLICATION_PROPERTIES].here, False)
         return pa.MapArray.from_arrays(pa.array(edges, mask=missing), keys, values)
 
-    def annotations(self) -> Annotations:
+    def annotations(self, *, with_texts: bool) -> Annotations:
         """What a log reader is told of each message, which the gateway writes behind what its sender put there."""
         section = self.sections.get(MESSAGE_ANNOTATIONS)
         if section is None or not section.here.all():
@@ -271,17 +271,19 @@ class Page:
         self.usual &= at == value + 5 + self._u4[value + 1]
         self.check()
         signed = self.u8.view(">i8")
-        topics, replay_ids = places[_TOPIC], places[_REPLAY_ID]
-        both, order = np.column_stack([topics, replay_ids]).ravel(), np.arange(0, 2 * self.size, 2)
-        texts = self._texts(both, self._u1[both], order.repeat(2) // 2)
         return Annotations(
             start,
             not theirs.any(),
             signed[places[_SEQUENCE]].astype(np.int64),
             signed[places[_TIME]].astype(np.int64),
-            texts.take(pa.array(order)),
-            texts.take(pa.array(order + 1)),
+            self._pair_of_texts(places[_TOPIC], places[_REPLAY_ID]) if with_texts else None,
         )
+
+    def _pair_of_texts(self, first: Numbers, second: Numbers) -> tuple[pa.StringArray, pa.StringArray]:
+        """Of each message, two texts."""
+        both, order = np.column_stack([first, second]).ravel(), np.arange(0, 2 * self.size, 2)
+        texts = self._texts(both, self._u1[both], order.repeat(2) // 2)
+        return texts.take(pa.array(order)), texts.take(pa.array(order + 1))
 
     def _items(self, code: int) -> Items | None:
         """The items of a section, which are of simple types and fill it; None where no message has it."""

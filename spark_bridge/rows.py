@@ -68,6 +68,7 @@ class Rows:
         self._row = row = Row(frozenset(self._names))
         self.needs_content = bool(row.system or row.properties or row.application or row.body)
         """Whether any column comes from the message itself, not from what the broker keeps beside it."""
+        self._told_names = {*self._names, "offset", *(() if topics is None else ("topic",))} - {"partition"}
         self._wanted: dict[str | None, bool] = {}
         self._systems: dict[bytes, dict[str, str | None] | None] = {}
 
@@ -121,13 +122,13 @@ class Rows:
     def _told(self, messages: Sequence[bytes]) -> Columns:
         """All columns of messages as a log reader gets them, side by side. Raises Unusual."""
         page = Page(messages)
-        told = page.annotations()
+        told = page.annotations(with_texts=not self._told_names.isdisjoint({"topic", "replayId"}))
         columns = self._content(page) | {
             "offset": pa.array(told.offset),
             "enqueuedTime": _times(told.time_ms),
-            "topic": told.topic,
-            "replayId": told.replay_id,
         }
+        if told.texts is not None:
+            columns["topic"], columns["replayId"] = told.texts
         if self._row.system or not told.are_alone:
             fronts = [page.block[a:b] for a, b in zip(page.starts.tolist(), told.start.tolist(), strict=True)]
             columns[SYSTEM] = self._system(page, fronts, messages.__getitem__)
@@ -184,8 +185,9 @@ class Rows:
 
     def _told_one_by_one(self, messages: Sequence[bytes]) -> Columns:
         found = [self._row.of(message) for message in messages]
-        names = {*self._names, "offset", "topic"} - {"partition"}
-        return {name: _array(_ARROW[COLUMNS[name]], [row.get(name) for row in found]) for name in names}
+        return {
+            name: _array(_ARROW[COLUMNS[name]], [row.get(name) for row in found]) for name in self._told_names
+        }
 
     def _kept_one_by_one(self, rows: Sequence[StoredRow], splicer: Splicer) -> Columns:
         found: list[dict[str, Any]] = []
