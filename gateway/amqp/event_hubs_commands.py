@@ -2,7 +2,7 @@
 What Event Hubs' clients ask ``$cbs`` and ``$management`` for, done to their connection and its Message VPN.
 
 An event hub is a stream (or a queue: then what was sent to it is read from the log) with one partition. Reading about
-it makes nothing: it comes with the first attach to it.
+it makes it where queues are made on first use, as senders and receivers do: the clients read before they receive.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp_ext.addresses import AddressKind, queue_topic
+from amqp_ext.addresses import AddressError, AddressKind, check_queue_name, queue_topic
 from amqp_ext.event_hubs import PARTITION
 from amqp_ext.event_hubs.nodes import SAS_TOKEN, HubState, PartitionState, PutToken, ReadHub, ReadPartition
 from amqp_ext.event_hubs.tokens import TokenError, read_token
@@ -44,7 +44,7 @@ async def perform(connection: Connection, command: Any) -> Any:
             _put_token(connection, token, kind)
             return None
         case ReadHub(name=name):
-            hub = _find(connection, name)
+            hub = await _find_or_make(connection, name)
             return HubState(name, connection.vpn.broker.log_facts(hub).floor_ms)
         case ReadPartition(hub=name, partition=partition):
             hub = _find(connection, name)
@@ -85,10 +85,27 @@ def _put_token(connection: Connection, text: str, kind: str) -> None:
     connection.claims.put(token)
 
 
-def _find(connection: Connection, name: str) -> Endpoint:
+def _require(connection: Connection, name: str) -> None:
     if connection.claims is not None:
         connection.claims.require(name)
     connection.access.require_any(_USES, AddressKind.QUEUE, name)
+
+
+async def _find_or_make(connection: Connection, name: str) -> Endpoint:
+    try:
+        check_queue_name(name)
+    except AddressError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
+    _require(connection, name)
+    broker = connection.vpn.broker
+    kind = EndpointKind.STREAM if broker.find(name) is None else None
+    found, effects = broker.queue_for(name, kind=kind)
+    await connection.vpn.committed(effects)
+    return found
+
+
+def _find(connection: Connection, name: str) -> Endpoint:
+    _require(connection, name)
     found = connection.vpn.broker.find(name)
     if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
         raise Refused(
@@ -105,12 +122,8 @@ def patterns_of(connection: Connection, hub: Endpoint) -> tuple[str, ...]:
 
 async def _partition(connection: Connection, hub: Endpoint) -> PartitionState:
     broker, reader = connection.vpn.broker, connection.vpn.reader
+    broker.policy.check_reads("there are no event hubs")
     facts = broker.log_facts(hub)
-    if not facts.enabled:
-        raise Refused(
-            ErrorCode.REPLAY_DISABLED,
-            "the replay log of this Message VPN is off: there are no event hubs",
-        )
     matches = broker.topic_matcher(hub) if hub.kind is EndpointKind.STREAM else queue_topic(hub.name).__eq__
     patterns = patterns_of(connection, hub)
 

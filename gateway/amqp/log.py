@@ -16,7 +16,6 @@ from gateway.amqp.asked import is_gone
 from gateway.amqp.links import ReadingLink
 from gateway.amqp.reply import fill_reply, log_attach
 from gateway.amqp.selection import selection_of
-from gateway.core.errors import ErrorCode, Refused
 from gateway.core.pacing import Pacer
 
 if TYPE_CHECKING:
@@ -44,10 +43,7 @@ async def read_log(
         Refused: REPLAY_DISABLED; the start cannot be honoured; what ``join`` says.
     """
     vpn = connection.vpn
-    if not vpn.broker.policy.reads:
-        raise Refused(
-            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
-        )
+    vpn.broker.policy.check_reads("there is nothing to read")
     selects = selection_of(connection, filters)
     resolved = await vpn.resolve_start(start or NOTHING_YET, patterns)
     if is_gone(connection, link):

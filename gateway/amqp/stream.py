@@ -48,10 +48,7 @@ async def read_stream(
             as many as it takes; RESOURCE_DELETED.
     """
     vpn = connection.vpn
-    if not vpn.broker.policy.reads:
-        raise Refused(
-            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to read"
-        )
+    vpn.broker.policy.check_reads("there is nothing to read")
     selects = selection_of(connection, filters)
     epoch = epoch_of(link, options)
     if start is None and endpoint.settings.default_start:

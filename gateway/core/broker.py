@@ -29,6 +29,7 @@ from gateway.core.effects import (
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.endpoint_replays import EndpointReplays
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_policy import LogPolicy
 from gateway.core.log_reader import LogReader
 from gateway.core.point import Point
 from gateway.core.points import Points
@@ -40,27 +41,6 @@ TRIM_IDS = 1_000
 
 ROUTE_CACHE_TOPICS = 10_000
 """Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
-
-
-@dataclass(slots=True)
-class LogPolicy:
-    """What the replay log of a VPN takes. A quota of 0 is none; in bytes of content."""
-
-    writes: bool = True
-    """Messages are logged."""
-    reads: bool = True
-    """What is logged can be replayed and read."""
-    quota_bytes: int = 0
-    filter: TopicFilter | None = None
-    """None when every topic is logged."""
-    promote_direct: bool = False
-    replay_temporary: bool = True
-    max_replays: int = 1000
-    keep_until_archived: bool = False
-    """Nothing is trimmed that is not in an archive."""
-
-    def takes(self, topic: str) -> bool:
-        return self.writes and (self.filter is None or self.filter.matches(topic))
 
 
 @dataclass(slots=True)
@@ -249,11 +229,8 @@ class Broker:
                 raise Refused(
                     ErrorCode.NOT_FOUND, f"there is no queue {name!r}, and queues are not made on first use"
                 )
-            if kind is EndpointKind.STREAM and not (self.policy.writes or self.policy.reads):
-                raise Refused(
-                    ErrorCode.REPLAY_DISABLED,
-                    "the replay log of this Message VPN is off: a stream would be a view of nothing",
-                )
+            if kind is EndpointKind.STREAM:
+                self.policy.check_can_be_viewed()
             return self.create(
                 name,
                 kind or EndpointKind.QUEUE,

@@ -24,8 +24,7 @@ def check_copy(broker: Broker, endpoint: Endpoint) -> None:
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
         )
-    if not broker.policy.reads:
-        raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
+    broker.policy.check_reads("there is nothing to copy from")
     if endpoint.is_dropping or (endpoint.replay is not None and endpoint.replay.is_under_way):
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,

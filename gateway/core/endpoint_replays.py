@@ -38,8 +38,7 @@ class EndpointReplays:
                 ErrorCode.NOT_ALLOWED,
                 f"{endpoint.name!r} is a stream and has nothing to rewind: each of its readers brings its own start",
             )
-        if not policy.reads:
-            raise Refused(ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off")
+        policy.check_reads("there is nothing to replay")
         if settings.temporary and not policy.replay_temporary:
             raise Refused(
                 ErrorCode.REPLAY_TEMPORARY, "replay_temporary is off: temporary endpoints cannot be replayed"

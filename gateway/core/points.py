@@ -27,11 +27,7 @@ class Points(dict[str, Point]):
             Refused: INVALID_FIELD for a bad name, PRECONDITION_FAILED for one that is taken, REPLAY_DISABLED.
         """
         check_point_name(name)
-        if not self._broker.policy.reads:
-            raise Refused(
-                ErrorCode.REPLAY_DISABLED,
-                "the replay log of this Message VPN is off: there are no points in it",
-            )
+        self._broker.policy.check_reads("there are no points in it")
         if name in self:
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED, f"a point named {name!r} exists already; delete it first"

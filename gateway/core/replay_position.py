@@ -13,6 +13,7 @@ from typing import Protocol, assert_never
 
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_policy import log_is_off
 from gateway.core.point import Point
 
 
@@ -30,6 +31,13 @@ class LogFacts:
     """From this time on nothing is missing: when the log was made, or the newest trimmed message arrived."""
     points: Mapping[str, Point] = field(default_factory=dict)
     """Named points, by name."""
+
+    @property
+    def holds(self) -> str:
+        """What there is, as a refusal says it."""
+        if self.first_id == self.next_id:
+            return f"is empty; the next message is {self.next_id}"
+        return f"holds ids {self.first_id} to {self.next_id - 1}"
 
 
 class LogProbe(Protocol):
@@ -64,9 +72,7 @@ def check_start(start: ReplayStart, facts: LogFacts) -> None:
         Refused: REPLAY_DISABLED, LOG_MODIFIED.
     """
     if not facts.enabled and start.kind is not StartKind.LIVE:
-        raise Refused(
-            ErrorCode.REPLAY_DISABLED, "the replay log of this Message VPN is off: there is nothing to replay"
-        )
+        raise log_is_off("there is nothing to replay")
     if start.generation is not None and start.generation != facts.generation:
         raise Refused(
             ErrorCode.LOG_MODIFIED,
@@ -140,8 +146,7 @@ def _first(
             if (number < facts.first_id or probe.time_of(number) is None) and not clamp:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
-                    f"message {number} is not in the replay log, which holds ids "
-                    f"{facts.first_id} to {facts.next_id - 1}",
+                    f"message {number} is not in the replay log, which {facts.holds}",
                 )
             return _clamped(number + (start.kind is StartKind.AFTER), facts)
         case StartKind.POINT:
@@ -153,8 +158,7 @@ def _first(
                 return facts.first_id
             raise Refused(
                 ErrorCode.START_MESSAGE_UNAVAILABLE,
-                f"no message for {start} is in the replay log on the topics asked for; the log holds ids "
-                f"{facts.first_id} to {facts.next_id - 1}",
+                f"no message for {start} is in the replay log on the topics asked for; the log {facts.holds}",
             )
         case _:
             assert_never(start.kind)
@@ -174,7 +178,8 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
             return facts.first_id
         raise Refused(
             ErrorCode.START_TIME_NOT_AVAILABLE,
-            f"the start date is before the log, which is whole from {facts.floor_ms} ms since the epoch on; "
+            "the start date is before the log, which is whole from "
+            f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on; "
             "ask for the beginning, or say missing=clamp",
         )
     found = probe.first_since(time_ms)
@@ -187,7 +192,7 @@ def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
         return _clamped(offset, facts)
     raise Refused(
         ErrorCode.START_MESSAGE_UNAVAILABLE,
-        f"offset {offset} is not in the replay log, which holds {facts.first_id} to {facts.next_id - 1}",
+        f"offset {offset} is not in the replay log, which {facts.holds}",
     )
 
 

@@ -92,11 +92,8 @@ class Administration:
             Refused: PRECONDITION_FAILED, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log.
         """
         broker = self.vpn.broker
-        if kind is EndpointKind.STREAM and not (broker.policy.writes or broker.policy.reads):
-            raise Refused(
-                ErrorCode.REPLAY_DISABLED,
-                "the replay log of this Message VPN is off: a stream would be a view of nothing",
-            )
+        if kind is EndpointKind.STREAM:
+            broker.policy.check_can_be_viewed()
         endpoint, effects = broker.create(name, kind, settings, subscriptions)
         await self.vpn.committed([*effects, *self._dead_message_queue(settings)])
         return endpoint
@@ -239,8 +236,7 @@ class Administration:
             if not rows or rows[0][4] is not None:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
-                    f"message {message_id} is not in the replay log, which holds ids "
-                    f"{vpn.broker.log.first_id} to {vpn.broker.log.next_id - 1}",
+                    f"message {message_id} is not in the replay log, which {vpn.broker.log_facts().holds}",
                 )
             if is_there or endpoint.number != number:
                 raise Refused(

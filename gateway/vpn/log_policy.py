@@ -7,7 +7,7 @@ from typing import Final
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.config import ReplayLog
-from gateway.core.broker import LogPolicy
+from gateway.core.log_policy import LogPolicy
 from gateway.vpn.declared import MEGABYTE
 
 _ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.core.archiving import archive_saved, check_trimmable, report_archived
-from gateway.core.broker import TRIM_IDS, Broker, LogPolicy, LogState
+from gateway.core.broker import TRIM_IDS, Broker, LogState
 from gateway.core.effects import TrimLog
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_policy import LogPolicy
 
 
 def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:

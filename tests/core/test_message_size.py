@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.broker import Broker, LogPolicy, LogState, TooLarge
+from gateway.core.broker import Broker, LogState, TooLarge
 from gateway.core.endpoint import EndpointKind, EndpointSettings
+from gateway.core.log_policy import LogPolicy
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:

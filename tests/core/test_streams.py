@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.broker import Broker, LogPolicy, LogState
+from gateway.core.broker import Broker, LogState
 from gateway.core.effects import SaveEndpoint, SaveSubscription
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_policy import LogPolicy
 
 STREAM = EndpointKind.STREAM
 

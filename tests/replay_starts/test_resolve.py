@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind, parse_text
-from gateway.core.broker import Broker, LogPolicy, LogState
+from gateway.core.broker import Broker, LogState
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log_policy import LogPolicy
 from gateway.core.point import NAME_CHARACTERS, Point
 from gateway.core.replay_position import LogFacts, Resolved, resolve
 from gateway.core.search import search_for
@@ -101,6 +102,20 @@ def test_a_message_that_is_not_there_is_refused(text: str, found: int | None) ->
     assert refused.code is ErrorCode.START_MESSAGE_UNAVAILABLE
     assert text in refused.text
     assert "ids 10 to 19" in refused.text
+
+
+def test_an_empty_log_is_said_to_be_empty() -> None:
+    """Where nothing is in the log, a refusal says so and names the id that comes next, instead of a range of none."""
+    empty = replace(FACTS, first_id=20)
+    for text in ("#5", "match:tradeId = 'T-1'"):
+        assert refusal(text, empty).text.endswith("is empty; the next message is 20")
+
+
+def test_a_date_before_the_log_is_told_where_the_log_begins() -> None:
+    """Who asks for a time before the log learns, as a date that is a start, from when on the log is whole."""
+    refused = refusal("2026-01-02T03:04:05Z", replace(FACTS, floor_ms=NOW_MS))
+    assert refused.code is ErrorCode.START_TIME_NOT_AVAILABLE
+    assert "which is whole from 2027-01-15T08:00:00.000Z on" in refused.text
 
 
 @pytest.mark.parametrize("text", ["message-id:m-1", "match:tradeId = 'T-1'"])

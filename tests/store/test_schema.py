@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import sqlite_utils
 
-from gateway.core.broker import Broker, LogPolicy
+from gateway.core.broker import Broker
+from gateway.core.log_policy import LogPolicy
 from store.check import check
 from store.database import connect_writer, open_file
 from store.errors import StoreTooNew
