@@ -24,6 +24,7 @@ from gateway.core.effects import (
     Ranked,
     RemoveReferences,
     RenumberEndpoint,
+    Retirement,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -102,12 +103,29 @@ def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
 
 def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
     before, end = set(model.messages), model.last_id + 1
+    if draw(st.integers(0, 3)) == 0:
+        return _transaction(draw, model, before)
     effects: list[Effect] = []
     for _ in range(draw(st.integers(1, 4))):
         effect = _effect(draw, model, before, end)
         if effect is not None:
             model.apply(effect)
             effects.append(effect)
+    return effects
+
+
+def _transaction(draw: st.DrawFn, model: Model, before: set[int]) -> list[Effect]:
+    """What a client did in one: publications of several topics, and acknowledgements on several endpoints."""
+    effects: list[Effect] = []
+    numbers = sorted(model.endpoints)
+    for _ in range(draw(st.integers(0, 3))):
+        effects.append(_publish(draw, model, numbers))
+        model.apply(effects[-1])
+    for number in numbers:
+        ids = sorted(_some(draw, [i for i in model.on(number) if i in before]))
+        if ids and draw(st.booleans()):
+            effects.append(Retirement(number, ids, model.size_of(ids)))
+            model.apply(effects[-1])
     return effects
 
 
@@ -149,7 +167,7 @@ def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect
     return _definition(draw, model, number, end)
 
 
-def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication | None:
+def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication:
     endpoints = draw(st.sampled_from([tuple(numbers), tuple(numbers[:1]), tuple(numbers[-1:]), ()]))
     logged = draw(st.booleans()) or not endpoints
     count = draw(_counts)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import Effect
+from gateway.core.effects import Effect, Retirement, SaveEndpoint
 from store.check import check
 from store.database import open_file
 from store.recovery import recover
-from tests.store.histories import histories
-from tests.store.model import MADE_MS, Model, State, state_of
+from tests.store.histories import histories, publication
+from tests.store.model import MADE_MS, Model, State, commit, state_of, writing_to
 from tests.store.writing import writing
 
 ROUNDS = 4
@@ -107,6 +107,72 @@ def test_a_wal_that_ends_anywhere_holds_the_transactions_before(
         wal_of(copy).write_bytes(wal[:cut] + junk)
         assert reopened(copy) == expected[sum(end <= cut for end in ends)]
         copy.unlink()
+
+
+LARGE = b"x" * 3_000
+"""Some of these make a transaction of many pages."""
+
+BEFORE: list[Effect] = [
+    SaveEndpoint(1, "q", "queue", "{}", None),
+    SaveEndpoint(2, "r", "queue", "{}", None),
+    publication(1, [LARGE] * 10, endpoints=(1, 2), time_ms=MADE_MS),
+    publication(11, [LARGE] * 10, topic="#queue/r", endpoints=(1, 2), logged=False, time_ms=MADE_MS),
+]
+TRANSACTION: list[Effect] = [
+    publication(21, [LARGE] * 10, topic="a/b", endpoints=(1,), time_ms=MADE_MS),
+    publication(31, [LARGE] * 10, topic="#queue/r", endpoints=(2,), logged=False, time_ms=MADE_MS),
+    publication(41, [LARGE] * 10, topic="a", time_ms=MADE_MS),
+    Retirement(1, list(range(1, 20)), 19 * len(LARGE)),
+    Retirement(2, [2, 12, 20], 3 * len(LARGE)),
+]
+"""Topics with and without an endpoint, in the log and not; what is acknowledged is held by both, one or nobody then."""
+
+
+def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: Callable[[], Path]) -> None:
+    """The files at each of its steps, pages already written out among them, hold what was there before it began."""
+    path = fresh()
+    copies: list[Path] = []
+    connection = writing_to(path)
+    # Pages do not wait for the commit in memory.
+    connection.execute("pragma cache_size = 1")
+    commit(connection, BEFORE)
+    sizes: list[int] = []
+
+    def copy(statement: str) -> None:
+        sizes.append(wal_of(path).stat().st_size)
+        copies.append(fresh())
+        shutil.copy(path, copies[-1])
+        shutil.copy(wal_of(path), wal_of(copies[-1]))
+
+    connection.set_trace_callback(copy)
+    commit(connection, TRANSACTION)
+    connection.set_trace_callback(None)
+    copy("its end")
+    connection.close()
+    nothing, before, after = states([BEFORE, TRANSACTION])
+    assert nothing != before != after
+    assert sizes[-2] > sizes[0], "some of it was in the file before it was committed"
+    assert [reopened(found) for found in copies] == [before] * (len(copies) - 1) + [after]
+
+
+def test_a_transaction_is_there_with_its_last_byte(fresh: Callable[[], Path]) -> None:
+    """The WAL cut at every page of it: without the last one nothing of it is there."""
+    path = fresh()
+    connection = writing_to(path)
+    commit(connection, BEFORE)
+    begin = wal_of(path).stat().st_size
+    commit(connection, TRANSACTION)
+    main, wal = path.read_bytes(), wal_of(path).read_bytes()
+    page_bytes = 24 + connection.execute("pragma page_size").fetchone()[0]
+    connection.close()
+    _, before, after = states([BEFORE, TRANSACTION])
+    cuts = [*range(begin, len(wal), page_bytes), len(wal) - 1, len(wal)]
+    assert len(cuts) > 20
+    for cut in cuts:
+        copy = fresh()
+        copy.write_bytes(main)
+        wal_of(copy).write_bytes(wal[:cut])
+        assert reopened(copy) == (after if cut == len(wal) else before)
 
 
 @pytest.mark.slow
