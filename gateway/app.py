@@ -188,7 +188,11 @@ def serve(configuration: Configuration) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         uvloop.run(run(configuration))
-    except (ConfigError, StoreError, TlsError, OSError) as error:
+    except (ConfigError, StoreError, TlsError) as error:
         print(f"rewind: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        # An address that cannot be had: said in words, without the number in front.
+        print(f"rewind: {error.strerror if error.filename is None else error}", file=sys.stderr)
         return 1
     return 0

@@ -5,6 +5,7 @@ Listeners, and what all connections share: the VPNs, SASL's users, limits, the c
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import socket
 import ssl
@@ -18,7 +19,7 @@ from gateway.amqp.access import Access, VpnAccess
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects import Spoken
 from gateway.amqp.websocket import WebSocket
-from gateway.config import Limits, Listener, Settings, password_hash, sas_key
+from gateway.config import Limits, Listener, Settings, authority, password_hash, sas_key
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 from gateway.tls import renew, server_context
@@ -50,18 +51,23 @@ class Listening:
         """
         settings = self.settings
         context = self._tls = server_context(settings.tls) if settings.tls is not None else None
-        self._server = await asyncio.get_running_loop().create_server(
-            self._connection,
-            settings.host,
-            settings.port,
-            family=socket.AF_INET6 if ":" in settings.host else socket.AF_UNSPEC,
-            # The default of 100 makes a burst of connects wait for kernel retries.
-            backlog=self.container.limits.listen_backlog,
-            reuse_address=True,
-            ssl=context,
-            # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
-            ssl_handshake_timeout=self.container.limits.handshake_timeout_ms / 1000 if context else None,
-        )
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection,
+                settings.host,
+                settings.port,
+                family=socket.AF_INET6 if ":" in settings.host else socket.AF_UNSPEC,
+                # The default of 100 makes a burst of connects wait for kernel retries.
+                backlog=self.container.limits.listen_backlog,
+                reuse_address=True,
+                ssl=context,
+                # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
+                ssl_handshake_timeout=self.container.limits.handshake_timeout_ms / 1000 if context else None,
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            where = authority(settings.host, settings.port)
+            raise OSError(error.errno, f"cannot listen on {where}: {reason}") from error
         port = self._server.sockets[0].getsockname()[1]
         return settings.url(port)
 

@@ -122,6 +122,12 @@ class Api:
             click.echo(sentence)
 
 
+def _http_url(context: click.Context, option: click.Parameter, url: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{url!r} is none of HTTP; write http://HOST:PORT, or https:// for TLS")
+    return url
+
+
 def api_options(command: F) -> F:
     """The options of every verb that administers; they come as one argument, ``api``."""
 
@@ -144,7 +150,12 @@ def api_options(command: F) -> F:
     for option in reversed(
         [
             click.option(
-                "--admin", default=DEFAULT_URL, envvar="REWIND_ADMIN", show_default=True, help="Its address."
+                "--admin",
+                default=DEFAULT_URL,
+                envvar="REWIND_ADMIN",
+                show_default=True,
+                callback=_http_url,
+                help="Its address.",
             ),
             click.option("--vpn", default="default", envvar="REWIND_VPN", show_default=True),
             credential_options("Name of a user with `administer` rules."),

@@ -41,6 +41,14 @@ class Gateway:
     tls_ca: Path | None = None
 
 
+def _amqp_url(context: click.Context, option: click.Parameter, url: str) -> str:
+    """HOST:PORT may stand without a scheme; another scheme than AMQP's is a mistake."""
+    scheme, marker, rest = url.rpartition("://")
+    if (marker and scheme not in {"amqp", "amqps"}) or not rest.strip("/"):
+        raise click.BadParameter(f"{url!r} is none of AMQP; write amqp://HOST:PORT, or amqps:// for TLS")
+    return url
+
+
 def gateway_options(command: F) -> F:
     """The options of every verb that speaks AMQP; they come as one argument, ``gateway``."""
     for option in reversed(
@@ -50,6 +58,7 @@ def gateway_options(command: F) -> F:
                 default=DEFAULT_URL,
                 envvar="REWIND_URL",
                 show_default=True,
+                callback=_amqp_url,
                 help="The gateway: amqp://HOST:PORT, or amqps:// for TLS.",
             ),
             click.option("--vpn", envvar="REWIND_VPN", help="Message VPN; without one, the default."),

@@ -170,6 +170,8 @@ def send(
         if address is not None and context.get_parameter_source("file") is ParameterSource.DEFAULT:
             # With a topic, the one argument is the file.
             file = click.File("rb").convert(address, None, context)
+        elif address is not None:
+            raise click.UsageError(f"{address!r} and --topic both say where to: keep one")
         address = f"topic://{topic}"
     if address is None:
         raise click.UsageError("say where to: an ADDRESS, or --topic")

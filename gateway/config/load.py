@@ -166,6 +166,8 @@ def _problem(detail: ErrorDetails) -> Problem:
             says = _SAYS.get(kind) or re.sub(r"^(Input|String) should", "should", detail["msg"])
             if _SECRETS.isdisjoint(place):
                 says += f", not {_quote(detail['input'])}"
+            if place == ("listener",) and isinstance(detail["input"], dict):
+                says += "; write `[[listener]]`"
     return Problem(toml.dotted(place), says)
 
 

@@ -124,6 +124,7 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
         (["send", "log://a"], 1, "never sent to"),
         (["send", "orders", "--property", "novalue"], 2, "KEY=VALUE"),
         (["send", "orders", "--vpn", "nowhere"], 1, "nowhere"),
+        (["send", "orders", "--topic", "a", __file__], 2, "both say where to"),
     ],
 )
 def test_what_is_wrong_is_said(rewind: Rewind, arguments: list[str], status: int, says: str) -> None:
@@ -140,6 +141,14 @@ def test_a_gateway_that_is_not_there() -> None:
     assert result.exit_code == 1
     assert "amqp://127.0.0.1:1" in result.stderr
     assert "refused" in result.stderr
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:5672", "amqp://", "amqp:///"])
+def test_a_url_of_no_gateway(url: str) -> None:
+    """What is no address of AMQP is refused as wrong usage, with what to write."""
+    result = CliRunner().invoke(main, ["tail", "log://>", "--url", url])
+    assert result.exit_code == 2
+    assert "write amqp://HOST:PORT" in result.stderr
 
 
 def test_a_message_nobody_takes_fails_the_command(tmp_path: Path) -> None:

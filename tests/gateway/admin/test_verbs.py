@@ -38,6 +38,13 @@ def rewind(gateway: RunningGateway) -> Rewind:
     return Rewind(gateway)
 
 
+def test_an_address_that_is_none_of_http() -> None:
+    """An administration's address without its scheme is refused as wrong usage, with what to write."""
+    ran = CliRunner().invoke(main, ["status", "--admin", "127.0.0.1:8672"])
+    assert ran.exit_code == 2
+    assert "write http://HOST:PORT" in ran.stderr
+
+
 def test_a_queue_is_made_filled_replayed_and_purged(rewind: Rewind, client: Client) -> None:
     """What an administrator does with a queue in its life, by verbs alone, is seen by an AMQP client."""
     rewind("queue", "create", "q", "--set", "accessType=exclusive", "--set", "maxBindCount=2")

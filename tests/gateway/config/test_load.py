@@ -116,6 +116,7 @@ def test_an_unknown_key_is_an_error_with_a_way_out(text: str, sentence: str) -> 
         ("limits = 3", "limits should be a table, not 3"),
         ("vpn = 3", "vpn should be a table, not 3"),
         ("listener = 3", "listener should be an array, not 3"),
+        ("[listener]\nport = 1", 'listener should be an array, not {"port": 1}; write `[[listener]]`'),
         ("listener = [3]", "listener[0] should be a table, not 3"),
         ("[vpn.a.queue.'b*']", 'vpn.a.queue."b*" is wrong: a queue\'s name'),
         ("[vpn.a.queue.b]\ndefault_start = 'soon'", "vpn.a.queue.b.default_start is wrong: "),
