@@ -179,7 +179,8 @@ def _described(state: HubState | PartitionState) -> dict[str, Any]:
 
 
 def _answer(request: Request, status: int, text: str, value: Any, condition: str | None = None) -> bytes:
-    said: dict[str, Any] = {"status-code": Int(status), "status-description": text}
+    # The Python client looks for the description by the name that the draft of AMQP Management has.
+    said: dict[str, Any] = {"status-code": Int(status), "status-description": text, "statusDescription": text}
     if condition is not None:
         said["error-condition"] = condition
     return message(correlation_id=request.id, to=request.reply_to, application_properties=said, value=value)

@@ -12,6 +12,11 @@ FOLDER = Path(__file__).resolve().parent
 _OWN_FILTER = (
     "the library has no way to put a filter of one's own on a source; address options and selectors do it"
 )
+_IN_AN_ENVIRONMENT = (
+    (sys.executable, "-m", "venv", "--clear", "env"),
+    ("env/bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", "requirements.txt"),
+)
+"""Installs what a folder's requirements.txt names into an environment of its own."""
 _PROTON = f"python-qpid-proton {version('python-qpid-proton')}"
 _HEARTBEAT = (
     "told that the gateway stops, the library goes on waiting until a heartbeat fails: "
@@ -21,6 +26,64 @@ _NO_TRANSACTIONS = dict.fromkeys(
     ("transaction commit", "transaction rollback", "transaction lost"), "its API has no transactions"
 )
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
+_EVENT_HUBS = FOLDER / "azure_eventhub"
+_EVENT_HUBS_JS = FOLDER / "azure_eventhub_js"
+_WITHOUT_OF_EVENT_HUBS = {
+    **dict.fromkeys(
+        (
+            "queue",
+            "competing",
+            "request reply",
+            "browser",
+            "client acknowledge",
+            "dups ok acknowledge",
+            "redelivery",
+            "released",
+            "modified",
+            "rejected",
+            "exclusive taken",
+        ),
+        "event hubs are logs: reading takes nothing, and an event has no outcome",
+    ),
+    **dict.fromkeys(
+        (
+            "topic",
+            "durable subscription",
+            "shared subscription",
+            "shared durable subscription",
+            "replay of durable subscription",
+        ),
+        "there are no topics, and every consumer group reads all of a hub",
+    ),
+    **dict.fromkeys(
+        ("selector", "replay by selector term"), "there are no filters but the starting position"
+    ),
+    **dict.fromkeys(
+        ("transaction commit", "transaction rollback", "transaction lost"),
+        "there are no transactions; a batch is one: see batch of events",
+    ),
+    **dict.fromkeys(
+        (
+            "replay by filter",
+            "replay by address option",
+            "replay after id",
+            "replay from date",
+            "replay into live",
+            "bounded replay",
+            "bad start",
+            "unknown id",
+            "future date",
+            "replay by inactive consumer",
+            "no such queue",
+            "publishing to the log",
+        ),
+        "takes names of event hubs alone, and starting positions: see below",
+    ),
+    **dict.fromkeys(
+        ("large message", "failover", "failover of publisher"),
+        "is tried with events, which are not taken: see below",
+    ),
+}
 _RECOVERY = (
     "the library's own recovery calls a method that a stream's options do not have, and attaches a queue's consumer "
     "twice by one name on one session, which the gateway's engine does not take: the program connects anew"
@@ -107,19 +170,7 @@ CLIENTS = (
         library="rabbitmq-amqp-python-client 1.0.1",
         language="Python",
         command=(str(_RABBITMQ / "env" / "bin" / "python"), str(_RABBITMQ / "client.py")),
-        install=(
-            (sys.executable, "-m", "venv", "--clear", "env"),
-            (
-                "env/bin/python",
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--require-hashes",
-                "-r",
-                "requirements.txt",
-            ),
-        ),
+        install=_IN_AN_ENVIRONMENT,
         folder=_RABBITMQ,
         pinned=("requirements.txt",),
         dialect="rabbitmq",
@@ -162,6 +213,34 @@ CLIENTS = (
             "replay by selector term": "filters streams alone",
             "dups ok acknowledge": "settles each message, or has them settled before they are sent",
             "stream from interval": "StreamConsumerOptions takes first, last, next, an offset or a datetime",
+        },
+    ),
+    Client(
+        name="azure-eventhub",
+        library="azure-eventhub 5.15.1",
+        language="Python",
+        command=(str(_EVENT_HUBS / "env" / "bin" / "python"), str(_EVENT_HUBS / "client.py")),
+        install=_IN_AN_ENVIRONMENT,
+        folder=_EVENT_HUBS,
+        pinned=("requirements.txt",),
+        dialect="event_hubs",
+        own_filter=False,
+        without=_WITHOUT_OF_EVENT_HUBS,
+    ),
+    Client(
+        name="azure-eventhub-js",
+        library="@azure/event-hubs 6.0.4",
+        language="JavaScript",
+        command=("node", str(_EVENT_HUBS_JS / "client.js")),
+        install=(("npm", "ci", "--omit=dev", "--no-audit", "--no-fund"),),
+        folder=_EVENT_HUBS_JS,
+        pinned=("package.json", "package-lock.json"),
+        needs=("node", "npm"),
+        dialect="event_hubs",
+        own_filter=False,
+        without={
+            **_WITHOUT_OF_EVENT_HUBS,
+            "events from enqueued time inclusive": "isInclusive is ignored beside enqueuedOn",
         },
     ),
 )
