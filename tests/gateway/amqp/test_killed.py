@@ -1,4 +1,4 @@
-"""A gateway that is killed in the middle of replays, and started again on the same files."""
+"""A gateway that is killed in the middle of replays and transactions, and started again on the same files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
+from tests.support.transactions import DISCHARGE, Controller, acknowledge, publish
 from tests.system.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.system
@@ -86,5 +87,39 @@ def test_nothing_accepted_is_lost_from_a_replay(process: list[GatewayProcess]) -
     receiver.collect(queue, len(numbers))
     assert texts(queue) == texts(log)
     assert [message.id for message in queue] == [message.id for message in log]
+    assert receiver.drain(0) == []
+    client.close()
+
+
+def test_a_transaction_survives_being_killed_whole_or_not_at_all(process: list[GatewayProcess]) -> None:
+    """Killed among commits: each message is where it was or where it went, with its copy, and none told is undone."""
+    count, told = 120, 0
+    client = client_of(process[-1])
+    client.sender("queue://in").send_all([data(i) for i in range(count)])
+    for _ in range(2):
+        controller = Controller(client)
+        sender, copies = client.sender("queue://out"), client.sender("topic://copies")
+        receiver = client.receiver("queue://in", credit=50)
+        discharges = []
+        for message in receiver.take(50):
+            txn_id = controller.declare()
+            for link in (sender, copies):
+                publish(link, data(message.text), txn_id)
+            acknowledge(message, txn_id)
+            discharges.append(controller.ask(DISCHARGE, [txn_id, False]))
+        client.wait(lambda d=discharges: d[9].remote_state, "some are committed")
+        started = kill_and_start(process)
+        told += sum(1 for discharge in discharges if discharge.remote_state)
+        client.cut()
+        client = client_of(started)
+    moved = texts(client.receiver("log://copies?until=now").take_to_end())
+    assert len(moved) >= told >= 20
+    queue: list[Received] = []
+    client.receiver("queue://out").collect(queue, len(moved))
+    assert texts(queue) == moved
+    left: list[Received] = []
+    receiver = client.receiver("queue://in")
+    receiver.collect(left, count - len(moved))
+    assert sorted(map(int, [*texts(left), *moved])) == list(range(count))
     assert receiver.drain(0) == []
     client.close()
