@@ -142,7 +142,7 @@ def lower_owner_level(trial: Trial) -> None:
 def no_owner_level(trial: Trial) -> None:
     """A receiver without an owner level is refused beside one with; in another consumer group it is not."""
     sent = trial.send(trial.address(), 1)
-    reading(trial, 9, level=0)
+    reading(trial, 9, level=1)
     run = trial.start("events", trial.address(), start="beginning")
     trial.refused("no owner level", run.error(), "", "without an owner level")
     equal("read by another group", read(trial, 1, "beginning", group="audit").bodies, sent)

@@ -3,7 +3,8 @@ Links to the request nodes of a dialect: requests come in on one, answers go out
 
 The answer to a request goes to the peer's receiving link from the same node: the one of the same name and session
 where both have the property ``paired`` (link pairing, as HTTP over AMQP 1.0 uses it), else the one whose target, or
-without one whose name, is the request's reply-to. Requests of one link are carried out in their order, each durable before it is answered.
+without one whose name, is the request's reply-to. Requests of one link are carried out in their order, each durable
+before it is answered.
 
 Invariant: a link has at most ``WINDOW`` requests that are not answered, those whose answers wait for credit or for room
 in the connection's output among them: credit for the next goes with an answer. A message that is no request is answered
@@ -278,7 +279,7 @@ class AnswerLink:
         return self._is_paired and link.name == requests.name and link.session == requests.session
 
     def is_for(self, reply_to: str | None) -> bool:
-        """Whether answers to requests with this reply-to are meant for it: by its target, or by its name without one."""
+        """Whether answers to requests with this reply-to are for it: by its target, or by its name without one."""
         return reply_to is not None and (self._link.remote_target.address or self._link.name) == reply_to
 
     def send(self, answer: bytes, sent: Callable[[], None]) -> None:
