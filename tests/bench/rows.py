@@ -177,7 +177,7 @@ SPARK_ROWS = (
         "s",
         "spark_path_range",
         _SPARK,
-        "spark_path_all",
+        "spark_path_floor",
         _at_most(0.5),
     ),
     Row(
@@ -185,7 +185,13 @@ SPARK_ROWS = (
     ),
     Row("spark-url-all", "all columns of it", "s", "spark_url_all", _SPARK, "spark_raw"),
     Row(
-        "spark-url-range", "10,000 ids of it", "s", "spark_url_range", _SPARK, "spark_url_all", _at_most(0.5)
+        "spark-url-range",
+        "10,000 ids of it",
+        "s",
+        "spark_url_range",
+        _SPARK,
+        "spark_url_floor",
+        _at_most(0.5),
     ),
     Row(
         "spark-live",

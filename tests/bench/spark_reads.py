@@ -1,7 +1,8 @@
 """`python -m tests.bench.spark_reads WAY WHERE LAST`: one Spark session reads a log in the ways that are measured.
 
-WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first run of each is not counted. A
-count that is not that of the log ends it with an error. With `--forever` it reads bodies until SIGTERM, and says when
+WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first run of each is not counted.
+``floor`` is Spark's own: as many rows as in the range, from a data source that makes them up. A count that is not that
+of the log ends it with an error. With `--forever` it reads bodies until SIGTERM, and says when
 it begins.
 """
 
@@ -11,12 +12,18 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from statistics import median
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from spark_bridge import register, set_worker_python
+
+from .filled_log import BODY_BYTES
 
 RANGE = 10_000
 RUNS = 3
@@ -29,12 +36,38 @@ SETTINGS = {
 }
 
 
+class MadeUp(DataSource):
+    """`RANGE` rows in one batch: what Spark needs for a data source in Python, whatever that does."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "made-up"
+
+    def schema(self) -> str:
+        """A body, and nothing else."""
+        return "body binary"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader with one partition."""
+        return MadeUpReader()
+
+
+class MadeUpReader(DataSourceReader):
+    """The reader of `MadeUp`."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """All of it."""
+        yield pa.RecordBatch.from_arrays([pa.array([bytes(BODY_BYTES)] * RANGE)], names=["body"])
+
+
 def session() -> SparkSession:
     """Spark on two cores, with the data source."""
     set_worker_python()
     spark = SparkSession.builder.master("local[2]").appName("rewind-bench").config(map=SETTINGS).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)
+    spark.dataSource.register(MadeUp)
     return spark
 
 
@@ -64,6 +97,7 @@ def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, f
         "range": lambda: seconds(
             read(spark, way, where, startingOffsets=str(middle), endingOffsets=str(stop)), stop - middle
         ),
+        "floor": lambda: seconds(spark.read.format("made-up").load(), RANGE),
     }
     return {name: median([query() for _ in range(RUNS + 1)][1:]) for name, query in queries.items()}
 
