@@ -7,8 +7,8 @@ Knows nothing of the gateway: what is here, a user of the library would write fo
 ==============  ====================================================================================================
 ``properties``  prints lines ``hub`` and ``partition`` with what the library says of them
 ``events``      receives from ``--start beginning|latest|offset:TEXT|sequence:N|date:MS``, ``--inclusive``;
-                ``--level N`` is an owner level, ``--group NAME`` the consumer group, ``--partition`` another one; ``--store FILE``
-                keeps checkpoints, of every event
+                ``--level N`` is an owner level, ``--group NAME`` the consumer group, ``--partition`` another one;
+                ``--store FILE`` keeps checkpoints, of every event
 ==============  ====================================================================================================
 
 ``send`` sends one event in each batch, or with ``--together`` all in one; ``--key`` is a partition key.
