@@ -135,7 +135,7 @@ def _add_vpn(families: _Families, resources: Resources, name: str) -> None:
         ("rewind_log_quota_bytes", "Most that the log may hold; 0 is no bound.", broker.policy.quota_bytes),
         ("rewind_log_first_id", "The oldest id that may be in the log.", broker.log.first_id),
         ("rewind_log_last_id", "The newest id.", broker.log.next_id - 1),
-        ("rewind_log_readers", "Log and stream readers.", vpn.log_reader_count),
+        ("rewind_log_readers", "Log and stream readers.", len(vpn.onlookers.log_feeds)),
     ):
         families.gauge(metric, text, _VPN, [name], value)
     states = [e.replay.state if e.replay is not None else ReplayState.NONE for e in broker.endpoints.values()]

@@ -297,7 +297,7 @@ def _browse(
     browser.held = hold_on(connection, endpoint.name)
     _register(connection, link, browser)
     link.open()
-    browser.feed = vpn.browse(endpoint, browser, selects)
+    browser.feed = vpn.onlookers.browse(endpoint, browser, selects)
     log_attach(connection, link, start, live)
     browser.feed.run()
 

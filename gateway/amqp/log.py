@@ -57,6 +57,6 @@ async def read_log(
     connection.attached[link] = reader
     link.open()
     pacer = Pacer(start.speed, start.rate) if start is not None and (start.speed or start.rate) else None
-    reader.feed = vpn.read_log(resolved, patterns, reader, selects, pacer)
+    reader.feed = vpn.onlookers.read_log(resolved, patterns, reader, selects, pacer)
     log_attach(connection, link, start, resolved)
     reader.feed.run()

@@ -74,7 +74,7 @@ class BrowseFeed:
 
     def close(self) -> None:
         self._is_closed = True
-        self._vpn.forget_browser(self)
+        self._vpn.onlookers.forget_browser(self)
 
     def _read(self) -> None:
         self._is_reading = True

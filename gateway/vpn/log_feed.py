@@ -137,7 +137,7 @@ class LogFeed:
 
     def close(self) -> None:
         self._closed = True
-        self._vpn.forget_log_feed(self)
+        self._vpn.onlookers.forget_log_feed(self)
 
     def _send_due(self, room: int) -> bool:
         """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""

@@ -15,22 +15,19 @@ from typing import Any, Final
 import structlog
 
 from amqp_ext.replay_start import ReplayStart
-from amqp_ext.topics import TopicFilter, TopicPattern, check_topic
+from amqp_ext.topics import check_topic
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log_reader import LogReader
 from gateway.core.origins import Origins
-from gateway.core.pacing import Pacer
 from gateway.core.point import ListedPoint, Point
 from gateway.core.replay_position import Resolved
 from gateway.core.tail import Tail
 from gateway.vpn import starts
 from gateway.vpn.alarm_watch import AlarmWatch
-from gateway.vpn.browse_feed import BrowseFeed
 from gateway.vpn.clock import now_ms
 from gateway.vpn.counters import Counters
 from gateway.vpn.dead_messages import DeadMessages
@@ -39,8 +36,8 @@ from gateway.vpn.endpoint_feed import EndpointFeed
 from gateway.vpn.expiry import Expiry
 from gateway.vpn.history_pace import HistoryPace
 from gateway.vpn.links import ConsumingLink, PublishingLink
-from gateway.vpn.log_feed import LogFeed
 from gateway.vpn.log_policy import log_policy
+from gateway.vpn.onlookers import Onlookers, topic_matcher
 from gateway.vpn.replays import Replays
 from gateway.vpn.streams import Streams
 from gateway.vpn.trimmer import Trimmer
@@ -119,8 +116,7 @@ class MessageVpn:
         self._in_flight = 0
         """Batches handed to the writer and not reported yet."""
         self._feeds: dict[str, EndpointFeed] = {}
-        self._log_feeds: dict[LogFeed, None] = {}
-        self._browsers: dict[str, dict[BrowseFeed, None]] = {}
+        self.onlookers = Onlookers(self)
         self.replays = Replays(self)
         self.streams = Streams(self)
         self.trimmer = Trimmer(self)
@@ -263,14 +259,15 @@ class MessageVpn:
             for then in batch.then:
                 then(None)
         counters.commit_messages.add(counters.published_messages - published)
+        browsers = self.onlookers.browsers
         for name in touched:
             feed = self._feeds.get(name)
             if feed is not None:
                 feed.run()
-            for browser in list(self._browsers.get(name, ())):
+            for browser in list(browsers.get(name, ())):
                 browser.run()
         if has_news:
-            for reading in list(self._log_feeds):
+            for reading in list(self.onlookers.log_feeds):
                 reading.run()
             self.replays.run()
             self.trimmer.run()
@@ -293,7 +290,7 @@ class MessageVpn:
             for then in batch.then:
                 then(error)
         # Whoever waited for these ids waits no longer.
-        for reading in list(self._log_feeds):
+        for reading in list(self.onlookers.log_feeds):
             reading.run()
         self.replays.run()
         self._offer_room()
@@ -530,54 +527,6 @@ class MessageVpn:
         """See ``starts.list_points``."""
         return starts.list_points(self)
 
-    def read_log(
-        self,
-        resolved: Resolved,
-        patterns: Sequence[str],
-        link: ConsumingLink,
-        selects: Callable[[Row], bool] | None = None,
-        pacer: Pacer | None = None,
-        *,
-        matches: Callable[[str], bool] | None = None,
-    ) -> LogFeed:
-        """
-        A log reader for this link. Call ``run`` on it whenever the link can take more.
-
-        Args:
-            selects: The reader's selector and filters, if it has any.
-            pacer: The replay's pace, if one was asked for.
-            matches: Whether a topic is one of them, where that is not as the patterns alone say.
-        """
-        matches = matches or topic_matcher(patterns)
-        reader = LogReader(
-            resolved.first, resolved.last, matches, link, is_live=resolved.is_live, selects=selects
-        )
-        feed = LogFeed(self, reader, link, () if matches is None else patterns, pacer)
-        self._log_feeds[feed] = None
-        return feed
-
-    def browse(
-        self, endpoint: Endpoint, link: ConsumingLink, selects: Callable[[Row], bool] | None
-    ) -> BrowseFeed:
-        """A browser of this endpoint for a link."""
-        feed = BrowseFeed(self, endpoint, link, selects)
-        self._browsers.setdefault(endpoint.name, {})[feed] = None
-        return feed
-
-    def forget_browser(self, feed: BrowseFeed) -> None:
-        browsers = self._browsers.get(feed.endpoint.name, {})
-        browsers.pop(feed, None)
-        if not browsers:
-            self._browsers.pop(feed.endpoint.name, None)
-
-    @property
-    def log_reader_count(self) -> int:
-        """Links that read the log, or a stream."""
-        return len(self._log_feeds)
-
-    def forget_log_feed(self, feed: LogFeed) -> None:
-        self._log_feeds.pop(feed, None)
-
     # --- reporting --------------------------------------------------------------------------------------------
 
     def report(self, event: str, error: BaseException) -> None:
@@ -595,8 +544,3 @@ class MessageVpn:
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
         self._loop.call_later(seconds, call)
-
-
-def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
-    """Whether a topic is one of those a log reader subscribes to; None when all are."""
-    return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches

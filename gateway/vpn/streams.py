@@ -112,7 +112,7 @@ class Streams:
 
         def begin(resolved: Resolved) -> LogFeed:
             patterns, matches = vpn.broker.topic_patterns(endpoint), vpn.broker.topic_matcher(endpoint)
-            return vpn.read_log(resolved, patterns, link, selects, pacer, matches=matches)
+            return vpn.onlookers.read_log(resolved, patterns, link, selects, pacer, matches=matches)
 
         flow = vpn.bind(endpoint, link, epoch)
         feed = self._feeds[flow] = StreamFeed(self, flow, resolved, begin)

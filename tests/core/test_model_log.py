@@ -76,7 +76,7 @@ class LogMachine(VpnMachine):
         resolved = await world.vpn.resolve_start(start, patterns)
         self.check_start(start, patterns, resolved)
         consumer = LogConsumer(world, patterns, resolved.first, resolved.last)
-        consumer.feed = world.vpn.read_log(resolved, patterns, consumer)
+        consumer.feed = world.vpn.onlookers.read_log(resolved, patterns, consumer)
         consumer.credit = credit
         world.log_consumers.append(consumer)
         consumer.feed.run()

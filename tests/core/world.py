@@ -314,7 +314,7 @@ class World:
                 self.writer.commit(len(self.writer.waiting))
             elif self.reader.waiting:
                 self.reader.read(len(self.reader.waiting))
-            elif timers > 0 or any(feed.is_scheduled for feed in self.vpn._log_feeds):
+            elif timers > 0 or any(feed.is_scheduled for feed in self.vpn.onlookers.log_feeds):
                 # What failed is tried again after a second; the sweep for expired messages goes on for ever.
                 timers -= 1
                 self.loop.advance(1.0)

@@ -157,7 +157,7 @@ class RunningGateway:
 
     def log_readers(self) -> int:
         """Log readers attached to the Message VPN `default`."""
-        return self.call(lambda gateway: len(gateway.vpns["default"]._log_feeds))
+        return self.call(lambda gateway: len(gateway.vpns["default"].onlookers.log_feeds))
 
     def flows(self, endpoint: str) -> int:
         """Consumers bound to an endpoint."""
