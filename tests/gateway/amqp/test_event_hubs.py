@@ -1,0 +1,379 @@
+"""Event Hubs mode over real sockets: nodes, batches, whole performatives, consumer groups, and tokens."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_plus
+from uuid import uuid4
+
+import pytest
+from proton import Link, Message, symbol
+
+from amqp_ext.codec import Described, UInt, ULong, decode, encode
+from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
+from amqp_ext.event_hubs.tokens import sign
+from gateway.config import Listener, User, Vpn
+from tests.support.client import Client, Receiver, Refused, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway, settings_for
+
+EVENT_HUBS = (Listener(port=0, event_hubs_mode=True),)
+KEY = "0123456789abcdef0123"
+HUB = "flights/ConsumerGroups/$Default/Partitions/0"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    with RunningGateway(settings_for(tmp_path, listeners=EVENT_HUBS)) as running:
+        yield running
+
+
+class Node:
+    """The two links to a request node, as the Python client has them: the node is their address on both sides."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        def set_up(link: Link) -> None:
+            link.source.address = link.target.address = node
+
+        self.sender = client.sender(node, set_up=set_up)
+        self.receiver = client.receiver(node, set_up=set_up, credit=100)
+
+    def ask(self, body: Any = None, **asked: str) -> tuple[int, Any]:
+        """Send a request; status of its answer, and the body, or the description where it is refused."""
+        request = Message(id=uuid4(), body=body, properties=asked)
+        self.sender.send(request.encode(), settled=True)
+        answer = Message()
+        answer.decode(self.receiver.take(1)[0].raw)
+        assert answer.correlation_id == request.id
+        status = answer.properties["status-code"]
+        return status, answer.body if status < 300 else answer.properties["status-description"]
+
+
+def read_hub(node: Node, name: str) -> tuple[int, Any]:
+    return node.ask(operation="READ", type="com.microsoft:eventhub", name=name)
+
+
+def read_partition(node: Node, name: str, partition: str = "0") -> tuple[int, Any]:
+    return node.ask(operation="READ", type="com.microsoft:partition", name=name, partition=partition)
+
+
+def with_level(level: int | None) -> Any:
+    """Sets up a link with an owner level, or none."""
+
+    def set_up(link: Link) -> None:
+        if level is not None:
+            link.properties = {symbol("com.microsoft:epoch"): level}
+
+    return set_up
+
+
+def hub_reader(client: Client, address: str = HUB, level: int | None = None, **more: Any) -> Receiver:
+    """A receiver from the beginning."""
+    return client.receiver(f"{address}?replay-start=beginning", credit=100, set_up=with_level(level), **more)
+
+
+# --- hubs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["flights", "flights/Partitions/0", "amqps://host/flights"])
+def test_a_hub_is_a_stream_that_its_first_sender_makes(gateway: RunningGateway, target: str) -> None:
+    """Nothing piles up on it; two groups read everything each."""
+    with Client(gateway.address) as client:
+        client.sender(target).send_all([data(i) for i in range(3)])
+        for group in ("$Default", "audit"):
+            reader = hub_reader(client, f"flights/ConsumerGroups/{group}/Partitions/0")
+            received = reader.take_and_accept(3)
+            assert texts(received) == ["0", "1", "2"]
+    assert gateway.call(lambda running: running.vpns["default"].broker.find("flights").kind.value) == "stream"
+
+
+def test_a_hub_is_described_by_its_part_of_the_log(gateway: RunningGateway) -> None:
+    """A hub that is new is empty; one that was sent to says its first and last event, whatever else is in the log."""
+    with Client(gateway.address) as client:
+        node = Node(client, "$management")
+        status, found = read_hub(node, "flights")
+        assert (status, found["name"], list(found["partition_ids"].elements)) == (200, "flights", ["0"])
+        status, found = read_partition(node, "flights")
+        assert (status, found["is_partition_empty"], found["last_enqueued_sequence_number"]) == (
+            200,
+            True,
+            -1,
+        )
+        client.sender("others").send_all([data("a")])
+        client.sender("flights").send_all([data(i) for i in range(3)])
+        client.sender("others").send_all([data("b")])
+        _, found = read_partition(node, "flights")
+        assert (found["begin_sequence_number"], found["last_enqueued_sequence_number"]) == (2, 4)
+        assert (found["last_enqueued_offset"], found["is_partition_empty"]) == ("4", False)
+        assert abs(found["last_enqueued_time_utc"] / 1_000 - time.time()) < 60
+
+
+def test_what_is_not_there_is_404(tmp_path: Path) -> None:
+    """A hub that may not be made, a partition but 0, and reading a partition of no hub."""
+    with (
+        RunningGateway(settings_for(tmp_path, Vpn(create_queues=False), listeners=EVENT_HUBS)) as gateway,
+        Client(gateway.address) as client,
+    ):
+        node = Node(client, "$management")
+        status, text = read_hub(node, "flights")
+        assert (status, "'flights'" in text) == (404, True)
+        assert read_partition(node, "flights")[0] == 404
+        with pytest.raises(Refused) as refused:
+            hub_reader(client)
+        assert refused.value.name == "amqp:not-found"
+
+
+def test_only_partition_0_is_there(gateway: RunningGateway) -> None:
+    """Reading about another one, and receiving from it, is not-found and names the one there is."""
+    with Client(gateway.address) as client:
+        node = Node(client, "$management")
+        read_hub(node, "flights")
+        assert read_partition(node, "flights", "1")[0] == 404
+        with pytest.raises(Refused, match=r"no partition '7'.*'0'") as refused:
+            hub_reader(client, "flights/ConsumerGroups/$Default/Partitions/7")
+        assert refused.value.name == "amqp:not-found"
+
+
+def test_a_listener_without_the_switch_has_none_of_it(tmp_path: Path) -> None:
+    """Its queues are queues, and there is nobody at $management."""
+    with RunningGateway(settings_for(tmp_path)) as gateway, Client(gateway.address) as client:
+        client.sender("flights").send_all([data("a")])
+        assert gateway.depth("flights") == 1
+        with pytest.raises(Refused):
+            client.sender("$management")
+
+
+# --- owner levels -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_level_as_high_or_higher_steals(gateway: RunningGateway, level: int) -> None:
+    """The older receiver is detached with amqp:link:stolen, and says who took over."""
+    with Client(gateway.address) as client:
+        old, new = hub_reader(client, level=2), hub_reader(client, level=level)
+        gone = old.detached_by_peer()
+        assert gone.name == "amqp:link:stolen"
+        assert f"owner level (epoch) {level}" in str(gone)
+        client.sender("flights").send_all([data("a")])
+        assert texts(new.take(1)) == ["a"]
+
+
+def test_receivers_without_a_level_give_way(gateway: RunningGateway) -> None:
+    """Any number reads side by side, until one with a level comes: that throws all of them out."""
+    with Client(gateway.address) as client:
+        first, second = hub_reader(client), hub_reader(client)
+        hub_reader(client, level=0)
+        assert [one.detached_by_peer().name for one in (first, second)] == ["amqp:link:stolen"] * 2
+
+
+@pytest.mark.parametrize("level", [None, 0, 1])
+def test_a_lower_level_or_none_is_refused(gateway: RunningGateway, level: int | None) -> None:
+    """While a receiver with a level is there; in another group, and once it is gone, it is not."""
+    with Client(gateway.address) as client:
+        holder = hub_reader(client, level=2)
+        with pytest.raises(Refused, match=r"owner level \(epoch\) 2") as refused:
+            hub_reader(client, level=level)
+        assert refused.value.name == "amqp:link:stolen"
+        hub_reader(client, "flights/ConsumerGroups/audit/Partitions/0", level=level)
+        holder.close()
+        hub_reader(client, level=level)
+
+
+# --- frames, raw ------------------------------------------------------------------------------------------------------
+
+
+def frame(code: int, *fields: Any, payload: bytes = b"") -> bytes:
+    """A frame on channel 0."""
+    body = encode(Described(ULong(code), list(fields))) + payload
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+
+
+class Peer:
+    """A peer that writes its frames itself, and sees how many fields those of the gateway have."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        host, port = gateway.address.removeprefix("amqp://").split(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket.sendall(
+            b"AMQP\x00\x01\x00\x00" + frame(0x10, "peer") + frame(0x11, None, UInt(0), UInt(99), UInt(99))
+        )
+        assert self.exactly(8) == b"AMQP\x00\x01\x00\x00"
+
+    def exactly(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            more = self.socket.recv(size - len(found))
+            assert more, "the gateway has closed"
+            found += more
+        return found
+
+    def until(self, code: int) -> list[Any]:
+        """Read to the first frame of a performative; every one that comes has all its fields."""
+        while True:
+            size = int.from_bytes(self.exactly(4), "big")
+            raw = self.exactly(size - 4)
+            if size == 8:
+                continue
+            performative = decode(raw, 4)[0]
+            assert len(performative.value) == FIELDS.get(performative.descriptor, len(performative.value))
+            if performative.descriptor == code:
+                return list(performative.value)
+
+    def send_batch(self, events: list[bytes], *, settled: bool = False, cuts: int = 1) -> None:
+        """Attach a sender, and send these in one batch, of so many transfers."""
+        source, target = Described(ULong(0x28), ["peer"]), Described(ULong(0x29), ["flights"])
+        self.socket.sendall(
+            frame(0x12, "batches", UInt(0), False, None, None, source, target, None, None, UInt(0))
+        )
+        self.until(0x12)
+        self.until(0x13)
+        content = b"".join(encode(Described(ULong(0x75), event)) for event in events)
+        step = -(-len(content) // cuts)
+        for number, at in enumerate(range(0, len(content), step)):
+            head = (
+                [UInt(0), UInt(0), b"tag", UInt(BATCH_FORMAT)] if not number else [UInt(0), None, None, None]
+            )
+            more = at + step < len(content)
+            self.socket.sendall(frame(0x14, *head, settled, more, payload=content[at : at + step]))
+
+    def outcome(self) -> Described:
+        """What became of the batch."""
+        found: Described = self.until(0x15)[4]
+        return found
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+def test_a_batch_is_its_events(gateway: RunningGateway, cuts: int) -> None:
+    """Each is a message of its own, next to the others; the batch is accepted once. All performatives are whole."""
+    peer = Peer(gateway)
+    peer.send_batch([data(i) for i in range(4)], cuts=cuts)
+    assert peer.outcome().descriptor == 0x24
+    with Client(gateway.address) as client:
+        received = hub_reader(client).take(4)
+        assert texts(received) == ["0", "1", "2", "3"]
+        assert [one.id for one in received] == [1, 2, 3, 4]
+    peer.socket.close()
+
+
+def test_a_settled_batch_is_published(gateway: RunningGateway) -> None:
+    """Nobody waits for its outcome; its events are there."""
+    with Client(gateway.address) as client:
+        reader = hub_reader(client)
+        peer = Peer(gateway)
+        peer.send_batch([data("a"), data("b")], settled=True)
+        assert texts(reader.take(2)) == ["a", "b"]
+        peer.socket.close()
+
+
+def test_a_batch_is_taken_as_a_whole_or_not_at_all(gateway: RunningGateway) -> None:
+    """One event that is no message has all of it rejected, in words, and nothing is in the log."""
+    peer = Peer(gateway)
+    peer.send_batch([data("a"), b"no message"])
+    outcome = peer.outcome()
+    assert outcome.descriptor == 0x25
+    assert "event 1 of the batch" in outcome.value[0].value[1]
+    with Client(gateway.address) as client:
+        client.sender("flights").send_all([data("z")])
+        assert texts(hub_reader(client).take(1)) == ["z"]
+    peer.socket.close()
+
+
+def test_a_message_in_data_sections_is_no_batch_without_its_format(gateway: RunningGateway) -> None:
+    """What is in a message is nobody's business: only the format makes it a batch."""
+    with Client(gateway.address) as client:
+        nested = encode(Described(ULong(0x75), data("inner")))
+        client.sender("flights").send_all([nested])
+        assert hub_reader(client).take(1)[0].raw.endswith(nested)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RunningGateway]:
+    """A gateway whose user ann has a key, and may use the hub flights alone."""
+    key = tmp_path / "ann.key"
+    key.write_text(f"{KEY}\n")
+    flights = ("queue://flights",)
+    users = {"ann": User(sas_key_file=key, publish=flights, consume=flights)}
+    with RunningGateway(settings_for(tmp_path / "data", listeners=EVENT_HUBS, users=users)) as running:
+        yield running
+
+
+def token(
+    resource: str = "sb://host/flights", *, key: str = KEY, name: str = "ann", seconds: int = 600
+) -> str:
+    """A shared access signature that holds for so long."""
+    encoded, expires = quote_plus(resource), int(time.time()) + seconds
+    return f"SharedAccessSignature sr={encoded}&sig={quote_plus(sign(key, encoded, expires))}&se={expires}&skn={name}"
+
+
+def put(cbs: Node, text: str, kind: str = "servicebus.windows.net:sastoken") -> tuple[int, Any]:
+    """Put a token."""
+    return cbs.ask(text, operation="put-token", type=kind, name="sb://host/flights")
+
+
+def test_without_keys_any_token_is_as_good_as_none(gateway: RunningGateway) -> None:
+    """Clients that insist on putting one can."""
+    with Client(gateway.address) as client:
+        assert put(Node(client, "$cbs"), "whatever", "jwt") == (202, None)
+
+
+def test_nothing_is_permitted_before_a_token_came(guarded: RunningGateway) -> None:
+    """An attach is refused, and a hub not told of; then its token is put, and both are permitted."""
+    with Client(guarded.address) as client:
+        for attach in (client.sender, lambda _: hub_reader(client)):
+            with pytest.raises(Refused, match="put one at \\$cbs") as refused:
+                attach("flights")
+            assert refused.value.name == "amqp:unauthorized-access"
+        node = Node(client, "$management")
+        assert read_hub(node, "flights")[0] == 401
+        assert put(Node(client, "$cbs"), token())[0] == 202
+        client.sender("flights").send_all([data("a")])
+        assert texts(hub_reader(client).take(1)) == ["a"]
+        assert read_hub(node, "flights")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (token(key="another key altogether"), "not one of key 'ann'"),
+        (token(name="bob"), "no key 'bob'"),
+        (token(seconds=-5), "expired"),
+        ("SharedAccessSignature sr=", "has no sr"),
+    ],
+)
+def test_a_bad_token_is_401(guarded: RunningGateway, text: str, words: str) -> None:
+    """The answer says what is wrong with it, and it permits nothing."""
+    with Client(guarded.address) as client:
+        status, said = put(Node(client, "$cbs"), text)
+        assert (status, words in said) == (401, True)
+        with pytest.raises(Refused):
+            client.sender("flights")
+
+
+def test_a_token_is_for_its_entity_and_its_user(guarded: RunningGateway) -> None:
+    """A token for one hub opens no other, and one for all hubs only those that its user may use."""
+    with Client(guarded.address) as client:
+        cbs = Node(client, "$cbs")
+        put(cbs, token("sb://host/orders"))
+        with pytest.raises(Refused, match="no token for 'flights'"):
+            client.sender("flights")
+        with pytest.raises(Refused, match="user 'ann' may not publish"):
+            client.sender("orders")
+        put(cbs, token("sb://host/"))
+        client.sender("flights").send_all([data("a")])
+        with pytest.raises(Refused, match="user 'ann' may not publish"):
+            client.sender("others")
+
+
+def test_a_connection_ends_with_its_token(guarded: RunningGateway) -> None:
+    """When it has expired and none came in its place: what it permitted is permitted no longer."""
+    with Client(guarded.address) as client:
+        put(Node(client, "$cbs"), token(seconds=2))
+        client.sender("flights").send_all([data("a")])
+        assert client.closed_by_peer().name == "amqp:unauthorized-access"
