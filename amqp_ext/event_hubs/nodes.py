@@ -136,6 +136,10 @@ class CbsNode(_Node):
     def answer(self, request: Request, result: Any) -> bytes:
         return _answer(request, 202, "Accepted", None)
 
+    def refuse(self, request: Request, condition: str, text: str) -> bytes:
+        # Without the condition: where there is one, the Python client looks at neither status nor text.
+        return _answer(request, _STATUS.get(condition, 400), text, None)
+
 
 class ManagementNode(_Node):
     """Tells of event hubs and their partition."""
