@@ -103,6 +103,8 @@ class Content:
         self.gone: set[int] = set()
         self.rejected: set[int] = set()
         """Unsettled still, but nobody is to have them again."""
+        self.retired: set[int] = set()
+        """Acknowledged in a transaction that is being committed."""
         self.failures: dict[int, int] = {}
         self.handed_out_once: set[int] = set()
         for row in store.published.values():
@@ -175,6 +177,24 @@ class Content:
         del self.unsettled[message_id]
         self.buried(message_id)
 
+    def retire(self, message_id: int) -> None:
+        """A transaction that acknowledges it is to be committed."""
+        del self.unsettled[message_id]
+        self.retired.add(message_id)
+
+    def committed(self, message_id: int) -> None:
+        """The transaction was."""
+        self.retired.discard(message_id)
+        self.buried(message_id)
+
+    def not_committed(self, message_id: int, consumer: Consumer | None) -> None:
+        """It could not be: the message is its consumer's as before, or ready where that has left."""
+        self.retired.discard(message_id)
+        if consumer is not None:
+            self.unsettled[message_id] = consumer
+        else:
+            self.ready.add(message_id)
+
     def buried(self, message_id: int) -> None:
         self.ready.discard(message_id)
         self.rejected.discard(message_id)
@@ -192,7 +212,7 @@ class Content:
         """What a failed replay had put is gone: live messages stay, and what was trimmed meanwhile."""
         store, live_from = self._store, self.live_from
         left = store.references[self.number]
-        for i in self.ids - self.gone:
+        for i in self.ids - self.gone - self.retired:
             row = store.published[i]
             if row[4] is not None or (live_from is not None and i >= live_from):
                 assert i in left, f"{i} came live, and was dropped with what the replay had put"
@@ -230,5 +250,6 @@ class Content:
         self.ready = self.ids - self.gone
         self.unsettled.clear()
         self.rejected.clear()
+        self.retired.clear()
         self.handed_out_once.clear()
         self.failures = dict(self._store.attempts[self.number])

@@ -28,6 +28,8 @@ class Consumer:
         self._shunned: set[int] = set()
         self.is_pre_settled = is_pre_settled
         self.credit = 0
+        self.came_back = 0
+        """Deliveries that were its own again as their transaction could not be committed; others had come for them."""
         self.flow: Flow | None = None
         self.content: Content | None = None
         """What it consumes; None once it was detached."""
@@ -71,7 +73,7 @@ class Consumer:
             if not is_of_the_dead:
                 assert not settings.max_redelivery or failures <= settings.max_redelivery
                 assert not (content.is_fresh(message_id) and is_expired(row, self._world.clock.now))
-        assert len(self.flow.unsettled) <= self._max_unsettled or self.is_pre_settled
+        assert len(self.flow.unsettled) <= self._max_unsettled + self.came_back or self.is_pre_settled
         if end_id is not None:
             self._check_end(content, end_id)
         if self.is_pre_settled:

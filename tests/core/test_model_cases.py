@@ -238,3 +238,36 @@ def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine
     replay = machine.endpoint(0).replay
     assert replay is not None
     assert (replay.state, replay.put, replay.acknowledged) == (ReplayState.COMPLETE, 2, 2)
+
+
+def test_a_transaction_moves_messages(machine: EndpointMachine) -> None:
+    """What was acknowledged in it is gone, and what was published in it is there."""
+    publish(machine, 3)
+    machine.attach_plain(machine.endpoint(0), credit=3)
+    machine.settle_down()
+    machine.acknowledge(which=0, pick=0, chosen=0b11)
+    machine.stage(which=0, topic="a/x", count=1, padding=0)
+    machine.stage(which=0, topic="b/x", count=1, padding=0)
+    machine.discharge(which=0, commits=True, fails=False, count=1)
+    assert [len(flow.unsettled) for flow in machine.endpoint(0).flows] == [1]
+    machine.settle_down()
+    assert machine.endpoint(0).depth == 2
+    assert machine.world.store.last_id == 5
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_transaction_that_could_not_be_written_never_was(machine: EndpointMachine, leaves: bool) -> None:
+    """Its messages are nowhere, and its deliveries are with their consumer, or ready where that left meanwhile."""
+    publish(machine, 2)
+    machine.attach_plain(machine.endpoint(0), credit=2)
+    machine.settle_down()
+    machine.acknowledge(which=0, pick=0, chosen=0b11)
+    machine.stage(which=0, topic="a/x", count=1, padding=0)
+    machine.discharge(which=0, commits=True, fails=False, count=1)
+    if leaves:
+        machine.drop(list(machine.world.consumers))
+    machine.disk_fails(count=1, is_write=True)
+    machine.settle_down()
+    assert machine.endpoint(0).depth == 2
+    assert [len(flow.unsettled) for flow in machine.endpoint(0).flows] == ([] if leaves else [2])
+    assert machine.world.store.last_id == 2

@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.replay import ReplayState
-from tests.core.machine import VpnMachine, few, mostly, picks, starts
+from tests.core.machine import TOPICS, few, mostly, picks, starts
 from tests.core.naive_links import Consumer
+from tests.core.naive_transactions import TransactingMachine
 from tests.core.world import replaced_surroundings
 
 EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
@@ -57,7 +59,7 @@ def _surroundings() -> Iterator[None]:
         yield
 
 
-class EndpointMachine(VpnMachine):
+class EndpointMachine(TransactingMachine):
     """Consumers and administrators of a few endpoints."""
 
     def begin(self) -> None:
@@ -236,6 +238,60 @@ class EndpointMachine(VpnMachine):
             consumer.ask()
 
         self.world.on_loop(tell)
+
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(
+        pick=picks,
+        chosen=st.integers(1, 255) | st.just(255),
+        topics=st.lists(st.sampled_from(TOPICS), max_size=3),
+        meanwhile=st.sampled_from(["", "", "leaves", "replayed", "cancelled", "deleted", "settled"]),
+        is_late=mostly,
+        ending=st.sampled_from(["", "", "written", "failed", "stopped"]),
+        count=few,
+    )
+    def transact(
+        self,
+        pick: int,
+        chosen: int,
+        topics: list[str],
+        meanwhile: str,
+        is_late: bool,
+        ending: str,
+        count: int,
+    ) -> None:
+        """Somebody consumes and publishes in a transaction, and something happens before its commit or during it."""
+        world, endpoint = self.world, self.endpoint(pick)
+        if not any(c.unsettled for c in world.consumers):
+            if not endpoint.depth:
+                self.publish(queue_topic(endpoint.name), 3, False, 0, 0)
+            self.attach_plain(endpoint, credit=4)
+            world.settle_down()
+        if any(c.unsettled for c in world.consumers):
+            self.acknowledge(pick, pick, chosen)
+        for topic in topics:
+            self.stage(pick, topic, 1, 0)
+        if is_late:
+            self.discharge(pick, True, False, 0)
+        match meanwhile:
+            case "leaves":
+                self.drop(world.consumers[:1])
+            case "replayed":
+                self.spawn(self.replay_from_the_beginning, endpoint, is_prompt=True)
+            case "cancelled":
+                self.spawn(self._cancel, endpoint, False, is_prompt=True)
+            case "deleted":
+                self.redefine(pick, None)
+            case "settled" if any(c.unsettled for c in world.consumers):
+                self.tell_outcome(pick, "failed", chosen)
+        self.discharge(pick, True, False, 0)
+        world.loop.run()
+        match ending:
+            case "written":
+                world.writer.commit(count)
+            case "failed":
+                self.disk_fails(count, True)
+            case "stopped":
+                world.crash()
 
     @precondition(lambda self: self.world.departed or self.world.consumers)
     @rule(pick=picks, chosen=st.integers(1, 255))

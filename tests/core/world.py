@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from amqp_ext.addresses import queue_topic
@@ -38,6 +38,9 @@ from tests.core.naive_links import Consumer, LogConsumer
 from tests.core.naive_store import NaiveStore
 from tests.core.naive_threads import NaiveReader, NaiveWriter
 from tests.core.step_loop import StepLoop
+
+if TYPE_CHECKING:
+    from tests.core.naive_transactions import NaiveTransaction
 
 UNLOGGED = "c/x"
 """The one topic that the log does not take."""
@@ -143,6 +146,7 @@ class World:
         """By endpoint number; those that are durable, or about to be."""
         self.consumers: list[Consumer] = []
         self.departed: list[Consumer] = []
+        self.committing: list[NaiveTransaction] = []
         self.log_consumers: list[LogConsumer] = []
         self.buried: list[tuple[int, list[int], list[bytes]]] = []
         """Messages taken off an endpoint (by number) in one go, and what was to be put on a dead message queue."""
@@ -176,6 +180,9 @@ class World:
             consumer.content = None
         self.consumers.clear()
         self.departed.clear()
+        for transaction in self.committing:
+            transaction.what_is_durable()
+        self.committing.clear()
         self.log_consumers.clear()
         self.publisher.waiting.clear()
         self.contents = {number: self.contents[number] for number in self.store.endpoints}
@@ -360,7 +367,7 @@ class World:
     def check_at_rest(self) -> None:
         """Everything was committed, read and told."""
         store, broker = self.store, self.broker
-        assert not self.publisher.waiting, "publishers were told"
+        assert not self.publisher.waiting and not self.committing, "publishers were told"
         self.publisher.check()
         self.check_buried()
         assert broker.log.first_id == store.first_id

@@ -1,0 +1,140 @@
+"""
+Transactions of clients, and what must become of them: all of it, or nothing, and what is told is so.
+
+As on the wire, nothing of one reaches the Message VPN before its commit, and one that acknowledges what is not held any
+more is rolled back before that is asked.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.transactions import Staged, commit_transaction
+from tests.core.machine import TOPICS, VpnMachine, few, mostly, picks
+from tests.core.model import Content, message
+from tests.core.naive_links import Consumer
+
+if TYPE_CHECKING:
+    from tests.core.world import World
+
+
+class NaiveTransaction:
+    """What a client published and acknowledged in one."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: list[tuple[Content, Consumer, int]] = []
+        """What it is committing."""
+        self.staged: list[Staged] = []
+        self.acknowledged: dict[tuple[Consumer, int], Content | None] = {}
+
+    def acknowledge(self, consumer: Consumer, ids: list[int]) -> None:
+        for i in ids:
+            self.acknowledged[consumer, i] = consumer.content
+
+    @property
+    def is_held(self) -> bool:
+        """Whether every delivery acknowledged in it is still its consumer's, which has said nothing else of it."""
+        return all(
+            content is not None and consumer.content is content and i in consumer.unsettled
+            for (consumer, i), content in self.acknowledged.items()
+        )
+
+    def commit(self) -> None:
+        """Ask for all of it. Refused, it was never there: no id, no room and no delivery is lost."""
+        world, broker = self._world, self._world.broker
+        by_flow: dict[Consumer, list[int]] = {}
+        for consumer, i in self.acknowledged:
+            by_flow.setdefault(consumer, []).append(i)
+        asked = [(c.flow, ids) for c, ids in by_flow.items() if c.flow is not None]
+        before = self._surroundings()
+        try:
+            commit_transaction(world.vpn, self.staged, asked, "", self._told)
+        except Refused as refused:
+            assert refused.code is ErrorCode.ROLLED_BACK
+            assert self._surroundings() == before
+            return
+        assert broker.next_id == before[0] + len(self.staged)
+        for (consumer, i), content in self.acknowledged.items():
+            assert content is not None
+            content.retire(i)
+            self._held.append((content, consumer, i))
+        world.committing.append(self)
+
+    def _surroundings(self) -> tuple[object, ...]:
+        broker = self._world.broker
+        endpoints = [
+            (e.number, e.depth, e.size_bytes, [list(flow.unsettled.items()) for flow in e.flows])
+            for e in broker.endpoints.values()
+        ]
+        # A delivery that was put back comes last.
+        found = [
+            (number, depth, size, [sorted(u) for u in flows]) for number, depth, size, flows in endpoints
+        ]
+        return broker.next_id, broker.log.size_bytes, found
+
+    def _told(self, error: sqlite3.Error | None) -> None:
+        self._world.committing.remove(self)
+        assert error is None or self._world.has_failed_to_write
+        assert self.what_is_durable() <= {error is None}
+        for content, consumer, i in self._held:
+            if error is None:
+                content.committed(i)
+            else:
+                content.not_committed(i, consumer if consumer.content is content else None)
+                consumer.came_back += 1
+        for consumer in {consumer for _, consumer, _ in self._held}:
+            consumer.ask()
+
+    def what_is_durable(self) -> set[bool]:
+        """True: the store has something of it; False: something is not there. Never both."""
+        store = self._world.store
+        there = {message.content in store.contents for message in self.staged}
+        # Endpoints that were emptied or deleted meanwhile say nothing any more.
+        there |= {i in store.removed[c.number] for c, _, i in self._held if c.number in store.endpoints}
+        assert len(there) < 2, "a part of a transaction is durable"
+        return there
+
+
+class TransactingMachine(VpnMachine):
+    """Two clients with a transaction each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: dict[int, NaiveTransaction] = {}
+
+    def transaction(self, which: int) -> NaiveTransaction:
+        return self.open.setdefault(which % 2, NaiveTransaction(self.world))
+
+    @rule(which=picks, topic=st.sampled_from(TOPICS), count=st.integers(1, 3), padding=st.integers(0, 3))
+    def stage(self, which: int, topic: str, count: int, padding: int) -> None:
+        """Publish in a transaction."""
+        for _ in range(count):
+            content, bare = message(self.serial, padding, 0)
+            self.serial += 1
+            self.transaction(which).staged.append(Staged(topic, content, bare))
+
+    @precondition(lambda self: any(c.unsettled for c in self.world.consumers))
+    @rule(which=picks, pick=picks, chosen=st.integers(1, 255) | st.just(255))
+    def acknowledge(self, which: int, pick: int, chosen: int) -> None:
+        """Acknowledge in a transaction; ``chosen``: the unsettled messages whose bits are set in it."""
+        holders = [c for c in self.world.consumers if c.unsettled]
+        consumer = holders[pick % len(holders)]
+        ids = [i for k, i in enumerate(consumer.unsettled) if chosen >> k & 1]
+        self.transaction(which).acknowledge(consumer, ids)
+
+    @precondition(lambda self: self.open)
+    @rule(which=picks, commits=mostly, fails=st.sampled_from([False, False, True]), count=few)
+    def discharge(self, which: int, commits: bool, fails: bool, count: int) -> None:
+        """Commit, perhaps onto a disk that is full, or roll back."""
+        transaction = self.open.pop(which % 2, None)
+        if transaction is None or not commits or not transaction.is_held:
+            return
+        self.world.on_loop(transaction.commit)
+        if fails:
+            self.disk_fails(count, True)
