@@ -6,14 +6,22 @@ n + 1 seconds. It is ``NOW_MS`` when a test asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from proton import Described, byte, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from amqp_ext.replay_id import format_replay_id
+from gateway.config import Vpn
+from gateway.vpn import message_vpn
+from tests.support.client import Client
+from tests.support.messages import data
+from tests.support.running import RunningGateway, settings_for
 
 COUNT = 10
 BEGAN_MS = 1_800_000_000_000
@@ -26,6 +34,25 @@ SELECTOR_CODE = 0x0000_468C_0000_0004
 def arrival_ms(number: int) -> int:
     """When a message arrived."""
     return BEGAN_MS + 1_000 * (number + 1)
+
+
+@contextmanager
+def gateway_with_log(
+    folder: Path, targets: Sequence[str], vpn: Vpn | None = None
+) -> Iterator[RunningGateway]:
+    """A gateway with this log, on which it stays `NOW_MS`; the messages were sent to these addresses in turn."""
+    now = [BEGAN_MS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(message_vpn, "now_ms", lambda: now[0])
+        with RunningGateway(settings_for(folder, vpn)) as running:
+            with Client(running.url) as client:
+                senders = [client.sender(target) for target in targets]
+                for number in range(COUNT):
+                    now[0] = arrival_ms(number)
+                    senders[number % len(senders)].send_all([data(number)])
+                client.close()
+            now[0] = NOW_MS
+            yield running
 
 
 @dataclass(frozen=True, slots=True)

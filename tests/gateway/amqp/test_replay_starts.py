@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from proton import Described, Link, symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
-from gateway.vpn import message_vpn
 from tests.support import starts
 from tests.support.client import Client, Refused, texts
-from tests.support.messages import data
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 from tests.support.starts import STARTS, Start
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """The log of `tests.support.starts`, all of it sent to the queue `orders`; replays leave it as it is."""
-    now = [starts.BEGAN_MS]
-    folder: Path = tmp_path_factory.mktemp("starts")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_vpn, "now_ms", lambda: now[0])
-        with RunningGateway(settings_for(folder)) as running:
-            with Client(running.url) as client:
-                sender = client.sender("orders")
-                for number in range(starts.COUNT):
-                    now[0] = starts.arrival_ms(number)
-                    sender.send_all([data(number)])
-                client.close()
-            now[0] = starts.NOW_MS
-            yield running
+    with starts.gateway_with_log(tmp_path_factory.mktemp("starts"), ["orders"]) as running:
+        yield running
 
 
 @pytest.fixture

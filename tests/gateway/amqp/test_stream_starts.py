@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +10,12 @@ from proton import symbol, timestamp, ulong
 
 from amqp_ext.replay_id import format_replay_id
 from gateway.config import Queue, ReplayLog, Vpn
-from gateway.vpn import message_vpn
 from tests.gateway.amqp.conftest import Connect
 from tests.gateway.amqp.conftest import Start as StartGateway
 from tests.support import starts
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import RunningGateway
 from tests.support.starts import STARTS, Start
 
 VPN = Vpn(queues={"audit": Queue(kind="stream", subscriptions=("flights/>",))})
@@ -26,19 +24,10 @@ VPN = Vpn(queues={"audit": Queue(kind="stream", subscriptions=("flights/>",))})
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     """The log of `tests.support.starts`: even numbers sent to the stream by name, odd ones to what it subscribes to."""
-    now = [starts.BEGAN_MS]
-    folder: Path = tmp_path_factory.mktemp("starts")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_vpn, "now_ms", lambda: now[0])
-        with RunningGateway(settings_for(folder, VPN)) as running:
-            with Client(running.url) as client:
-                senders = client.sender("audit"), client.sender("topic://flights/JFK")
-                for number in range(starts.COUNT):
-                    now[0] = starts.arrival_ms(number)
-                    senders[number % 2].send_all([data(number)])
-                client.close()
-            now[0] = starts.NOW_MS
-            yield running
+    with starts.gateway_with_log(
+        tmp_path_factory.mktemp("starts"), ["audit", "topic://flights/JFK"], VPN
+    ) as running:
+        yield running
 
 
 @pytest.fixture
