@@ -22,8 +22,12 @@ _HEARTBEAT = (
     "told that the gateway stops, the library goes on waiting until a heartbeat fails: "
     "one of 4 s makes that soon"
 )
-_NO_TRANSACTIONS = dict.fromkeys(
-    ("transaction commit", "transaction rollback", "transaction lost"), "its API has no transactions"
+_TRANSACTIONS = ("transaction commit", "transaction rollback", "transaction lost")
+_NO_TRANSACTIONS = dict.fromkeys(_TRANSACTIONS, "its API has no transactions")
+_NO_TRANSACTIONS_OF_RHEA = dict.fromkeys(
+    _TRANSACTIONS,
+    "its API has no transactions, nor the parts of one: a target is no coordinator, and a transfer that it sends "
+    "carries no state",
 )
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
 _EVENT_HUBS = FOLDER / "azure_eventhub"
@@ -139,7 +143,7 @@ CLIENTS = (
         folder=FOLDER / "rhea",
         pinned=("package.json", "package-lock.json"),
         needs=("node", "npm"),
-        without=_NO_TRANSACTIONS,
+        without=_NO_TRANSACTIONS_OF_RHEA,
     ),
     Client(
         name="rhea-websocket",
@@ -150,7 +154,7 @@ CLIENTS = (
         folder=FOLDER / "rhea",
         pinned=("package.json", "package-lock.json"),
         needs=("node", "npm"),
-        without=_NO_TRANSACTIONS,
+        without=_NO_TRANSACTIONS_OF_RHEA,
         is_websocket=True,
     ),
     Client(
