@@ -169,6 +169,9 @@ def _vpns(settings: Settings) -> Iterator[Problem]:
         for queue_name, queue in vpn.queues.items():
             if queue.kind == "stream":
                 yield from _stream(vpn, queue, ["vpn", name], queue_name)
+            if queue.dead_message_queue == queue_name:
+                path = toml.dotted(["vpn", name, "queue", queue_name, "dead_message_queue"])
+                yield Problem(path, "is the queue itself, whose dead messages would come back; name another")
             if queue.default_start != "live" and not vpn.replay_log.enabled:
                 path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])
                 log = toml.dotted(["vpn", name, "replay_log"])

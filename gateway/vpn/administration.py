@@ -89,9 +89,11 @@ class Administration:
         Make an endpoint.
 
         Raises:
-            Refused: PRECONDITION_FAILED, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log.
+            Refused: PRECONDITION_FAILED, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
+                INVALID_FIELD, its dead messages would come back to it.
         """
         broker = self.vpn.broker
+        _check_dead_message_queue(name, settings)
         if kind is EndpointKind.STREAM:
             broker.policy.check_can_be_viewed()
         endpoint, effects = broker.create(name, kind, settings, subscriptions)
@@ -103,9 +105,11 @@ class Administration:
         Change what an endpoint is like; what lies on it stays.
 
         Raises:
-            Refused: PRECONDITION_FAILED, the configuration says what it is like; NOT_ALLOWED, it cannot change live.
+            Refused: PRECONDITION_FAILED, the configuration says what it is like; NOT_ALLOWED, it cannot change live;
+                INVALID_FIELD, its dead messages would come back to it.
         """
         self._check_ours(endpoint)
+        _check_dead_message_queue(endpoint.name, settings)
         if settings.priorities is not endpoint.settings.priorities:
             raise Refused(
                 ErrorCode.NOT_ALLOWED,
@@ -398,4 +402,12 @@ def _check_unbounded(start: ReplayStart) -> None:
         raise Refused(
             ErrorCode.INVALID_FIELD,
             "a replay by an administrator goes on to live at full speed: `until`, `speed` and `rate` are for clients",
+        )
+
+
+def _check_dead_message_queue(name: str, settings: EndpointSettings) -> None:
+    if settings.dead_message_queue == name:
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"{name!r} cannot be its own dead message queue: its dead messages would come back; name another",
         )

@@ -160,6 +160,8 @@ def test_what_the_configuration_declares_is_changed_there(start: Start, administ
         ("POST", "/queues", {"queueName": "r", "colour": 1}, "INVALID_PARAMETER", "allowed here: accessType"),
         ("PATCH", "/queues/q", {"maxBindCount": "5"}, "INVALID_PARAMETER", "maxBindCount"),
         ("PATCH", "/queues/q", {"maxBindCount": -1}, "INVALID_PARAMETER", "greater than or equal to 0"),
+        ("PATCH", "/queues/q", {"deadMsgQueue": "q"}, "INVALID_PARAMETER", "its own dead message queue"),
+        ("POST", "/queues", {"queueName": "r", "deadMsgQueue": "r"}, "INVALID_PARAMETER", "name another"),
         ("PATCH", "/queues/q", {"accessType": "both"}, "INVALID_PARAMETER", "'exclusive' or 'non-exclusive'"),
         ("PATCH", "/queues/q", {"respectMsgPriorityEnabled": True}, "NOT_ALLOWED", "when it is made"),
         ("POST", "/queues/q/subscriptions", {"subscriptionTopic": "a>/b>"}, None, ""),

@@ -169,6 +169,12 @@ def test_what_a_stream_can_have() -> None:
     assert settings.vpns["default"].queues["audit"].kind == "stream"
 
 
+def test_a_queue_is_not_its_own_dead_message_queue() -> None:
+    """Messages that died on a queue would come back to it, and die again: that is a problem of its own."""
+    (problem,) = problems("[vpn.default.queue.orders]\ndead_message_queue = 'orders'")
+    assert problem.startswith("vpn.default.queue.orders.dead_message_queue is the queue itself")
+
+
 def test_free_ports_do_not_collide() -> None:
     """Any number of listeners may ask for a free port."""
     assert len(parse("[[listener]]\nport = 0\n[[listener]]\nport = 0\n[admin]\nport = 0").listeners) == 2
