@@ -36,13 +36,9 @@ from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, k
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.coordinator import attach_to_coordinator
 from gateway.amqp.event_hubs import hub_at, read_hub
-from gateway.amqp.links import (
-    AttachedLink,
-    PublishingLink,
-    QueueConsumer,
-    ReadingLink,
-)
+from gateway.amqp.links import AttachedLink, QueueConsumer, ReadingLink
 from gateway.amqp.log import NOTHING_YET, read_log
+from gateway.amqp.publishing import PublishingLink
 from gateway.amqp.reply import fill_reply, log_attach, say_lifetime
 from gateway.amqp.request_node import attach_to_node
 from gateway.amqp.selection import selection_of

@@ -13,7 +13,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.transactions import Staged, commit_transaction
 
 if TYPE_CHECKING:
-    from gateway.amqp.links import PublishingLink
+    from gateway.amqp.publishing import PublishingLink
     from gateway.vpn.message_vpn import MessageVpn
 
 

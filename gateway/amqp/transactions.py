@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.amqp.connection import Connection
-    from gateway.amqp.links import PublishingLink, QueueConsumer
+    from gateway.amqp.links import QueueConsumer
+    from gateway.amqp.publishing import PublishingLink
 
 OVERHEAD_BYTES = 256
 """What a staged message takes in memory besides its content."""
