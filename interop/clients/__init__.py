@@ -170,6 +170,24 @@ CLIENTS = (
         without={"replay by filter": _OWN_FILTER},
     ),
     Client(
+        name="go-amqp",
+        library="github.com/Azure/go-amqp 1.4.0",
+        language="Go",
+        command=(str(FOLDER / "go_amqp" / "target" / "client"),),
+        install=(
+            ("mkdir", "-p", "target"),
+            ("go", "build", "-mod=readonly", "-buildvcs=false", "-o", "target/client", "."),
+        ),
+        folder=FOLDER / "go_amqp",
+        pinned=("go.mod", "go.sum", "client.go"),
+        needs=("go",),
+        remarks={
+            "failover": "the library does not reconnect: the program dials anew",
+            "failover of publisher": "the library does not reconnect: the program dials anew",
+        },
+        without={**_NO_TRANSACTIONS, "browser": "has no distribution mode"},
+    ),
+    Client(
         name="rabbitmq-amqp-python",
         library="rabbitmq-amqp-python-client 1.0.1",
         language="Python",
