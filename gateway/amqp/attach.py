@@ -127,6 +127,12 @@ def _register(connection: Connection, link: Link, attached: AttachedLink) -> Non
 async def _attach_publisher(connection: Connection, link: Link) -> None:
     vpn = connection.vpn
     target = link.remote_target
+    if target.type == Terminus.UNSPECIFIED:
+        # Nothing may be sent to it (AMQP 1.0 section 2.7.3), and answered with none it were neither taken nor refused.
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            "a link to send on needs a target; one without an address is the anonymous relay",
+        )
     held: Hold | None = None
     topic: str | None = None
     address: str | None = target.address

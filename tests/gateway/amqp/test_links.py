@@ -180,6 +180,17 @@ def test_a_refused_publisher_sees_a_null_target(client: Client) -> None:
     assert refused.value.name == "amqp:invalid-field"
 
 
+def test_a_publisher_without_a_target_is_refused(client: Client) -> None:
+    """An attach without any target is no relay, and is told so: such a link never takes a message (section 2.7.3)."""
+
+    def without_target(link: Link) -> None:
+        link.target.type = Terminus.UNSPECIFIED
+
+    with pytest.raises(Refused, match="needs a target") as refused:
+        client.sender(None, set_up=without_target)
+    assert refused.value.name == "amqp:invalid-field"
+
+
 def test_after_refusals_the_connection_goes_on(client: Client) -> None:
     """Any number of refused links leaves a connection, and even the refused link's name, as good as before."""
     for _ in range(20):
