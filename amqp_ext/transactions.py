@@ -86,11 +86,6 @@ def read_control(content: bytes) -> Declare | Discharge:
         raise TransactionError(f"this is no message to the coordinator: {error}") from error
     code, fields = _described(value)
     if code == DECLARE:
-        if isinstance(value.descriptor, str):
-            # Whoever spells this so would spell the states of its messages so, too.
-            raise TransactionError(
-                "a declare has the numeric descriptor 0x31: states of deliveries are not understood by symbol"
-            )
         if fields and fields[0] is not None:
             raise TransactionError("distributed transactions are not there: a declare has no global-id")
         return Declare()
