@@ -51,7 +51,8 @@ def renew(context: ssl.SSLContext, tls: Tls) -> None:
 
     An authority that is no longer in `client_ca` is trusted until the next start.
     """
-    server_context(tls)  # OpenSSL would leave a context that is in use without a key where the files do not fit
+    # Tried first: OpenSSL would leave a context that is in use without a key where the files do not fit.
+    server_context(tls)
     _load_certificate(context, tls)
     if tls.client_ca:
         _load_authorities(context, tls.client_ca)
