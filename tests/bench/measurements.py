@@ -17,6 +17,7 @@ from .client import percentile
 from .filled_log import fill_log
 from .filled_store import fill
 from .idle import allow_files, open_connections
+from .listing import Listing
 from .load import Load, LoadFailed, recv, send
 from .server_process import ServerProcess, gateway
 from .spark_log import SparkReads, raw_seconds
@@ -46,6 +47,7 @@ class Sizes:
     trimmed: int
     connections: int
     read: int
+    queues: int
 
 
 FULL = Sizes(
@@ -61,6 +63,7 @@ FULL = Sizes(
     trimmed=1_000_000,
     connections=5_000,
     read=1_000_000,
+    queues=10_000,
 )
 QUICK = Sizes(
     rounds=1,
@@ -75,6 +78,7 @@ QUICK = Sizes(
     trimmed=100_000,
     connections=500,
     read=20_000,
+    queues=1_000,
 )
 
 
@@ -216,6 +220,27 @@ def trimming(folder: Path, sizes: Sizes) -> Figures:
         "publish_before_trim": alone,
         "publish_trimming": beside,
         "trimmed": trimmed["ids"] / trimmed["seconds"],
+    }
+
+
+def listing(folder: Path, sizes: Sizes) -> Figures:
+    """Publishing to one of many queues alone, and while all of them are listed over HTTP without a pause."""
+    config = folder / "gateway.toml"
+    config.write_text("".join(f"[vpn.default.queue.q{number:05}]\n" for number in range(sizes.queues)))
+    with gateway(folder / "data", "--config", str(config)) as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "queue://q00000", sizes.bulk // 4)
+        alone = send(server.address, "queue://q00001", sizes.bulk)["rate"]
+        calm = send(server.address, "queue://q00002", sizes.single, outstanding=1)["p99_ms"]
+        with Listing(server.admin) as lister:
+            beside = send(server.address, "queue://q00003", sizes.bulk)["rate"]
+            busy = send(server.address, "queue://q00004", sizes.single, outstanding=1)["p99_ms"]
+    return {
+        "publish_before_listing": alone,
+        "publish_listing": beside,
+        "p99_before_listing": calm,
+        "p99_listing": busy,
+        "listed": lister.rate,
     }
 
 

@@ -157,6 +157,24 @@ ROWS = (
         (Bound(Against.LIMIT, 0.5),),
     ),
     Row("trim", "trimmed meanwhile", RATE, "trimmed", (measured.trimming,)),
+    Row(
+        "publish-listing",
+        "publish while 10,000 queues are listed",
+        RATE,
+        "publish_listing",
+        (measured.listing,),
+        "publish_before_listing",
+        (Bound(Against.LIMIT, 0.5),),
+    ),
+    Row(
+        "listing-p99",
+        "publish, 1 outstanding, p99, meanwhile",
+        "ms",
+        "p99_listing",
+        (measured.listing,),
+        "p99_before_listing",
+    ),
+    Row("listing", "queues listed meanwhile", RATE, "listed", (measured.listing,)),
     Row("idle", "memory of an idle connection", "KiB", "idle_kib", (measured.idle,)),
 )
 

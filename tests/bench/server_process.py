@@ -46,6 +46,8 @@ class ServerProcess:
         self.ready_seconds = time.perf_counter() - started
         ready = json.loads(line)
         self.address = urlsplit(ready["amqp"][0]).netloc
+        self.admin = str(ready.get("admin", ""))
+        """Where it is administered; empty for servers that are not."""
         self.pid = int(ready["pid"])
 
     def __enter__(self) -> ServerProcess:
