@@ -183,13 +183,14 @@ class Run:
     def _read_rest(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._said.append(line.rstrip())
-            del self._said[:-20]
+            if line.strip():
+                self._said.append(line.rstrip())
+                del self._said[:-20]
 
     def _last_words(self) -> str:
         errors = [line.get("text") or "" for line in self.of("error")]
         last = json.dumps(self.lines[-1], ensure_ascii=False) if self.lines else "nothing"
-        return (errors or self._said[-3:] or [last])[-1][:300]
+        return (errors or [" ".join(self._said[-6:])] if errors or self._said else [last])[-1][:600]
 
 
 Starter = Callable[..., Run]

@@ -75,16 +75,22 @@ function position() {
     }
 }
 
-// Checkpoints in a file; one program at a time reads, and owns what it claims.
+// Checkpoints, in a file where one is named; one program at a time reads, and owns what it claims.
+const is_kept = options.store || options.reconnect;
 const store = {
     owned: [],
+    noted: [],
     async listOwnership() { return this.owned; },
     async claimOwnership(wanted_) {
         this.owned = wanted_.map((one) => ({ ...one, etag: 'e', lastModifiedTimeInMs: Date.now() }));
         return this.owned;
     },
-    async updateCheckpoint(checkpoint) { fs.writeFileSync(options.store, JSON.stringify(checkpoint)); },
+    async updateCheckpoint(checkpoint) {
+        this.noted = [checkpoint];
+        if (options.store) fs.writeFileSync(options.store, JSON.stringify(checkpoint));
+    },
     async listCheckpoints() {
+        if (!options.store) return this.noted;
         return fs.existsSync(options.store) ? [JSON.parse(fs.readFileSync(options.store, 'utf8'))] : [];
     },
 };
@@ -110,7 +116,7 @@ function show(received) {
 
 async function events() {
     const settings = { retryOptions, loadBalancingOptions: { updateIntervalInMs: 1000 } };
-    const client = options.store
+    const client = is_kept
         ? new EventHubConsumerClient(options.group, connection_string(), store, settings)
         : new EventHubConsumerClient(options.group, connection_string(), settings);
     let count = 0;
@@ -129,17 +135,21 @@ async function events() {
                 heard = Date.now();
                 show(one);
                 count++;
-                if (options.store) await context.updateCheckpoint(one);
+                if (is_kept) await context.updateCheckpoint(one);
                 if (count >= wanted) finish('count');
             }
         },
-        async processError(error) { finish(error); },
+        async processError(error) {
+            // While the gateway is away, connecting may be refused; the library begins again behind the checkpoint.
+            if (options.reconnect) say('again', { text: error.code || error.name });
+            else finish(error);
+        },
     };
     const wishes = {
         startPosition: position(), maxWaitTimeInSeconds: 0.3, maxBatchSize: 10,
         ownerLevel: options.level === undefined ? undefined : Number(options.level),
     };
-    const subscription = options.store
+    const subscription = is_kept
         ? client.subscribe(handlers, wishes)
         : client.subscribe(options.partition, handlers, wishes);
     const timer = setInterval(() => {
