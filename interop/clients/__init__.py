@@ -188,6 +188,20 @@ CLIENTS = (
         without={**_NO_TRANSACTIONS, "browser": "has no distribution mode"},
     ),
     Client(
+        name="fe2o3-amqp",
+        library="fe2o3-amqp 0.18.4",
+        language="Rust",
+        command=(str(FOLDER / "fe2o3_amqp" / "target" / "debug" / "client"),),
+        install=(("cargo", "build", "--quiet", "--locked"),),
+        folder=FOLDER / "fe2o3_amqp",
+        pinned=("Cargo.toml", "Cargo.lock", "src/main.rs", "src/options.rs", "src/lines.rs"),
+        needs=("cargo",),
+        remarks={
+            "failover": "the library does not reconnect: the program connects anew",
+            "failover of publisher": "the library does not reconnect: the program connects anew",
+        },
+    ),
+    Client(
         name="rabbitmq-amqp-python",
         library="rabbitmq-amqp-python-client 1.0.1",
         language="Python",
