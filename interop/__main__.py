@@ -69,7 +69,9 @@ def install(client: Client) -> None:
     """Install a client at its pinned version, unless it is there. Raises Failed with the installer's last words."""
     for program in client.needs:
         if shutil.which(program) is None:
-            raise Failed(f"{program} is missing; ./run interop installs it when run by root, or says where it is from")
+            raise Failed(
+                f"{program} is missing; ./run interop installs it when run by root, or says where it is from"
+            )
     if not client.install:
         return
     state = sha256(b"".join((client.folder / name).read_bytes() for name in client.pinned)).hexdigest()
