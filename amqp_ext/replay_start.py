@@ -54,6 +54,8 @@ _AGO: Final = re.compile(r"([0-9]{1,19})([smhD])")
 _RABBITMQ_INTERVAL: Final = re.compile(r"([0-9]{1,19})([YMDhms])")
 _OFFSET: Final = re.compile(r"#([0-9]{1,19})")
 _NUMBER: Final = re.compile(r"[0-9]{1,20}")
+_BEFORE_ALL_EVENTS: Final = re.compile(r"-1|0{1,20}")
+_BEFORE_ALL_TIMES: Final = re.compile(r"-[0-9]{1,20}|0{1,20}")
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?")
 _DATE: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
@@ -222,8 +224,9 @@ def from_event_hubs_selector(text: str) -> ReplayStart | None:
     """Read a selector of the form that Event Hubs clients send; None when it has another form.
 
     The form is one comparison, ``amqp.annotation.x-opt-offset > '5'``, with ``offset``, ``sequence-number``
-    or ``enqueued-time`` (ms since the epoch) and ``>`` or ``>=``. ``'-1'`` is the beginning and ``'@latest'``
-    live. Qpid JMS can send it only with the name in double quotes and the number bare, so that is read too.
+    or ``enqueued-time`` (ms since the epoch) and ``>`` or ``>=``. ``'@latest'`` is live; ``'-1'`` is the beginning,
+    and so is what no event can be at: the number 0, and any time up to the epoch, such as that of a date that was
+    never set. Qpid JMS can send it only with the name in double quotes and the number bare, so that is read too.
     Raises `ReplayStartError` when the form is right and the position is none.
     """
     found = _EVENT_HUBS.fullmatch(text)
@@ -233,7 +236,7 @@ def from_event_hubs_selector(text: str) -> ReplayStart | None:
     by_time = found["field"] == "enqueued-time"
     if position == "@latest" and not by_time:
         return ReplayStart(StartKind.LIVE, origin=Origin.EVENT_HUBS)
-    if position == "-1" and not by_time:
+    if (_BEFORE_ALL_TIMES if by_time else _BEFORE_ALL_EVENTS).fullmatch(position):
         return ReplayStart(StartKind.BEGINNING, origin=Origin.EVENT_HUBS)
     if not _NUMBER.fullmatch(position):
         allowed = (

@@ -5,7 +5,7 @@ A request says in application properties what it asks for; an answer's applicati
 HTTP's. Where a request has no reply-to, the receiving link whose target is called like the node is meant.
 
 Sources: OASIS, "AMQP Claims-based Security Version 1.0" and "AMQP Management Version 1.0" (drafts); Microsoft, "AMQP
-1.0 in Azure Service Bus and Event Hubs protocol guide"; Event Hubs' clients for Python and JavaScript.
+1.0 in Azure Service Bus and Event Hubs protocol guide"; Event Hubs' clients for Python, JavaScript, Go and Java.
 """
 
 from __future__ import annotations
@@ -168,6 +168,8 @@ def _described(state: HubState | PartitionState) -> dict[str, Any]:
             "created_at": Timestamp(state.created_ms),
             "partition_count": Int(1),
             "partition_ids": Array([PARTITION], _STRING),
+            # There is one copy. The Go client takes no answer without it, though nothing is replicated.
+            "georeplication_factor": Int(1),
         }
     last = -1 if state.last is None else state.last
     return {

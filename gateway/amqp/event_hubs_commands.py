@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp_ext.addresses import AddressError, AddressKind, check_queue_name, queue_topic
-from amqp_ext.event_hubs import PARTITION
+from amqp_ext.event_hubs import MANAGEMENT, PARTITION
 from amqp_ext.event_hubs.nodes import SAS_TOKEN, HubState, PartitionState, PutToken, ReadHub, ReadPartition
 from amqp_ext.event_hubs.tokens import TokenError, read_token
 from gateway.core.endpoint import Endpoint, EndpointKind
@@ -87,7 +87,8 @@ def _put_token(connection: Connection, text: str, kind: str) -> None:
 
 def _require(connection: Connection, name: str) -> None:
     if connection.claims is not None:
-        connection.claims.require(name)
+        # A token for the hub permits that, and so does one for this alone, as the Go and JavaScript clients put it.
+        connection.claims.require(f"{name}/{MANAGEMENT}")
     connection.access.require_any(_USES, AddressKind.QUEUE, name)
 
 

@@ -32,6 +32,7 @@ _NO_TRANSACTIONS_OF_RHEA = dict.fromkeys(
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
 _EVENT_HUBS = FOLDER / "azure_eventhub"
 _EVENT_HUBS_JS = FOLDER / "azure_eventhub_js"
+_EVENT_HUBS_GO = FOLDER / "azure_eventhubs_go"
 _WITHOUT_OF_EVENT_HUBS = {
     **dict.fromkeys(
         (
@@ -170,6 +171,16 @@ CLIENTS = (
         without={"replay by filter": _OWN_FILTER},
     ),
     Client(
+        name="protonj2",
+        library="Apache Qpid ProtonJ2 client 1.1.0",
+        language="Java",
+        command=("java", "-cp", f"{FOLDER}/protonj2/target/classes:{FOLDER}/protonj2/target/lib/*", "Client"),
+        install=(("mvn", "--batch-mode", "--quiet", "clean", "package"),),
+        folder=FOLDER / "protonj2",
+        pinned=("pom.xml", "src/main/java/Client.java"),
+        needs=("java", "javac", "mvn"),
+    ),
+    Client(
         name="go-amqp",
         library="github.com/Azure/go-amqp 1.4.0",
         language="Go",
@@ -278,6 +289,22 @@ CLIENTS = (
             **_WITHOUT_OF_EVENT_HUBS,
             "events from enqueued time inclusive": "isInclusive is ignored beside enqueuedOn",
         },
+    ),
+    Client(
+        name="azure-eventhubs-go",
+        library="github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2 2.0.2",
+        language="Go",
+        command=(str(_EVENT_HUBS_GO / "target" / "client"),),
+        install=(
+            ("mkdir", "-p", "target"),
+            ("go", "build", "-mod=readonly", "-buildvcs=false", "-o", "target/client", "."),
+        ),
+        folder=_EVENT_HUBS_GO,
+        pinned=("go.mod", "go.sum", "client.go"),
+        needs=("go",),
+        dialect="event_hubs",
+        own_filter=False,
+        without=_WITHOUT_OF_EVENT_HUBS,
     ),
 )
 """In the order in which they are tried. The first is the observer: it shows annotations."""

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from amqp_ext import sections
-from amqp_ext.codec import CodecError, Described, Symbol, ULong, encode
+from amqp_ext.codec import CodecError, Described, Int, Symbol, ULong, encode
 from amqp_ext.dialect import RequestError, value_of
 from amqp_ext.event_hubs.batch import events_of
 from amqp_ext.event_hubs.nodes import (
@@ -65,6 +65,8 @@ def test_a_hub_is_described() -> None:
     status, _, found = said(node.answer(read, HubState("hub", 1_000)))
     assert (status, found["name"], found["created_at"]) == (200, "hub", 1_000)
     assert (found["partition_count"], list(found["partition_ids"])) == (1, ["0"])
+    # A signed integer: the Go client takes none without it, and no other type.
+    assert (found["georeplication_factor"], type(found["georeplication_factor"])) == (1, Int)
 
 
 @pytest.mark.parametrize(

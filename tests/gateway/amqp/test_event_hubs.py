@@ -338,6 +338,17 @@ def test_nothing_is_permitted_before_a_token_came(guarded: RunningGateway) -> No
         assert read_hub(node, "flights")[0] == 200
 
 
+def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: RunningGateway) -> None:
+    """The Go client puts one for <hub>/$management, and reads with no other."""
+    with Client(guarded.address) as client:
+        assert put(Node(client, "$cbs"), token("sb://host/flights/$management"))[0] == 202
+        node = Node(client, "$management")
+        assert read_hub(node, "flights")[0] == 200
+        assert read_hub(node, "orders")[0] == 401
+        with pytest.raises(Refused, match="no token for 'flights'"):
+            client.sender("flights")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
