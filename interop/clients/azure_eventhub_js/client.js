@@ -18,7 +18,8 @@ const { values: options, positionals: [verb] } = parseArgs({
     },
 });
 const wanted = Number(options.count);
-const retryOptions = options.reconnect ? { maxRetries: 10, retryDelayInMs: 200 } : { maxRetries: 0 };
+// Enough for a gateway that takes its time to start; past the last retry the library sleeps for half a minute.
+const retryOptions = options.reconnect ? { maxRetries: 100, retryDelayInMs: 200 } : { maxRetries: 0 };
 
 function say(event, values) {
     console.log(JSON.stringify({ event, ...values }));
