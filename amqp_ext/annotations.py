@@ -34,6 +34,9 @@ PACK_CACHE: Final = 1_024
 """Layouts of fronts that are remembered, one for each length of topic, header and offset, and starts of fronts, one for
 each topic; both start anew when full."""
 
+RUN: Final = 256
+"""Ids whose replay ids differ in their last two digits alone."""
+
 _OURS: Final = frozenset(
     {
         "x-opt-topic",
@@ -51,6 +54,7 @@ _MAP32: Final = b"\x00\x53\x72\xd1"
 _END: Final = codec.encode(Symbol("x-opt-replay-end")) + b"\x41"
 _STREAM_OFFSET: Final = codec.encode(Symbol("x-stream-offset")) + b"\x81"
 _FIRST_PAIRS: Final = 5
+_LAST_DIGITS: Final = [b"%02x" % number for number in range(RUN)]
 _UINT_MAX: Final = 2**32 - 1
 _SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
 
@@ -65,7 +69,7 @@ class Splicer:
     def __init__(self, generation: int, *, stream_offset: bool = False) -> None:
         self._stream_offset = stream_offset
         replay_id = format_replay_id(generation, 0)
-        # The last four digits of a replay id, and the offset, are all that changes within a run of ids.
+        # The last digits of a replay id, and the offset, are all that changes within a run of ids.
         self._replay_id = replay_id[: -len("00000000-00000000")].encode()
         self._before_time = codec.encode(Symbol("x-opt-enqueued-time")) + b"\x83"
         self._before_replay_id = codec.encode(Symbol("x-opt-replay-id")) + b"\xa1" + bytes([len(replay_id)])
@@ -77,7 +81,7 @@ class Splicer:
         self._start = self._middle = self._end = self._high = b""
         self._digit_count = 0
         self._starts: dict[str, bytes] = {}
-        self._packs: dict[tuple[int, int, int, int], Callable[..., bytes]] = {}
+        self._packs: dict[tuple[int, int, int], Callable[..., bytes]] = {}
 
     def fronts(
         self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None
@@ -97,45 +101,39 @@ class Splicer:
             ]
         fronts: list[bytes] = []
         append = fronts.append
-        # Topics take turns in most logs: what a row needs of its topic is kept for the whole run of ids.
+        last_digits = _LAST_DIGITS
+        # Topics take turns in most logs, and headers are alike: what a row needs of both is kept.
         known: dict[str, tuple[bytes, Callable[..., bytes]]] = {}
         topic_now: str | None = None
-        bare_now = -1
-        time_now, first, stop = self._time_ms, self._first, self._stop
+        header_now: bytes | None = None
+        time_now, first, stop, digits = self._time_ms, self._first, self._stop, self._digit_count
         middle, end = self._middle, self._end
         for message_id, time_ms, topic, bare, _, content in rows:
             if time_ms != time_now or not first <= message_id < stop:
-                if not first <= message_id < stop:
-                    known.clear()
-                    topic_now = None
                 self._prepare(message_id, time_ms, topic)
                 time_now, first, stop = time_ms, self._first, self._stop
                 middle, end = self._middle, self._end
-            if bare and (content[:4] != _SHORT_HEADER or content[4] + 5 != bare):
-                append(_with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0))
-                continue
-            if topic != topic_now or bare != bare_now:
-                if bare != bare_now:
+                if digits != self._digit_count:
+                    digits = self._digit_count
                     known.clear()
-                    bare_now = bare
+                    topic_now = None
+            header = content[:bare]
+            if header != header_now:
+                if bare and not _is_short_header(header):
+                    append(_with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0))
+                    continue
+                header_now = header
+                known.clear()
+                topic_now = None
+            if topic != topic_now:
                 found = known.get(topic)
                 if found is None:
                     self._prepare(message_id, time_ms, topic)
-                    found = known[topic] = self._start, self._pack(bare)
+                    start = header + self._start
+                    found = known[topic] = start, self._pack(len(start))
                 start, pack = found
                 topic_now = topic
-            # The header is the content's first ``bare`` bytes: packing cuts it off there.
-            append(
-                pack(
-                    content,
-                    start,
-                    message_id,
-                    middle,
-                    b"%04x" % (message_id & 0xFFFF),
-                    end,
-                    b"%d" % message_id,
-                )
-            )
+            append(pack(start, message_id, middle, last_digits[message_id & 0xFF], end, b"%d" % message_id))
         return fronts
 
     def front(
@@ -158,12 +156,11 @@ class Splicer:
 
     def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
         self._prepare(message_id, time_ms, topic)
-        return self._pack(0)(
-            b"",
+        return self._pack(len(self._start))(
             self._start,
             message_id,
             self._middle,
-            b"%04x" % (message_id & 0xFFFF),
+            _LAST_DIGITS[message_id & 0xFF],
             self._end,
             b"%d" % message_id,
         )
@@ -177,9 +174,9 @@ class Splicer:
             if digits != self._digit_count:
                 self._starts.clear()
             self._digit_count, self._time_ms = digits, -1
-            self._first = max(message_id & ~0xFFFF, 10 ** (digits - 1) if digits > 1 else 0)
-            self._stop = min((message_id | 0xFFFF) + 1, 10**digits)
-            self._high = b"%08x-%04x" % (message_id >> 32, (message_id >> 16) & 0xFFFF)
+            self._first = max(message_id & -RUN, 10 ** (digits - 1) if digits > 1 else 0)
+            self._stop = min((message_id & -RUN) + RUN, 10**digits)
+            self._high = b"%08x-%06x" % (message_id >> 32, (message_id >> 8) & 0xFFFFFF)
             self._end = self._before_offset + bytes((digits,))
         if time_ms != self._time_ms:
             self._time_ms = time_ms
@@ -202,18 +199,18 @@ class Splicer:
             + codec.encode(Symbol("x-opt-sequence-number"))
             + b"\x81"
         )
-        pairs = len(first) + 8 + len(self._middle) + 4 + len(self._end) + self._digit_count
+        pairs = len(first) + 8 + len(self._middle) + 2 + len(self._end) + self._digit_count
         # A map's size counts from behind itself: the four bytes of the count, and the pairs.
         return _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
 
-    def _pack(self, bare: int) -> Callable[..., bytes]:
-        sizes = (bare, len(self._start), len(self._middle), self._digit_count)
+    def _pack(self, start_size: int) -> Callable[..., bytes]:
+        sizes = (start_size, len(self._middle), self._digit_count)
         pack = self._packs.get(sizes)
         if pack is None:
             if len(self._packs) >= PACK_CACHE:
                 self._packs.clear()
             pack = self._packs[sizes] = struct.Struct(
-                f">{bare}s{sizes[1]}sq{sizes[2]}s4s{len(self._end)}s{sizes[3]}s"
+                f">{start_size}sq{sizes[1]}s2s{len(self._end)}s{sizes[2]}s"
             ).pack
         return pack
 
@@ -227,6 +224,11 @@ class Splicer:
             pairs += _STREAM_OFFSET + _LONG(message_id)
             count += 1
         return _MAP32 + _SIZES(4 + len(pairs), 2 * count) + pairs
+
+
+def _is_short_header(header: bytes) -> bool:
+    """Whether it is a header section and nothing else, in the spelling that nearly all senders use."""
+    return header[:4] == _SHORT_HEADER and header[4] + 5 == len(header)
 
 
 def _with_front_of(
