@@ -91,6 +91,8 @@ class Dialect:
     """Whether the vendor's clients want performatives whole and send batches (``amqp_ext.event_hubs.frames``)."""
     hubs_are_streams: bool = False
     """Whether a queue that an attach makes is to be a stream, as an event hub is."""
+    default_vhost: str | None = None
+    """The virtual host that the vendor's clients open when their user names none."""
 
 
 # --- messages of requests and answers ---------------------------------------------------------------------------------

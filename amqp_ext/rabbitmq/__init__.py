@@ -37,4 +37,5 @@ DIALECT: Final = Dialect(
     nodes=MappingProxyType({MANAGEMENT: ManagementNode(NODE_NAME)}),
     topic_of_address=topic_of_address,
     address_of_queue=address_of_queue,
+    default_vhost="/",
 )

@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
         try:
             user = self.user if self.claims is None else None
-            self._vpn = self.container.vpn_for(engine.remote_hostname, user)
+            self._vpn = self.container.vpn_for(spoken.vpn_name_of(engine.remote_hostname), user)
             self._access = self.container.access_for(self.user, self._vpn)
         except Refused as refused:
             self.refuse(refused)

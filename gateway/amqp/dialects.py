@@ -56,6 +56,7 @@ class Spoken:
         """Request nodes by address."""
         self.has_frames_of_event_hubs = any(dialect.frames_of_event_hubs for dialect in dialects)
         self.has_hubs = any(dialect.hubs_are_streams for dialect in dialects)
+        self._default_vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
         self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
         self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
         for dialect in dialects:
@@ -75,6 +76,10 @@ class Spoken:
             if (topic := read(address)) is not None:
                 return topic
         return None
+
+    def vpn_name_of(self, hostname: str | None) -> str | None:
+        """The hostname of an open frame; None, which names no Message VPN, where it is a dialect's own default."""
+        return None if hostname in self._default_vhosts else hostname
 
     def address_of(self, queue: str) -> str:
         """The address of a queue that was made for a client: what its kind of client can send to."""

@@ -30,6 +30,7 @@ _NO_TRANSACTIONS_OF_RHEA = dict.fromkeys(
     "carries no state",
 )
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
+_RABBITMQ_GO = FOLDER / "rabbitmq_amqp_go"
 _EVENT_HUBS = FOLDER / "azure_eventhub"
 _EVENT_HUBS_JS = FOLDER / "azure_eventhub_js"
 _EVENT_HUBS_GO = FOLDER / "azure_eventhubs_go"
@@ -89,6 +90,45 @@ _WITHOUT_OF_EVENT_HUBS = {
         "is tried with events, which are not taken: see below",
     ),
 }
+_WITHOUT_OF_RABBITMQ = {
+    **_NO_TRANSACTIONS,
+    **dict.fromkeys(
+        (
+            "topic",
+            "durable subscription",
+            "shared subscription",
+            "shared durable subscription",
+            "replay of durable subscription",
+        ),
+        "consumes from queues alone; an exchange is bound to a queue: see exchange and binding",
+    ),
+    **dict.fromkeys(
+        (
+            "replay by filter",
+            "replay after id",
+            "replay from date",
+            "replay into live",
+            "bounded replay",
+            "bad start",
+            "unknown id",
+            "future date",
+            "publishing to the log",
+        ),
+        "takes addresses of queues and exchanges alone; streams are what it reads history from: see below",
+    ),
+    "browser": "has no distribution mode",
+    "selector": "filters streams alone: see SQL filter",
+    "replay by selector term": "filters streams alone",
+    "dups ok acknowledge": "settles each message, or has them settled before they are sent",
+}
+_CREDIT_AT_ANY_TIME = (
+    "has credit for more at any time: what it gives back comes to it again before it can close"
+)
+_NAMES_ALONE = dict.fromkeys(
+    ("replay by address option", "exclusive taken", "replay by inactive consumer", "no such queue"),
+    "takes the name of a queue, and percent-encodes the '?' that options begin with",
+)
+_DISCARDED = "discarding with annotations says undeliverable-here, too: another consumer gets the message"
 _RECOVERY = (
     "the library's own recovery calls a method that a stream's options do not have, and attaches a queue's consumer "
     "twice by one name on one session, which the gateway's engine does not take: the program connects anew"
@@ -226,40 +266,37 @@ CLIENTS = (
             "failover": _RECOVERY,
             "failover of publisher": _RECOVERY,
             "reconnect resumes": _RECOVERY,
-            "modified": "discard_with_annotations says undeliverable-here, too: another consumer gets the message",
+            "modified": _DISCARDED,
         },
         without={
-            **_NO_TRANSACTIONS,
-            **dict.fromkeys(
-                (
-                    "topic",
-                    "durable subscription",
-                    "shared subscription",
-                    "shared durable subscription",
-                    "replay of durable subscription",
-                ),
-                "consumes from queues alone; an exchange is bound to a queue: see exchange and binding",
-            ),
-            **dict.fromkeys(
-                (
-                    "replay by filter",
-                    "replay after id",
-                    "replay from date",
-                    "replay into live",
-                    "bounded replay",
-                    "bad start",
-                    "unknown id",
-                    "future date",
-                    "publishing to the log",
-                ),
-                "takes addresses of queues and exchanges alone; streams are what it reads history from: see below",
-            ),
-            "browser": "has no distribution mode",
-            "released": "has credit for ten more at any time: what it gives back comes to it again before it can close",
-            "selector": "filters streams alone: see SQL filter",
-            "replay by selector term": "filters streams alone",
-            "dups ok acknowledge": "settles each message, or has them settled before they are sent",
+            **_WITHOUT_OF_RABBITMQ,
+            "released": _CREDIT_AT_ANY_TIME,
             "stream from interval": "StreamConsumerOptions takes first, last, next, an offset or a datetime",
+        },
+    ),
+    Client(
+        name="rabbitmq-amqp-go",
+        library="github.com/rabbitmq/rabbitmq-amqp-go-client 1.0.0",
+        language="Go",
+        command=(str(_RABBITMQ_GO / "target" / "client"),),
+        install=(
+            ("mkdir", "-p", "target"),
+            ("go", "build", "-mod=readonly", "-buildvcs=false", "-o", "target/client", "."),
+        ),
+        folder=_RABBITMQ_GO,
+        pinned=("go.mod", "go.sum", "client.go", "management.go"),
+        needs=("go",),
+        dialect="rabbitmq",
+        own_filter=False,
+        remarks={"modified": _DISCARDED},
+        without={
+            **_WITHOUT_OF_RABBITMQ,
+            **_NAMES_ALONE,
+            "released": _CREDIT_AT_ANY_TIME,
+            **dict.fromkeys(
+                ("stream from timestamp", "stream from interval"),
+                "its offsets are first, last, next or a number",
+            ),
         },
     ),
     Client(

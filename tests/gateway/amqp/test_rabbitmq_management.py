@@ -74,6 +74,15 @@ def test_the_open_frame_is_one_that_clients_of_rabbitmq_take(gateway: RunningGat
         assert "LINK_PAIR_V1_0" in list(client.connection.remote_offered_capabilities)
 
 
+def test_the_virtual_host_of_who_names_none_is_the_default_vpn(gateway: RunningGateway) -> None:
+    """`vhost:/`, as the clients for Java and Go open without being told, is `default`; another is still not there."""
+    with Client(gateway.address, hostname="vhost:/") as client:
+        status, found = Pair(client).ask("PUT", "/queues/orders", declaration())
+    assert (status, found["vhost"]) == (201, "default")
+    with Client(gateway.address, hostname="vhost:/other") as client:
+        assert client.closed_by_peer().name == "amqp:not-found"
+
+
 def test_a_stream_is_declared_described_and_deleted(gateway: RunningGateway) -> None:
     """A stream is made once (201), found as it is (200), described, and gone after its deletion (404)."""
     with Client(gateway.address) as client:
