@@ -23,6 +23,7 @@ from gateway import log_keys
 from gateway.amqp import attach
 from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
+from gateway.amqp.link_names import LinkNames
 from gateway.amqp.transactions import Transactions
 from gateway.amqp.transfers import Links, pull, push
 from gateway.core.errors import ErrorCode, Refused
@@ -61,6 +62,7 @@ class Connection(asyncio.Protocol):
         self.links = Links()
         self.attached: dict[Any, AttachedLink] = {}
         """Links by their public engine objects."""
+        self.names = LinkNames()
         self._sessions: dict[Any, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
         self.transactions = Transactions(self)
@@ -183,6 +185,7 @@ class Connection(asyncio.Protocol):
         for link in list(self.attached.values()):
             self._guard(link.lost)
         self.attached.clear()
+        self.names = LinkNames()
         self.waiting_for_output.clear()
         self.links.incoming.clear()
         self.links.outgoing.clear()
@@ -356,6 +359,7 @@ class Connection(asyncio.Protocol):
     def _close_session(self, session: Any) -> None:
         for link in [link for link in self.attached if link.session == session]:
             self._drop(link, closed=False)
+        self.names.end(session)
         self._sessions.pop(session, None)
         session.close()
         session.free()
@@ -371,10 +375,14 @@ class Connection(asyncio.Protocol):
                 Refused(ErrorCode.RESOURCE_LIMIT, "too many links on a session (max_links_per_session)")
             )
             return
+        older = self.attached.get(self.names.add(link))
+        if older is not None:
+            older.refuse(Refused(ErrorCode.STOLEN, "the session has attached a link of this name anew"))
         self.spawn(attach.attach(self, link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
         self._drop(link, closed=closed)
+        self.names.forget(link)
         if link.session in self._sessions:
             self._sessions[link.session] -= 1
         if closed:
@@ -420,6 +428,8 @@ class Connection(asyncio.Protocol):
             while self._is_writable:
                 data = pull(transport)
                 if not data:
+                    if self.names.unanswered:
+                        self.names.written()
                     break
                 self._write(data if self._padder is None else self._padder.pad(data))
             if self.waiting_for_output and self.free_bytes > 0:

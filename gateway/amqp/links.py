@@ -55,7 +55,7 @@ def detach(connection: Connection, link: Link, refused: Refused | None) -> None:
         connection.log_event(
             "link_detached",
             **{
-                log_keys.LINK: link.name,
+                log_keys.LINK: connection.names.of(link),
                 log_keys.CONDITION: refused.code.condition,
                 log_keys.REPLAY_ERROR: refused.code.replay_error,
                 log_keys.REASON: refused.text,

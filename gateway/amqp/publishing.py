@@ -44,6 +44,7 @@ class PublishingLink:
         limits = connection.limits
         self._connection = connection
         self._link = link
+        self._name = link.name
         self._topic = topic
         self._held = held
         self._vpn = connection.vpn
@@ -151,7 +152,7 @@ class PublishingLink:
         self._connection.warn(
             "publish_refused",
             **{
-                log_keys.LINK: self._link.name,
+                log_keys.LINK: self._connection.names.of(self._link),
                 log_keys.ADDRESS: to,
                 log_keys.CONDITION: denied.code.condition,
                 log_keys.RULE: denied.rule,
@@ -227,7 +228,7 @@ class PublishingLink:
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
         if self._watch is not None:
-            self._watch.forget(self._link.name)
+            self._watch.forget(self._name)
         if self._held is not None:
             self._held.release()
 

@@ -232,7 +232,7 @@ class RequestLink:
         self._connection.warn(
             "request_refused",
             **{
-                log_keys.LINK: self._link.name,
+                log_keys.LINK: self._connection.names.of(self._link),
                 log_keys.ADDRESS: self.node_address,
                 log_keys.CONDITION: refused.code.condition,
                 log_keys.RULE: refused.rule if isinstance(refused, Denied) else None,
@@ -275,12 +275,17 @@ class AnswerLink:
 
     def is_paired_with(self, requests: Link) -> bool:
         """Whether it is the other link of a pair (HTTP over AMQP 1.0, link pairing)."""
-        link = self._link
-        return self._is_paired and link.name == requests.name and link.session == requests.session
+        if not self._is_paired or self._link.session != requests.session:
+            return False
+        names = self._connection.names
+        return names.of(self._link) == names.of(requests)
 
     def is_for(self, reply_to: str | None) -> bool:
         """Whether answers to requests with this reply-to are for it: by its target, or by its name without one."""
-        return reply_to is not None and (self._link.remote_target.address or self._link.name) == reply_to
+        return (
+            reply_to is not None
+            and (self._link.remote_target.address or self._connection.names.of(self._link)) == reply_to
+        )
 
     def send(self, answer: bytes, sent: Callable[[], None]) -> None:
         """Send an answer when that is possible, then call ``sent``; also when it never will be."""

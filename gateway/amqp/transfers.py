@@ -104,6 +104,11 @@ def pull(transport: Transport) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def forget_name(link: Link) -> None:
+    """Have the engine find a link by its name no more. It has one, and is an empty text to who asks for it then."""
+    ffi.cast("char *", lib.pn_link_name(link._impl))[0] = b"\0"
+
+
 def _discard(link: Any) -> None:
     """
     Let go of transfers that nobody reads: they crossed our detach, or their attach was refused. The engine would keep

@@ -1,0 +1,176 @@
+"""A link's name attached twice: who keeps it, in raw frames (AMQP 1.0 section 2.6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from amqp_ext.codec import Symbol, UInt
+from tests.bench.frames import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    FLOW,
+    TRANSFER,
+    Frame,
+    disposition,
+    frame,
+)
+from tests.support.running import RunningGateway
+from tests.system.peer import (
+    Peer,
+    attach_frame,
+    begin_frame,
+    body_of,
+    error_of,
+    flow_frame,
+    message,
+    transfer_frame,
+)
+
+STOLEN = "amqp:link:stolen"
+
+Opened = Callable[[], Peer]
+
+
+@pytest.fixture
+def opened(gateway: RunningGateway) -> Iterator[Opened]:
+    """Opens connections, all of one container, each with a session."""
+    host, _, port = gateway.address.rpartition(":")
+    with ExitStack() as peers:
+        yield lambda: peers.enter_context(Peer.opened((host, int(port))))
+
+
+def on_channel(sent: bytes, channel: int) -> bytes:
+    """A frame on another channel than 0."""
+    return sent[:6] + channel.to_bytes(2, "big") + sent[8:]
+
+
+def stolen_from(peer: Peer) -> Frame:
+    """The detach that tells a link's holder; it is answered."""
+    detached = peer.skip_to(DETACH)
+    assert error_of(detached)[0] == STOLEN
+    peer.send(frame(DETACH, [UInt(0), True]))
+    return detached
+
+
+def test_a_consumers_name_attached_anew_takes_the_link_over(opened: Opened) -> None:
+    """The older link of a session is detached as stolen; what it had not settled goes to the new one, which goes on."""
+    peer, publisher = opened(), opened()
+    publisher.attach_sender("queue://taken")
+    peer.attach_receiver("queue://taken", name="mine", credit=10)
+    publisher.publish(b"first")
+    assert body_of(peer.skip_to(TRANSFER).payload) == b"first"
+    peer.send(attach_frame(1, receiver=True, address="queue://taken", name="mine"))
+    stolen_from(peer)
+    assert peer.skip_to(ATTACH).field(0) == "mine"
+    peer.send(flow_frame(1, 0, 10))
+    again = peer.skip_to(TRANSFER)
+    assert body_of(again.payload) == b"first"
+    peer.send(disposition(int(again.field(1)), int(again.field(1))))
+    publisher.publish(b"second")
+    assert peer.receive() == b"second"
+    peer.close()
+
+
+def test_a_publishers_name_attached_anew_takes_the_link_over(opened: Opened) -> None:
+    """The older link is detached as stolen, and messages are accepted on the new one."""
+    peer = opened()
+    peer.attach_sender("queue://taken", name="mine")
+    peer.publish(b"before")
+    peer.send(attach_frame(1, receiver=False, address="queue://taken", name="mine"))
+    stolen_from(peer)
+    peer.skip_to(ATTACH)
+    peer.publish(b"after", handle=1)
+    peer.close()
+
+
+def test_a_name_can_be_stolen_again_and_again(opened: Opened) -> None:
+    """Each new attach of a name ends the one before; the last is the one that lives, detached by its peer as ever."""
+    peer = opened()
+    peer.attach_receiver("queue://taken", name="mine")
+    for handle in range(1, 6):
+        peer.send(attach_frame(handle, receiver=True, address="queue://taken", name="mine"))
+        assert error_of(peer.skip_to(DETACH))[0] == STOLEN
+        peer.send(frame(DETACH, [UInt(handle - 1), True]))
+        peer.skip_to(ATTACH)
+    peer.send(frame(DETACH, [UInt(5), True]))
+    assert peer.skip_to(DETACH).field(2) is None
+    peer.send(attach_frame(5, receiver=True, address="queue://taken", name="mine"))
+    peer.skip_to(ATTACH)
+    peer.close()
+
+
+def test_a_durable_subscription_is_taken_over_by_its_name(opened: Opened) -> None:
+    """The new link has the subscription, with what came for it while the old one held it."""
+    peer = opened()
+    peer.attach_receiver("topic://taken/a", name="mine", expiry=Symbol("never"))
+    peer.attach_sender("topic://taken/a")
+    peer.publish(b"kept", handle=1)
+    peer.send(attach_frame(2, receiver=True, address="topic://taken/a", name="mine", expiry=Symbol("never")))
+    stolen_from(peer)
+    peer.skip_to(ATTACH)
+    peer.send(flow_frame(2, 0, 1))
+    assert peer.receive() == b"kept"
+    peer.close()
+
+
+def test_a_refused_name_can_be_attached_before_its_detach_is_answered(opened: Opened) -> None:
+    """A peer that tries again at once, its own detach still to come, is served."""
+    peer = opened()
+    peer.send(attach_frame(0, receiver=False, address="log://>", name="mine"))
+    assert error_of(peer.skip_to(DETACH))[0] == "amqp:not-allowed"
+    peer.send(attach_frame(1, receiver=False, address="queue://taken", name="mine"))
+    assert peer.skip_to(FLOW)
+    peer.send(frame(DETACH, [UInt(0), True]))
+    peer.publish(b"served", handle=1)
+    peer.close()
+
+
+def test_the_other_direction_is_another_name(opened: Opened) -> None:
+    """A sender and a receiver of one name live side by side on one session."""
+    peer = opened()
+    peer.attach_receiver("queue://taken", name="mine", credit=1)
+    peer.attach_sender("queue://taken", name="mine")
+    peer.publish(b"both", handle=1)
+    assert peer.receive() == b"both"
+    peer.close()
+
+
+def test_another_session_is_another_name(opened: Opened) -> None:
+    """Links of one name on two sessions of a connection both live, as on other brokers: each gets its messages."""
+    peer = opened()
+    peer.attach_receiver("queue://taken", name="mine", credit=1)
+    peer.send(on_channel(begin_frame(), 1))
+    peer.expect(BEGIN)
+    peer.send(on_channel(attach_frame(0, receiver=True, address="queue://taken", name="mine"), 1))
+    peer.skip_to(ATTACH)
+    peer.send(on_channel(flow_frame(0, 0, 1), 1))
+    peer.attach_sender("queue://taken")
+    for body in (b"one", b"two"):
+        peer.send(transfer_frame(1, body == b"two", message(body)))
+        assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
+    assert {body_of(peer.skip_to(TRANSFER, never=DETACH).payload) for _ in range(2)} == {b"one", b"two"}
+    peer.close()
+
+
+def test_another_connection_of_the_container_is_another_name(opened: Opened) -> None:
+    """Two connections with one container-id, as many programs have without knowing, do not take each other's links."""
+    first, second = opened(), opened()
+    for peer in (first, second):
+        peer.attach_receiver("queue://taken", name="mine", credit=1)
+    first.attach_sender("queue://taken")
+    for body in (b"one", b"two"):
+        first.publish(body, handle=1)
+    assert {body_of(peer.skip_to(TRANSFER).payload) for peer in (first, second)} == {b"one", b"two"}
+
+
+def test_a_name_attached_twice_at_once_is_a_mistake(opened: Opened) -> None:
+    """A second attach of a name before the first is answered ends that connection, with an error that names it."""
+    peer = opened()
+    peer.send(*(attach_frame(n, receiver=True, address="queue://taken", name="mine") for n in range(2)))
+    assert "mine" in error_of(peer.skip_to(CLOSE))[1]
