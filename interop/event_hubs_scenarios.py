@@ -78,10 +78,16 @@ def events_from_latest(trial: Trial) -> None:
 
 
 def events_from_offset(trial: Trial) -> None:
-    """Events behind an offset, or from it where that is included."""
+    """Events behind an offset."""
     sent = trial.send(trial.address(), 5)
     offset = read(trial, 5, "beginning").of("message")[2]["offset"]
     equal("behind", read(trial, 9, f"offset:{offset}", timeout=SILENCE).bodies, sent[3:])
+
+
+def events_from_offset_inclusive(trial: Trial) -> None:
+    """Events from an offset on."""
+    sent = trial.send(trial.address(), 5)
+    offset = read(trial, 5, "beginning").of("message")[2]["offset"]
     equal("from", read(trial, 9, f"offset:{offset}", inclusive=True, timeout=SILENCE).bodies, sent[2:])
 
 
@@ -210,6 +216,7 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     events_from_beginning,
     events_from_latest,
     events_from_offset,
+    events_from_offset_inclusive,
     events_from_sequence_number,
     events_from_enqueued_time,
     events_from_enqueued_time_inclusive,

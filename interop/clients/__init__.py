@@ -31,9 +31,11 @@ _NO_TRANSACTIONS_OF_RHEA = dict.fromkeys(
 )
 _RABBITMQ = FOLDER / "rabbitmq_amqp_python"
 _RABBITMQ_GO = FOLDER / "rabbitmq_amqp_go"
+_RABBITMQ_JAVA = FOLDER / "rabbitmq_amqp_java"
 _EVENT_HUBS = FOLDER / "azure_eventhub"
 _EVENT_HUBS_JS = FOLDER / "azure_eventhub_js"
 _EVENT_HUBS_GO = FOLDER / "azure_eventhubs_go"
+_EVENT_HUBS_JAVA = FOLDER / "azure_eventhubs_java"
 _WITHOUT_OF_EVENT_HUBS = {
     **dict.fromkeys(
         (
@@ -275,6 +277,24 @@ CLIENTS = (
         },
     ),
     Client(
+        name="rabbitmq-amqp-java",
+        library="com.rabbitmq.client:amqp-client 1.5.0",
+        language="Java",
+        command=(
+            "java",
+            "-cp",
+            f"{_RABBITMQ_JAVA}/target/classes:{_RABBITMQ_JAVA}/target/lib/*",
+            "Client",
+        ),
+        install=(("mvn", "--batch-mode", "--quiet", "clean", "package"),),
+        folder=_RABBITMQ_JAVA,
+        pinned=("pom.xml", *(f"src/main/java/{name}.java" for name in ("Client", "Lines", "Topology"))),
+        needs=("java", "javac", "mvn"),
+        dialect="rabbitmq",
+        own_filter=False,
+        without={**_WITHOUT_OF_RABBITMQ, **_NAMES_ALONE},
+    ),
+    Client(
         name="rabbitmq-amqp-go",
         library="github.com/rabbitmq/rabbitmq-amqp-go-client 1.0.0",
         language="Go",
@@ -342,6 +362,28 @@ CLIENTS = (
         dialect="event_hubs",
         own_filter=False,
         without=_WITHOUT_OF_EVENT_HUBS,
+    ),
+    Client(
+        name="azure-eventhubs-java",
+        library="com.azure:azure-messaging-eventhubs 5.21.3",
+        language="Java",
+        command=(
+            "java",
+            "-cp",
+            f"{_EVENT_HUBS_JAVA}/target/classes:{_EVENT_HUBS_JAVA}/target/lib/*",
+            "Client",
+        ),
+        install=(("mvn", "--batch-mode", "--quiet", "clean", "package"),),
+        folder=_EVENT_HUBS_JAVA,
+        pinned=("pom.xml", "src/main/java/Client.java"),
+        needs=("java", "javac", "mvn"),
+        dialect="event_hubs",
+        own_filter=False,
+        without={
+            **_WITHOUT_OF_EVENT_HUBS,
+            "events from offset inclusive": "isInclusive is for sequence numbers",
+            "events from enqueued time inclusive": "isInclusive is for sequence numbers",
+        },
     ),
 )
 """In the order in which they are tried. The first is the observer: it shows annotations."""
