@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
+from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log_policy import log_is_off
@@ -136,13 +137,7 @@ def _first(
         case StartKind.AFTER | StartKind.AT:
             position = start.value
             assert position is not None and not isinstance(position, int | str)
-            if position.generation != facts.generation:
-                raise Refused(
-                    ErrorCode.LOG_MODIFIED,
-                    f"the replay id is from log generation {position.generation}, "
-                    f"this log is generation {facts.generation}",
-                )
-            number = position.number
+            number = _number_in_this_log(position, facts)
             if (number < facts.first_id or probe.time_of(number) is None) and not clamp:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
@@ -162,6 +157,17 @@ def _first(
             )
         case _:
             assert_never(start.kind)
+
+
+def _number_in_this_log(position: ReplayId, facts: LogFacts) -> int:
+    """A replay id's number, if this is the log that gave it out: in another it is some other message's."""
+    if position.generation != facts.generation:
+        raise Refused(
+            ErrorCode.LOG_MODIFIED,
+            f"the replay id is from log generation {position.generation}, "
+            f"this log is generation {facts.generation}",
+        )
+    return position.number
 
 
 def _clamped(number: int, facts: LogFacts) -> int:
@@ -221,7 +227,7 @@ def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> 
         case "offset":
             return int(until.value)  # type: ignore[arg-type]
         case "id":
-            return int(until.value.number)  # type: ignore[union-attr]
+            return _number_in_this_log(until.value, facts)  # type: ignore[arg-type]
         case _:
             time_ms = int(until.value)  # type: ignore[arg-type]
             if time_ms > now_ms:

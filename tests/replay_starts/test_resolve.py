@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from amqp_ext.replay_start import Missing, ReplayStart, StartKind, parse_text
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind, parse_text
 from gateway.core.broker import Broker, LogState
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused
@@ -43,6 +44,21 @@ def refusal(text: str, facts: LogFacts = FACTS, found: int | None = None, **modi
     with pytest.raises(Refused) as caught:
         resolved(text, facts, found, **modifiers)
     return caught.value
+
+
+# --- ends ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_end_is_an_id_of_this_log() -> None:
+    """A replay ends with the message whose id was named."""
+    assert resolved("#12", until=Until(UntilKind.ID, ReplayId(7, 15))).last == 15
+
+
+@pytest.mark.parametrize("missing", Missing)
+def test_an_end_in_another_log_is_refused(missing: Missing) -> None:
+    """The id of another generation's message is no end, clamped or not: here it is some other message's."""
+    refused = refusal("#12", until=Until(UntilKind.ID, ReplayId(8, 15)), missing=missing)
+    assert refused.code is ErrorCode.LOG_MODIFIED
 
 
 # --- points -------------------------------------------------------------------------------------------------------
