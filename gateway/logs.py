@@ -6,7 +6,8 @@ Libraries that use the standard library's logging (asyncio, uvicorn) come out in
 
 import logging
 import sys
-from typing import TextIO
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import Processor
@@ -17,7 +18,7 @@ from gateway.config import Logging
 def configure(settings: Logging, stream: TextIO | None = None) -> None:
     """Write log lines of `settings.level` and above to `stream` (stderr if None); times are ISO 8601 in
     UTC."""
-    stream = sys.stderr if stream is None else stream
+    stream = cast(TextIO, _Lossy(sys.stderr if stream is None else stream))
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     for_people = settings.format == "console" or (settings.format == "auto" and stream.isatty())
     shared: list[Processor] = [
@@ -37,6 +38,25 @@ def configure(settings: Logging, stream: TextIO | None = None) -> None:
         cache_logger_on_first_use=True,
     )
     _adopt_standard_logging(stream, level, shared, rendering)
+
+
+class _Lossy:
+    """A stream that leaves out what cannot be written: whoever logs on a full disk has more to do than that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def _adopt_standard_logging(

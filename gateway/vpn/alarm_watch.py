@@ -1,5 +1,6 @@
 """
-Watches what alarms are about: once a second the use of quotas, and at once whether the store can be written.
+Watches what alarms are about: once a second the use of quotas, and at once whether the store can be written; while it
+cannot, it is tried again every second.
 
 Nothing is looked at for a message. Each alarm is one log line when it is raised and one when it is cleared.
 """
@@ -64,6 +65,8 @@ class AlarmWatch:
         self._check(len(self._left))
 
     def _look(self) -> None:
+        if self._vpn.store_problem is not None:
+            self._vpn.try_store()
         self._begin()
         self._turn()
 

@@ -19,7 +19,7 @@ from amqp_ext.topics import check_topic
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, TooLarge
-from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row
+from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row, SaveArchived
 from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.origins import Origins
@@ -206,6 +206,13 @@ class MessageVpn:
         self.commit(effects, then)
         await done
 
+    def try_store(self) -> None:
+        """
+        Write what is so already. A gateway that is not ready may be given no clients, and with them nothing to write
+        by which it would find out that it can again.
+        """
+        self.commit([SaveArchived(self.broker.log.archived_id)])
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -235,7 +242,7 @@ class MessageVpn:
         if error is not None:
             self._not_committed(batches, error)
             return
-        if self.store_problem is not None:
+        if self.store_problem is not None and any(batch.effects for batch in batches):
             self.store_problem = None
             self.alarms.store_works()
         tail, broker, counters = self.tail, self.broker, self.counters

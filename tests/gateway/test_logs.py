@@ -149,3 +149,23 @@ def test_every_key_has_one_spelling() -> None:
     keys = [value for name, value in vars(log_keys).items() if name.isupper()]
     assert len(keys) == len(set(keys))
     assert all(key.isidentifier() and key.islower() for key in keys)
+
+
+def test_a_line_that_cannot_be_written_is_left_out() -> None:
+    """A stream on a full disk raises; whoever logs notices nothing, and the next line is there."""
+
+    class Full(io.StringIO):
+        is_full = True
+
+        def write(self, text: str) -> int:
+            if self.is_full:
+                raise OSError("no space left")
+            return super().write(text)
+
+    stream = Full()
+    logs.configure(Logging(), stream)
+    structlog.get_logger().error("lost")
+    logging.getLogger("library").error("lost, too")
+    stream.is_full = False
+    structlog.get_logger().error("kept")
+    assert only_line(stream)["event"] == "kept"

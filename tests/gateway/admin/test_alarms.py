@@ -80,6 +80,7 @@ def test_a_store_that_cannot_be_written_is_an_alarm(
 
     def fail(running: Gateway) -> None:
         vpn = running.vpns["default"]
+        vpn.alarms.close()  # so that nothing is written but what this test writes
         for _ in range(2):
             vpn._not_committed([], sqlite3.OperationalError("disk is full"))
 
