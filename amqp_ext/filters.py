@@ -21,6 +21,9 @@ key is a descriptor of the table, or ``jms-selector``, ``no-local`` or ``sql-fil
 A selector may hold one top-level AND term ``"m.x-opt-replay-start" = '…'``, the only place where a JMS client
 can ask for a replay beside the address. It is taken out, and the rest is the selector.
 
+A link's source is answered with the start as it was resolved, beside the entry that asked for it; who attaches the link
+again with the source as it is in place asks for both, and gets what was asked for first.
+
 Invariant: a replay start is read or refused, never dropped. That is why an unknown filter of our own domain,
 and an unknown one under the key of a replay start, are errors, where any other unknown filter is only left
 out of the reply.
@@ -37,10 +40,11 @@ from amqp_ext.codec import Char, Described, Symbol
 from amqp_ext.replay_start import (
     Origin,
     ReplayStart,
-    ReplayStartError,
+    combine,
     from_event_hubs_selector,
     from_rewind_filter,
     from_stream_offset_spec,
+    is_answer,
     parse_text,
 )
 from amqp_ext.selector import SelectorError, extract_equal
@@ -119,6 +123,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
     values: dict[Symbol, Any] = {}
     accepted: list[Symbol] = []
     unknown: list[Symbol] = []
+    answer: ReplayStart | None = None
     for key, entry in entries.items():
         if entry is None:
             continue
@@ -126,9 +131,12 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         if name is None:
             unknown.append(key)
             continue
-        if name in values:
+        if name is REPLAY_START and is_answer(value):
+            answer = from_rewind_filter(value)
+        elif name in values:
             raise FilterError(name, "is there twice; give it once.")
-        values[name] = value
+        else:
+            values[name] = value
         accepted.append(key)
 
     selector, selector_start = _read_selector(values)
@@ -136,6 +144,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         from_rewind_filter(values[REPLAY_START]) if REPLAY_START in values else None,
         from_stream_offset_spec(values[STREAM_OFFSET_SPEC]) if STREAM_OFFSET_SPEC in values else None,
         selector_start,
+        answer,
     )
     return Filters(
         start=reduce(combine, starts),
@@ -150,18 +159,6 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         unknown=tuple(unknown),
         wants_stream_offset=not _OF_RABBITMQ.isdisjoint(values),
     )
-
-
-def combine(one: ReplayStart | None, other: ReplayStart | None) -> ReplayStart | None:
-    """The start that two places of one attach ask for. Raises `ReplayStartError` when they ask for two."""
-    if one is None or other is None:
-        return other if one is None else one
-    if one != other:
-        raise ReplayStartError(
-            f"The attach asks for two different replay starts, {one} ({one.origin.value}) and {other} "
-            f"({other.origin.value}); give one of them."
-        )
-    return one
 
 
 def _identify(key: Any, entry: Any) -> tuple[Symbol | None, Any]:

@@ -115,6 +115,8 @@ class Origin(enum.Enum):
     EVENT_HUBS = "event-hubs"
     OPTION = "option"
     SELECTOR = "selector"
+    ANSWER = "answer"
+    """Our answer to an earlier attach, come back: what it stands for gives way to any other start, see `combine`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +194,10 @@ def from_rewind_filter(value: Any) -> ReplayStart:
     A map has symbols (or strings) as keys: one start of ``from`` ``date`` ``offset`` ``after`` ``at`` ``ago``
     ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``;
     null is as good as absent. Short forms: a string or symbol is the text of a start, a timestamp a date, an
-    integer of any type an offset.
+    integer of any type an offset. What the gateway answered to an attach is read, too: see `is_answer`.
     """
+    if is_answer(value):
+        return _from_answer(value)
     if isinstance(value, Mapping):
         return _from_map(value)
     if _is_text(value):
@@ -205,6 +209,30 @@ def from_rewind_filter(value: Any) -> ReplayStart:
     raise ReplayStartError(
         f"A replay start cannot be {_cut(value)}: it is a map, a text, a timestamp (date) or an integer "
         "(offset)."
+    )
+
+
+def is_answer(value: Any) -> bool:
+    """Whether the value of a filter ``rewind:replay-start`` is a start as the gateway resolved it.
+
+    It stands in the source that answers an attach. A client that attaches a link again asks for the source as it is
+    in place, and so sends it back (AMQP 1.0 §2.6.3, §3.5.3).
+    """
+    return isinstance(value, Mapping) and value.keys() >= {"id", "offset", "generation"}
+
+
+def combine(one: ReplayStart | None, other: ReplayStart | None) -> ReplayStart | None:
+    """The start that two places of one attach ask for. Raises `ReplayStartError` when they ask for two.
+
+    An answer that came back beside the start which it answers says nothing new.
+    """
+    if one is None or (other is not None and one.origin is Origin.ANSWER):
+        return other
+    if other is None or one == other or other.origin is Origin.ANSWER:
+        return one
+    raise ReplayStartError(
+        f"The attach asks for two different replay starts, {one} ({one.origin.value}) and {other} "
+        f"({other.origin.value}); give one of them."
     )
 
 
@@ -318,6 +346,16 @@ def _from_map(entries: Mapping[Any, Any]) -> ReplayStart:
         kind, place = _START_KEYS[key](value)
         start, start_key = ReplayStart(kind, place, origin=Origin.REWIND), str(key)
     return _modified(start, modifiers, Origin.REWIND)
+
+
+def _from_answer(entries: Mapping[Any, Any]) -> ReplayStart:
+    """An answer stands for what it says is in place: live, or the offset of the first message and the bound."""
+    if entries.get("from") is not None:
+        kind, _ = _from_word(entries["from"])
+        return ReplayStart(kind, origin=Origin.ANSWER)
+    kind, place = _from_offset(entries.get("offset"))
+    modifiers = {name: entries[name] for name in ("generation", "until") if entries.get(name) is not None}
+    return _modified(ReplayStart(kind, place, origin=Origin.ANSWER), modifiers, Origin.ANSWER)
 
 
 def _modified(start: ReplayStart | None, modifiers: Mapping[str, Any], origin: Origin) -> ReplayStart:

@@ -24,12 +24,16 @@ from amqp_ext.addresses import (
     without_host,
 )
 from amqp_ext.annotations import Splicer
-from amqp_ext.filters import (
-    Filters,
-    combine,
-)
+from amqp_ext.filters import Filters
 from amqp_ext.lifetime import Lifetime
-from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, from_options, parse_text
+from amqp_ext.replay_start import (
+    ReplayStart,
+    ReplayStartError,
+    StartKind,
+    combine,
+    from_options,
+    parse_text,
+)
 from gateway import log_keys
 from gateway.amqp.access import Denied
 from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, kind_for, lifetime_of
@@ -131,7 +135,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
         # Nothing may be sent to it (AMQP 1.0 section 2.7.3), and answered with none it were neither taken nor refused.
         raise Refused(
             ErrorCode.INVALID_FIELD,
-            "a link to send on needs a target; one without an address is the anonymous relay",
+            "a link to send on needs a target, its descriptor a number; one without an address is the anonymous relay",
         )
     held: Hold | None = None
     topic: str | None = None
@@ -294,7 +298,7 @@ def _browse(
     splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
     browser = ReadingLink(connection, link, splicer)
     live = Resolved(vpn.broker.log.next_id, None, None, is_live=True)
-    fill_reply(connection, link, link.remote_source.address, filters, live, copies=True)
+    fill_reply(connection, link, link.remote_source.address, filters, live, copies=True, replays=False)
     connection.links.outgoing[browser.key] = browser.transfers
     browser.held = hold_on(connection, endpoint.name)
     _register(connection, link, browser)
@@ -375,7 +379,16 @@ async def _consume(
     if not is_attached:
         return
     lifetime = held.lifetime if held is not None else Lifetime.DELETE_ON_CLOSE
-    fill_reply(connection, link, address, filters, resolved, copies=False, lifetime=lifetime)
+    fill_reply(
+        connection,
+        link,
+        address,
+        filters,
+        resolved,
+        copies=False,
+        lifetime=lifetime,
+        replays=wants_replay,
+    )
     connection.links.outgoing[consumer.key] = consumer.transfers
     _register(connection, link, consumer)
     link.open()

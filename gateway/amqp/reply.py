@@ -4,19 +4,25 @@ The reply to a consumer's attach: the source as it is in place, with where its r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from proton import Described, Link, Terminus, symbol, timestamp, ulong
+from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, timestamp, ulong
 
 from amqp_ext.filters import REPLAY_START, Filters
 from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
+from gateway.amqp.asked import capabilities_of
 from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
+
+_SAYING_WHAT_IT_IS: Final = frozenset(
+    {"queue", "topic", "temporary-queue", "temporary-topic", "stream", "shared", "global"}
+)
+"""Capabilities of a source that say which node its address means, or how it is subscribed to."""
 
 
 def fill_reply(
@@ -29,6 +35,7 @@ def fill_reply(
     copies: bool,
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE,
     first_id: int = 0,
+    replays: bool = True,
 ) -> None:
     """
     Fill in our side of the attach: the source as it is in place, and the log's bounds.
@@ -36,6 +43,8 @@ def fill_reply(
     Args:
         lifetime: Of a dynamic source.
         first_id: Of a stream: the first id in its view, where the log has older ones.
+        replays: Whether what is resolved is where the link starts. Else the answer says that it is live: who attaches
+            the link again with what is in place (section 2.6.3) does not mean to rewind a queue.
     """
     source, asked = link.source, link.remote_source
     source.copy(asked)
@@ -48,12 +57,12 @@ def fill_reply(
     log = vpn.broker.log
     in_place = _entries_in_place(asked, filters)
     in_place[symbol(REPLAY_START)] = Described(
-        symbol(REPLAY_START), _described_start(resolved, log.generation)
+        symbol(REPLAY_START), _described_start(resolved, log.generation, replays=replays)
     )
     source.filter.clear()
     source.filter.put_object(in_place)
     source.capabilities.clear()
-    source.capabilities.put_object(symbol(REPLAY_START))
+    source.capabilities.put_object(_capabilities_in_place(asked))
     link.target.copy(link.remote_target)
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
@@ -77,12 +86,22 @@ def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
     return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
 
 
-def _described_start(resolved: Resolved, generation: int) -> dict[Any, Any]:
+def _capabilities_in_place(asked: Any) -> Any:
+    """What we can do at a source, and what its capabilities say of it: without that its address is another node."""
+    found = [symbol(name) for name in capabilities_of(asked) if name in _SAYING_WHAT_IT_IS]
+    if not found:
+        return symbol(REPLAY_START)
+    return Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *found, symbol(REPLAY_START))
+
+
+def _described_start(resolved: Resolved, generation: int, *, replays: bool) -> dict[Any, Any]:
     start: dict[Any, Any] = {
         symbol("offset"): ulong(resolved.first),
         symbol("id"): format_replay_id(generation, resolved.first),
         symbol("generation"): ulong(generation),
     }
+    if not replays:
+        start[symbol("from")] = symbol("live")
     if resolved.time_ms is not None:
         start[symbol("date")] = timestamp(resolved.time_ms)
     if resolved.last is not None:

@@ -23,7 +23,6 @@ from amqp_ext.filters import (
     STREAM_OFFSET_SPEC,
     FilterError,
     Filters,
-    combine,
     read_filter_set,
 )
 from amqp_ext.replay_start import (
@@ -32,6 +31,9 @@ from amqp_ext.replay_start import (
     ReplayStart,
     ReplayStartError,
     StartKind,
+    Until,
+    UntilKind,
+    combine,
     from_options,
     from_rewind_filter,
 )
@@ -289,6 +291,43 @@ def test_the_start_of_a_filter_and_of_an_address_are_combined() -> None:
     )
     with pytest.raises(ReplayStartError, match=r"#6 \(rewind\) and #5 \(option\)"):
         combine(from_rewind_filter(6), option)
+
+
+ANSWER = {
+    Symbol("id"): "rmid1:0f91f-23ce0249500-00000000-00000005",
+    Symbol("offset"): ULong(5),
+    Symbol("generation"): ULong(7),
+    Symbol("date"): Timestamp(1),
+    Symbol("until"): ULong(9),
+}
+
+
+def test_an_answer_that_comes_back_alone_is_the_offset_it_says() -> None:
+    """What a source was answered with is a start, with its bound and its log's generation; live stays live."""
+    found = read_filter_set({REPLAY_START: Described(REPLAY_START, ANSWER)})
+    until = Until(UntilKind.OFFSET, 9)
+    assert found.start == ReplayStart(StartKind.OFFSET, 5, until=until, generation=7)
+    live = {**ANSWER, Symbol("from"): Symbol("live")}
+    assert read_filter_set({REPLAY_START: Described(REPLAY_START, live)}).start == ReplayStart(StartKind.LIVE)
+    assert combine(found.start, from_options({"replay-start": "#6"})) == ReplayStart(StartKind.OFFSET, 6)
+
+
+@pytest.mark.parametrize("name", [REPLAY_START, STREAM_OFFSET_SPEC])
+def test_an_answer_beside_the_start_that_it_answers_says_nothing_new(name: Symbol) -> None:
+    """Both are repeated in the source of a reply, and whoever sends that source asks for what was asked for first."""
+    asked, answer = Described(name, "last"), Described(REPLAY_START, ANSWER)
+    for entries in ({key("a"): asked, REPLAY_START: answer}, {REPLAY_START: answer, key("a"): asked}):
+        found = read_filter_set(entries)
+        assert found.start == ReplayStart(
+            StartKind.LAST, missing=Missing.CLAMP if name is STREAM_OFFSET_SPEC else Missing.FAIL
+        )
+        assert set(found.accepted) == {"a", REPLAY_START}
+
+
+def test_a_part_of_an_answer_is_no_answer() -> None:
+    """An `id` alone is no key of a start, and is refused in words."""
+    with pytest.raises(ReplayStartError, match="'id' is not a key of a replay start"):
+        read_filter_set({REPLAY_START: Described(REPLAY_START, {Symbol("id"): ANSWER[Symbol("id")]})})
 
 
 _names = st.sampled_from(
