@@ -6,7 +6,6 @@ repeated or reordered message ends the run (`LoadFailed`) instead of making a fa
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +21,13 @@ from .load import Load, LoadFailed, recv, send
 from .server_process import ServerProcess, gateway
 from .spark_log import SparkReads, raw_seconds
 from .transfers import TransferBlock
+from .trimming import Trimming
 
 Figures = dict[str, float]
 
 FAN = 10
 OUTSTANDING = (100, 1000)
 RESTARTS = 3
-TRIM_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,20 +206,15 @@ def trimming(folder: Path, sizes: Sizes) -> Figures:
     """Publishing before a million messages of the log are trimmed, and while they are."""
     fill(folder / "data", 1, sizes.trimmed)
     count = sizes.trimmed // 10
-    with ServerProcess("tests.bench.trimming_gateway", str(folder / "data")) as server:
+    with gateway(folder / "data") as server:
         # The first of a process are slower than those that follow.
         send(server.address, "topic://bench/warm", count)
         alone = send(server.address, "topic://bench/alone", count)["rate"]
-        server.signal(signal.SIGUSR1)
-        beside = send(server.address, "topic://bench/beside", count)["rate"]
-        if server.has_line():
-            raise LoadFailed("the log was trimmed before as much was published as was to be measured")
-        trimmed = server.next_line(TRIM_SECONDS)
-    return {
-        "publish_before_trim": alone,
-        "publish_trimming": beside,
-        "trimmed": trimmed["ids"] / trimmed["seconds"],
-    }
+        with Trimming(server.admin) as trimmer:
+            beside = send(server.address, "topic://bench/beside", count)["rate"]
+            if trimmer.is_done:
+                raise LoadFailed("the log was trimmed before as much was published as was to be measured")
+    return {"publish_before_trim": alone, "publish_trimming": beside, "trimmed": trimmer.rate}
 
 
 def listing(folder: Path, sizes: Sizes) -> Figures:

@@ -15,7 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,22 +77,6 @@ class ServerProcess:
         """Processor time used so far, user and system, over all threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def signal(self, number: int) -> None:
-        """Send the process a signal."""
-        self._process.send_signal(number)
-
-    def has_line(self) -> bool:
-        """Whether it has printed something since the ready line that was not read yet."""
-        assert self._process.stdout is not None
-        return bool(select.select([self._process.stdout], [], [], 0)[0])
-
-    def next_line(self, seconds: float) -> Any:
-        """The next line, which is JSON."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            raise ServerFailed(f"{self._module} said nothing in {seconds} s\n{self._said()}")
-        return json.loads(self._process.stdout.readline())
 
     def _first_line(self) -> str:
         assert self._process.stdout is not None
