@@ -20,9 +20,10 @@ from proton import Connection as EngineConnection
 from amqp_ext.event_hubs.frames import Padder, Watch
 from amqp_ext.sasl import Identity, SaslServer, SaslState
 from gateway import log_keys
-from gateway.amqp import attach
+from gateway.amqp import attach, heartbeats
 from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
+from gateway.amqp.last_words import LastWord
 from gateway.amqp.link_names import LinkNames
 from gateway.amqp.transactions import Transactions
 from gateway.amqp.transfers import Links, pull, push
@@ -92,6 +93,8 @@ class Connection(asyncio.Protocol):
         self._is_lost = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._last_word: LastWord | None = None
+        """The engine's close frame is to say this."""
         self._log = log.bind(**{log_keys.CONNECTION: number})
 
     @property
@@ -315,12 +318,13 @@ class Connection(asyncio.Protocol):
             self._end()
         elif kind == Event.TRANSPORT_ERROR:
             if self._transport is not None and not self._is_ending:
-                self._log.warning("protocol_error", **{log_keys.REASON: str(self._transport.condition)})
+                last = self._last_word = LastWord.of(self._transport.condition)
+                self._log.warning("protocol_error", **{log_keys.REASON: f"{last.condition}: {last.text}"})
             self._end()
 
     def _open(self) -> None:
-        engine = self._engine
-        assert engine is not None
+        engine, transport = self._engine, self._transport
+        assert engine is not None and transport is not None
         if self._vpn is not None:
             # It could name another Message VPN than the one its links are in.
             self.refuse(Refused(ErrorCode.NOT_ALLOWED, "the connection is open: there is no second open"))
@@ -342,6 +346,7 @@ class Connection(asyncio.Protocol):
             self._access = self.container.access_for(self.user, self._vpn)
         except Refused as refused:
             self.refuse(refused)
+            heartbeats.check_asked(transport)
             return
         self._log.info("connection_opened", **{log_keys.VPN: self._vpn.name})
         self._loop.call_soon(self._tick)
@@ -436,6 +441,8 @@ class Connection(asyncio.Protocol):
                 waiting, self.waiting_for_output = self.waiting_for_output, {}
                 for link in waiting:
                     link.writable()
+                if self._last_word is not None:
+                    data = self._last_word.put_into(data + b"".join(iter(lambda: pull(transport), b"")))
             if self._is_ending and self._is_writable and transport.pending() < 0:
                 self._said_all()
         except Exception:
@@ -506,10 +513,8 @@ class Connection(asyncio.Protocol):
         self.links.pump(collector, self._dispatch)
         self.schedule_flush()
         if deadline and not self._is_ending:
-            # The engine counts silence from when it is asked, so it is asked four times as often as the peer wants to
-            # hear of us: a heartbeat is due at half its time-out, and goes at three quarters of it at the latest.
-            idle = transport.remote_idle_timeout or self.limits.idle_timeout_ms / 1000
-            self._timer = self._loop.call_later(max(min(deadline - now, idle / 4), 0.05), self._tick)
+            wait = heartbeats.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
+            self._timer = self._loop.call_later(wait, self._tick)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that takes time, until the connection is lost; a mistake in it costs the connection."""

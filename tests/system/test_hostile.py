@@ -40,10 +40,12 @@ from tests.system.corpus import (
     TO_SASL,
     End,
     attach_with,
+    raw,
     source_of,
 )
 from tests.system.gateway_process import GatewayProcess, wait_until
 from tests.system.peer import (
+    OK,
     Peer,
     attach_frame,
     begin_frame,
@@ -207,25 +209,64 @@ def continued(body: bytes) -> bytes:
         pytest.param(
             sender,
             transfer_frame(0, 0, message(b"x")) + transfer_frame(0, 7, message(b"x")),
-            "amqp:session:invalid-field",
+            "amqp:invalid-field",
             id="a delivery id left out",
         ),
         pytest.param(
             sender,
             transfer_frame(0, 0, message(b"x")) + transfer_frame(0, 0, message(b"x")),
-            "amqp:session:invalid-field",
+            "amqp:invalid-field",
             id="a delivery id twice",
         ),
         pytest.param(
             sender, frame(TRANSFER, [UInt(0)], message(b"x")), "amqp:invalid-field", id="no delivery id"
         ),
         pytest.param(
-            sender, transfer_frame(3, 0, message(b"x")), "amqp:invalid-field", id="a transfer on no link"
+            sender,
+            transfer_frame(3, 0, message(b"x")),
+            "amqp:session:unattached-handle",
+            id="a transfer on no link",
+        ),
+        pytest.param(sender, flow_frame(3, 0, 1), "amqp:session:unattached-handle", id="a flow on no link"),
+        pytest.param(
+            sender,
+            frame(DETACH, [UInt(3), True]),
+            "amqp:session:unattached-handle",
+            id="a detach of no link",
         ),
         pytest.param(
             sender,
+            attach_frame(2**31, receiver=True, address="queue://hostile"),
+            "amqp:connection:framing-error",
+            id="a handle above handle-max",
+        ),
+        pytest.param(
+            sender,
+            raw(begin_frame()[8:], channel=60_000),
+            "amqp:connection:framing-error",
+            id="a channel above channel-max",
+        ),
+        pytest.param(
+            sender,
+            raw(transfer_frame(0, 0, message(b"x"))[8:], channel=9),
+            "amqp:illegal-state",
+            id="a transfer on no session",
+        ),
+        pytest.param(
+            sender, raw(frame(END, [])[8:], channel=9), "amqp:illegal-state", id="an end of no session"
+        ),
+        pytest.param(
+            sender,
+            raw(encode(Described(Symbol("amqp:end:list"), []))),
+            "amqp:decode-error",
+            id="a performative by its symbol",
+        ),
+        pytest.param(sender, frame(0x77, []), "amqp:decode-error", id="an unknown performative"),
+        pytest.param(sender, raw(frame(END, [])[8:], kind=9), "amqp:decode-error", id="a frame of no type"),
+        pytest.param(
+            sender,
             frame(DISPOSITION, [True, UInt(0), UInt(2**31), True, Described(ULong(0x24), [])]),
-            "amqp:not allowed",
+            "amqp:invalid-field",
             id="a disposition of two billion",
         ),
         pytest.param(sender, NOISE, "amqp:connection:framing-error", id="noise"),
@@ -247,6 +288,35 @@ def test_a_broken_rule_closes_the_connection(
         assert error_of(peer.skip_to(CLOSE))[0] == condition
         assert peer.rest() == b""
     assert gateway.mistakes() == []
+
+
+def test_an_idle_time_out_too_short_to_keep_to_is_refused(gateway: GatewayProcess) -> None:
+    """A peer that wants a heartbeat every millisecond is told that it will not get it (AMQP 1.0 section 2.4.5)."""
+    with Peer.connect(gateway.address) as peer:
+        assert peer.anonymous() == OK
+        peer.open(idle_ms=1)
+        condition, text = error_of(peer.expect(CLOSE))
+        assert condition == "amqp:not-allowed"
+        assert "1 ms" in text
+
+
+@pytest.mark.parametrize(
+    ("start", "answered"),
+    [
+        (b"AMQP\x02\x01\x00\x00", AMQP_HEADER),
+        (b"AMQP\x00\x00\x09\x01", AMQP_HEADER),
+        (b"AMQP\x03\x01\x01\x00", AMQP_HEADER),
+        (b"GET / HTTP/1.1\r\n\r\n", AMQP_HEADER),
+    ],
+    ids=["TLS", "AMQP 0-9-1", "SASL 1.1", "HTTP"],
+)
+def test_another_protocol_is_told_which_is_spoken(
+    gateway: GatewayProcess, start: bytes, answered: bytes
+) -> None:
+    """A protocol header that is not ours is answered with one that is, and the end (AMQP 1.0 section 2.2)."""
+    with Peer.connect(gateway.address) as peer:
+        peer.send(start)
+        assert peer.rest() == answered
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xde\xad\xbe\xef", b"\x00\x53\x73", b"\x00\x53\x70\xc0\xff"])
