@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amqp_ext.replay_id import ReplayId
-from amqp_ext.replay_start import ReplayStart, ReplayStartError, StartKind, parse_text
+from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from spark_bridge import logs
 from spark_bridge.errors import ArchiveError, DataLoss, OptionError
-from spark_bridge.log_link import IdRange, check_stop
+from spark_bridge.log_link import IdRange, check_stop, topic_filter
 from spark_bridge.options import Archived, Options
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class History:
 
     def _joined(self, live: IdRange, state: State) -> IdRange:
         if not state.segments:
+            if live.first > 1 and self._options.fail_on_data_loss and self._manifest.is_missing():
+                raise ArchiveError(
+                    f"There is no archive at {self._shelf.where}, and the log alone begins at {live.first}."
+                )
             return live
         if live.generation != state.generation:
             raise DataLoss(
@@ -83,13 +87,12 @@ class History:
         if options.since is not None:
             return self._first_since(options.since, whole, state)
         text = options.start_of(self._place)
-        try:
-            start = parse_text(text)
-        except ReplayStartError as error:
-            raise OptionError(f"Option replayStart={text!r} is no start: {error}") from error
+        start = parse_text(text)
         found = self._archived_start(start, text, whole, state)
         if found is not None:
             return found
+        if start.kind is StartKind.LAST:
+            return self._last(whole, state)
         if not self._is_alone:
             return logs.plan(replace(self._log, stop=None, before=None), self._place).first
         raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url, too.")
@@ -119,6 +122,23 @@ class History:
                 return self._first_since(date, whole, state)
         return None
 
+    def _last(self, whole: IdRange, state: State) -> int:
+        """The last id on a topic that is read: in the log, or else in the newest file that has one."""
+        if not self._is_alone:
+            live = logs.held(self._log, self._place)
+            found = logs.plan(replace(self._log, stop=None, before=None), self._place).first
+            if found <= live.last:
+                return found
+        for segment in reversed(state.segments):
+            try:
+                batches = self._from_segment(segment, (("offset", "offset"),), segment.first, segment.last)
+                offsets = [offset for batch, _ in batches for offset in batch.column(0).to_pylist()]
+            except FileNotFoundError:
+                return self._last(whole, self._renewed(state, segment))
+            if offsets:
+                return int(offsets[-1])
+        return whole.last + 1
+
     def _held(self, first: int, text: str, whole: IdRange, state: State) -> int | None:
         if state.at(first) is not None:
             return first
@@ -132,14 +152,13 @@ class History:
 
     def _first_since(self, date: int, whole: IdRange, state: State) -> int:
         """The first id from a time (ms) on, one past the last where there is none."""
-        from spark_bridge.archive.segment import batches  # noqa: PLC0415 - needs pyarrow
-
+        columns = (("offset", "offset"), ("enqueuedTime", "enqueuedTime"))
         for segment in state.segments:
             if segment.last_ms < date:
                 continue
             try:
-                for batch in batches(
-                    self._shelf, segment, ["offset", "enqueuedTime"], segment.first, segment.last
+                for batch, _ in self._from_segment(
+                    segment, columns, segment.first, segment.last, is_whole=True
                 ):
                     times = batch.column("enqueuedTime").cast("int64").to_pylist()
                     if times[-1] >= date * 1000:
@@ -194,7 +213,7 @@ class History:
             live = logs.held(self._log, self._place)
             if live.generation == ids.generation and live.first > position:
                 found = min(found, live.first)
-            elif live.generation == ids.generation:
+            elif live.generation == ids.generation and live.last >= stop:
                 return position  # what failed was no loss of these: they are there, and read again
         found = min(found, ids.last + 1)
         logs.say(
@@ -203,15 +222,19 @@ class History:
         return found
 
     def _from_segment(
-        self, segment: Segment, columns: logs.Columns, first: int, last: int
+        self, segment: Segment, columns: logs.Columns, first: int, last: int, *, is_whole: bool = False
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows of one file, each batch with the id to go on from behind it."""
+        """The rows of one file, each batch with the id to go on from behind it; ``is_whole``: on every topic.
+
+        Raises ArchiveError for a damaged file, and FileNotFoundError for one that is gone.
+        """
         import pyarrow as pa  # noqa: PLC0415
 
         from spark_bridge.archive.segment import Chooser, batches  # noqa: PLC0415
 
         patterns = self._options.patterns
-        chooser = Chooser(columns, None if patterns == (">",) else logs.topic_filter(patterns), self._place)
+        topics = None if is_whole or patterns == (">",) else topic_filter(patterns)
+        chooser = Chooser(columns, topics, self._place)
         try:
             for batch in batches(self._shelf, segment, chooser.needed, first, min(last, segment.last)):
                 yield chooser.chosen(batch), batch.column("offset")[-1].as_py() + 1

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import TypeAlias
 
 from amqp_ext.replay_id import ReplayId
-from amqp_ext.replay_start import ReplayStartError, StartKind, parse_text
+from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.errors import ConnectionFailed, DataLoss, OptionError
-from spark_bridge.log_link import PAGE_BYTES, PAGE_ROWS, IdRange, check_stop
+from spark_bridge.log_link import PAGE_BYTES, PAGE_ROWS, IdRange, check_end, check_stop, topic_filter
 from spark_bridge.options import Folder, Options
 
 StoredRow: TypeAlias = "tuple[int, int, str, int, bytes | None]"
@@ -35,7 +35,7 @@ class LogFile:
     def __init__(self, folder: Folder) -> None:
         """Raises ConnectionFailed when there is no such file, or none that this version reads."""
         self._path = folder.file
-        if not self._path.is_file():
+        if not self._is_there():
             raise ConnectionFailed(
                 f"There is no {self._path}; path is the data folder of a gateway on this host"
                 f"{_neighbours(self._path)}."
@@ -48,6 +48,14 @@ class LogFile:
             self.extent()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
+
+    def _is_there(self) -> bool:
+        try:
+            return self._path.is_file()
+        except OSError as error:
+            raise ConnectionFailed(
+                f"{self._path} cannot be read: {error.strerror}. This process has to be a user who may."
+            ) from error
 
     def extent(self) -> IdRange:
         """The ids the log holds now; last < first when there are none."""
@@ -94,6 +102,7 @@ class LogFile:
             position = stretch + 1 if is_all else rows[-1][0] + 1
             if rows:
                 yield rows
+        check_end(ids, self.extent().last)
 
     def _check(self, ids: IdRange) -> None:
         """Raise unless the log still reaches down to the range, in its generation."""
@@ -111,10 +120,7 @@ class LogFile:
         if options.since is not None:
             return self.first_since(options.since, extent)
         text = options.start_of(place)
-        try:
-            start = parse_text(text)
-        except ReplayStartError as error:
-            raise OptionError(f"Option replayStart={text!r} is no start: {error}") from error
+        start = parse_text(text)
         now = time.time_ns() // 1_000_000
         kind, value = start.kind, start.value
         match kind, value:
@@ -123,8 +129,7 @@ class LogFile:
             case StartKind.LIVE, _:
                 return extent.last + 1
             case StartKind.LAST, _:
-                (last,) = self._one("select max(id) from message where held is null")
-                return extent.last + 1 if last is None else int(last)
+                return self._last_matching(options.patterns, extent)
             case StartKind.DATE | StartKind.AGO, int():
                 date = value if kind is StartKind.DATE else now - value
                 if date > now:
@@ -154,6 +159,21 @@ class LogFile:
         if options.fail_on_data_loss:
             raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
         return min(max(first, extent.first), extent.last + 1)
+
+    def _last_matching(self, patterns: tuple[str, ...], extent: IdRange) -> int:
+        """The last id on a topic that is read, one past the last where there is none."""
+        topics = None if patterns == (">",) else topic_filter(patterns)
+        position = extent.last
+        while position >= extent.first:
+            rows = self._connection.execute(
+                "select id, topic from message where id between ? and ? and held is null order by id desc limit ?",
+                [extent.first, position, PAGE_ROWS],
+            ).fetchall()
+            for number, topic in rows:
+                if topics is None or topics.matches(topic):
+                    return int(number)
+            position = rows[-1][0] - 1 if rows else 0
+        return extent.last + 1
 
     def first_since(self, date: int, extent: IdRange) -> int:
         """The first id from a time on, one past the last where there is none: times never fall along ids."""

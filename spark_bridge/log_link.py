@@ -17,6 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol, Timestamp, ULong
+from amqp_ext.replay_start import StartKind, parse_text
+from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import ConnectionFailed, DataLoss, OptionError, Refused
 from spark_bridge.links import CREDIT, Receiver
 from spark_bridge.options import Broker, Options
@@ -53,6 +55,11 @@ def filtered_here(patterns: Sequence[str]) -> bool:
     return len(patterns) != 1 or patterns[0].startswith("!") or "?" in patterns[0]
 
 
+def topic_filter(patterns: Sequence[str]) -> TopicFilter:
+    """Which topics these patterns take, as a log reader understands them."""
+    return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
+
+
 def address(patterns: Sequence[str]) -> str:
     """The log address to attach to for these patterns."""
     return "log://>" if filtered_here(patterns) else f"log://{patterns[0]}"
@@ -77,14 +84,15 @@ def survey(options: Options, place: int = 0) -> IdRange:
     """
     where, broker = address(options.patterns), options.places[place]
     assert isinstance(broker, Broker)
-    start: Any = options.start_of(place)
+    text = options.start_of(place)
+    start: Any = text if options.fail_on_data_loss else _clamped(text)
     if options.since is not None:
         start = _date(options.since)
-    elif not options.fail_on_data_loss and start.startswith("#"):
-        start = {Symbol("offset"): ULong(int(start[1:])), Symbol("missing"): Symbol("clamp")}
     with Wire(broker) as wire:
         link = Receiver(wire, where, filters=_filter(start), settled=True)
         first, held = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        if start == StartKind.LAST.value and len(options.patterns) > 1:
+            first, held = _last_of(wire, options.patterns)
         last, stop = held.last, options.stop_of(place)
         if options.before is not None:
             last = min(last, first_since(wire, where, options.before) - 1)
@@ -102,6 +110,43 @@ def check_stop(stop: int, first: int, held: IdRange) -> None:
         )
     if stop < first:
         raise OptionError(f"Option endingOffsets={stop} lies before the start of the read, offset {first}.")
+
+
+def check_end(ids: IdRange, last: int) -> None:
+    """Hold the end of a planned range against the log's last id now. Raises DataLoss."""
+    if last < ids.last:
+        raise DataLoss(
+            f"Offsets {ids.first} to {ids.last} were planned, and the log ends at {last} now, as one restored from an "
+            "older copy would."
+        )
+
+
+def _clamped(text: str) -> str | dict[Symbol, Any]:
+    """The same start, taking the nearest place where the log does not have it."""
+    start = parse_text(text)
+    value: Any = start.value
+    match start.kind:
+        case StartKind.BEGINNING | StartKind.LIVE | StartKind.LAST:
+            return text
+        case StartKind.OFFSET | StartKind.AGO:
+            value = ULong(value)
+        case StartKind.DATE:
+            value = Timestamp(value)
+        case StartKind.AFTER:
+            value = text
+    return {Symbol(start.kind.value): value, Symbol("missing"): Symbol("clamp")}
+
+
+def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
+    """The last offset that any of these patterns takes, and the log at that moment: an address holds one pattern."""
+    newest = 0
+    for pattern in patterns:
+        where = address([pattern])
+        link = Receiver(wire, where, filters=_filter(StartKind.LAST.value), settled=True)
+        found, held = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        if found <= held.last:
+            newest = max(newest, found)
+    return newest or held.last + 1, held
 
 
 def _date(time: int) -> dict[Symbol, Any]:
@@ -148,6 +193,7 @@ class LogLink:
             raise DataLoss(
                 f"The log was trimmed since the read was planned: of {ids.first} and up, {held} is first now."
             )
+        check_end(ids, _integer(self._link.properties, LAST, where))
 
     def pages(self) -> Iterator[list[bytes]]:
         """The messages of the range in order, some thousand at a time, until the broker says that is all.

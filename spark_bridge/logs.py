@@ -13,10 +13,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from amqp_ext.annotations import Splicer
-from amqp_ext.topics import TopicFilter, TopicPattern
 from spark_bridge.errors import ConnectionFailed, DataLoss
 from spark_bridge.log_file import LogFile
-from spark_bridge.log_link import IdRange, LogLink, address, extent, filtered_here, live, survey
+from spark_bridge.log_link import (
+    IdRange,
+    LogLink,
+    address,
+    extent,
+    filtered_here,
+    live,
+    survey,
+    topic_filter,
+)
 from spark_bridge.options import Broker, Folder, Options
 from spark_bridge.rows import Rows
 from spark_bridge.wire import Wire
@@ -73,12 +81,14 @@ def read(options: Options, columns: Columns, place: int, ids: IdRange) -> Iterat
         return
     while ids.first <= ids.last:
         now = held(options, place)
-        if now.generation != ids.generation or now.first > ids.last:
+        if now.generation != ids.generation or now.first > ids.last or now.last < ids.first:
             say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
             return
         if now.first > ids.first:
             say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
-        ids = replace(ids, first=max(ids.first, now.first))
+        if now.last < ids.last:
+            say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
+        ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
         stop = min(ids.last, ids.first + STRETCH - 1)
         batches = way(replace(ids, last=stop))
         given = False
@@ -133,11 +143,6 @@ def _from_broker(
                         f"Offsets {rest.first} to {rest.last} could not be read. {error.sentence}"
                     ) from error
                 rest = link.rest
-
-
-def topic_filter(patterns: tuple[str, ...]) -> TopicFilter:
-    """Which topics these patterns take, as a log reader understands them."""
-    return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
 
 
 def say(sentence: str) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from spark_bridge.errors import ConnectionFailed, OptionError
 
@@ -170,14 +171,14 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
         try:
             return parser(values[name])
         except ValueError as error:
-            reason = f" ({error})" if str(error) else ""
+            reason = f" ({str(error).rstrip('.')})" if str(error) else ""
             problems.append(f"Option {name}={values[name]!r} is not {MEANINGS[name]}{reason}.")
             return default
 
     vpn, user = read("messageVpn", _filled, None), read("user", _filled, None)
     password_file, tls_ca = read("passwordFile", _filled, None), read("tlsCa", _filled, None)
     no_urls: tuple[tuple[str, int, bool], ...] = ()
-    urls, path = read("url", _urls, no_urls), read("path", _filled, None)
+    urls, path = read("url", _urls, no_urls), read("path", _folder, None)
     places: tuple[Place, ...] = tuple(
         Broker(host, port, vpn, user, password_file, tls, tls_ca) for host, port, tls in urls
     )
@@ -234,7 +235,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     options = Options(
         places=places,
         patterns=read("subscribe", _patterns, (">",)),
-        start=read("replayStart", _filled, None) or start,
+        start=read("replayStart", _start_text, None) or start,
         stop=read("endingOffsets", lambda text: _ending(text, count), None),
         partitions=read("minPartitions", _partitions, None),
         since=since,
@@ -244,6 +245,11 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
         headers=read("includeHeaders", _flag, True),
         archive=archive,
     )
+    if options.start == "last" and urls and any("?" in text or text[0] == "!" for text in options.patterns):
+        problems.append(
+            "Over a url replayStart=last cannot be looked up where subscribe has an exception or a question mark; "
+            "start at an offset or a time."
+        )
     if problems:
         raise OptionError(" ".join(problems))
     return options
@@ -269,6 +275,8 @@ def _url(text: str) -> tuple[str, int, bool]:
     is_whole = parts.hostname and parts.path in {"", "/"} and not parts.query and not parts.fragment
     if parts.scheme not in {"amqp", "amqps"} or not parts.hostname or not is_whole:
         raise ValueError("for example amqp://127.0.0.1:5672")
+    if parts.port == 0:
+        raise ValueError("nobody listens on port 0")
     tls = parts.scheme == "amqps"
     return parts.hostname, parts.port or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT), tls
 
@@ -277,6 +285,19 @@ def _filled(text: str) -> str | None:
     if not text:
         raise ValueError("it is empty")
     return text
+
+
+def _folder(text: str) -> str | None:
+    if "://" in text:
+        raise ValueError("it is a URI; a broker's goes into the option url, an archive's into archive")
+    return _filled(text)
+
+
+def _start_text(text: str) -> str | None:
+    if not text:
+        raise ValueError("it is empty")
+    start = parse_text(text)  # raises ReplayStartError, a ValueError
+    return start.kind.value if start.value is None else text
 
 
 def _patterns(text: str) -> tuple[str, ...]:

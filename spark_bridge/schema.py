@@ -34,10 +34,13 @@ COLUMNS: dict[str, str] = {
 }
 """Column name to Spark type, in the order of the DataFrame."""
 
-DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+_TYPES = COLUMNS | {
+    "enqueuedTime": "timestamp_ltz"
+}  # `timestamp` is what spark.sql.timestampType makes of it
+DDL = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 HEADERS = "systemProperties"
 """The column that the option includeHeaders is about."""
-DDL_WITHOUT_HEADERS = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if name != HEADERS)
+DDL_WITHOUT_HEADERS = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items() if name != HEADERS)
 _BY_LOWER = {name.lower(): name for name in COLUMNS}
 
 

@@ -35,15 +35,26 @@ _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def _connected(broker: Broker, timeout: float) -> socket.socket:
+    context = _context(broker) if broker.tls else None
     plain = socket.create_connection((broker.host, broker.port), timeout)
-    if not broker.tls:
+    if context is None:
         return plain
     try:
-        context = ssl.create_default_context(cafile=broker.tls_ca)
         return context.wrap_socket(plain, server_hostname=broker.host)
     except BaseException:
         plain.close()
         raise
+
+
+def _context(broker: Broker) -> ssl.SSLContext:
+    """Whom to trust; read before connecting, so that a bad file is not taken for an unreachable broker."""
+    try:
+        return ssl.create_default_context(cafile=broker.tls_ca)
+    except OSError as error:  # ssl.SSLError is one, too
+        reason = "it holds no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConnectionFailed(
+            f"The authorities in tlsCa, {broker.tls_ca}, cannot be read: {reason}."
+        ) from error
 
 
 def text(pointer: Any) -> str:
@@ -102,8 +113,9 @@ class Wire:
                 f"{broker.url} shows a certificate that is not trusted: {error.verify_message}; "
                 "name its authority in the option tlsCa."
             ) from error
-        except OSError as error:
-            raise ConnectionFailed(f"{broker.url} cannot be reached: {error.strerror or error}.") from error
+        except (OSError, UnicodeError) as error:  # the latter of a host that is no name
+            reason = getattr(error, "strerror", None) or error
+            raise ConnectionFailed(f"{broker.url} cannot be reached: {reason}.") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             authenticate(self._socket, broker.url, broker.vpn, broker.user, broker.password())
@@ -132,7 +144,8 @@ class Wire:
         lib.pn_transport_set_max_frame(self._transport, MAX_FRAME)
         lib.pn_connection_set_container(self._connection, f"rewind-reader-{uuid4().hex[:12]}".encode())
         if self.broker.vpn:
-            lib.pn_connection_set_hostname(self._connection, self.broker.vpn.encode())
+            # The bare name would do, but an unknown one would mean `default`, and another log's rows.
+            lib.pn_connection_set_hostname(self._connection, f"vhost:{self.broker.vpn}".encode())
         lib.pn_transport_bind(self._transport, self._connection)
         lib.pn_connection_open(self._connection)
         self.session = lib.pn_session(self._connection)

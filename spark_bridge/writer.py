@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from amqp_ext.codec import Described, Symbol, encode
-from amqp_ext.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES
+from amqp_ext.codec import CodecError, Described, Symbol, encode
+from amqp_ext.sections import AMQP_SEQUENCE, AMQP_VALUE, APPLICATION_PROPERTIES, DATA, PROPERTIES, split
 from spark_bridge.errors import ConnectionFailed, OptionError, SchemaError
 from spark_bridge.links import Sender
 from spark_bridge.options import Broker, parse
@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 TRIES = 6  # connections in a row that brought no row further, before the task fails
 PAUSE = 0.2  # seconds before the second of them; doubled each time
 _WITH_URL = ("url", "messageVpn", "user", "passwordFile", "tlsCa")
+_ENCODED = {
+    "value": AMQP_VALUE,
+    "sequence": AMQP_SEQUENCE,
+}  # kinds of bodies that stand in their column as they are encoded
 _TEXTS = (
     "messageId",
     "correlationId",
@@ -68,7 +72,7 @@ class LogWriter(DataSourceArrowWriter):
         wire: Wire | None = None
         try:
             for batch in iterator:
-                messages = _messages(batch, self._address)
+                messages = encoded(batch, self._address)
                 done = tries = 0
                 while done < len(messages):
                     sent = _Count()
@@ -145,7 +149,7 @@ def _check(schema: StructType, *, needs_topic: bool) -> None:
         raise SchemaError(" ".join(problems))
 
 
-def _messages(batch: pa.RecordBatch, address: str | None) -> list[bytes]:
+def encoded(batch: pa.RecordBatch, address: str | None) -> list[bytes]:
     """The rows as encoded messages."""
     names = set(batch.schema.names)
     nothing: Sequence[Any] = [None] * batch.num_rows
@@ -183,7 +187,7 @@ def _message(
         subject,
         reply_to,
         correlation_id,
-        None if content_type is None else Symbol(content_type),
+        None if content_type is None else _symbol(content_type),
         None,
         None,
         None,
@@ -193,6 +197,27 @@ def _message(
     if properties:
         front += encode(Described(APPLICATION_PROPERTIES, dict(properties)))
     content = body.encode() if isinstance(body, str) else bytes(body or b"")
-    if body_type in {"value", "sequence"}:
+    if body_type in _ENCODED:
+        _check_encoded(content, body_type)
         return front + content
     return front + encode(Described(DATA, content))
+
+
+def _symbol(content_type: str) -> Symbol:
+    if not content_type.isascii():
+        raise SchemaError(f"The contentType {content_type!r} is none: AMQP takes ASCII there.")
+    return Symbol(content_type)
+
+
+def _check_encoded(content: bytes, body_type: str) -> None:
+    """A body that was not read from a log would make a message that nobody can read."""
+    try:
+        codes = [code for code, _, _ in split(content)]
+    except CodecError:
+        codes = []
+    wanted = _ENCODED[body_type]
+    if set(codes) != {wanted} or (len(codes) > 1 and wanted == AMQP_VALUE):
+        raise SchemaError(
+            f"A row with bodyType {body_type} has a body that is no encoded AMQP {body_type}, as the log gives it; "
+            "leave the column bodyType out to send bytes."
+        )

@@ -97,14 +97,24 @@ class Manifest:
 
     def refresh(self) -> State:
         """Read what was added since."""
-        number = self.state.number
+        number = newest = self.state.number
         if (
             number == 0 or self._shelf.read(_name(number)) is None
         ):  # new here, or away until what we knew was pruned
-            self._begin()
+            newest = self._begin()
         while (text := self._shelf.read(_name(self.state.number + 1))) is not None:
             self._take(text, _name(self.state.number + 1))
+        if self.state.number < newest:
+            # Without this, files that later entries name would be missing, and the archive look shorter than it is.
+            raise ArchiveError(
+                f"{_name(self.state.number + 1)} of the archive {self._shelf.where} is missing, and later ones are "
+                "there."
+            )
         return self.state
+
+    def is_missing(self) -> bool:
+        """Whether no archiver has ever written here."""
+        return not self._numbers()
 
     def exchange(self, added: Sequence[Segment], removed: Sequence[str], generation: int) -> State:
         """Add an entry; returns when it is durable. Others who add at the same time go before or after.
@@ -144,12 +154,14 @@ class Manifest:
             name for name in names if name not in named and name[:20].isdigit() and is_mine(int(name[:20]))
         ]
 
-    def _begin(self) -> None:
-        """Go to the newest entry that lists all files, if there is one."""
-        newest = max(self._numbers(), default=0) // SNAPSHOT * SNAPSHOT
+    def _begin(self) -> int:
+        """Go to the newest entry that lists all files, if there is one; the number of the newest entry of all."""
+        last = max(self._numbers(), default=0)
+        newest = last // SNAPSHOT * SNAPSHOT
         self.state = State()
         if newest:
             self._take(self._shelf.read(_name(newest)) or b"", _name(newest))
+        return last
 
     def _numbers(self) -> list[int]:
         return [int(name[:20]) for name in self._shelf.names(FOLDER) if name[20:] == ".json"]

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from amqp_ext.topics import TopicFilter
 from spark_bridge.archive.manifest import Segment
 from spark_bridge.archive.shelf import Shelf
+from spark_bridge.errors import ArchiveError
 from spark_bridge.rows import arrow_schema
 from spark_bridge.schema import COLUMNS
 
@@ -110,10 +111,15 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ids ``first`` to ``last`` in order, with these columns; ``offset`` has to be one of them.
 
-    Raises FileNotFoundError when the file is gone.
+    Raises FileNotFoundError when the file is gone, ArchiveError when it is not the one that the manifest names.
     """
     with shelf.open(segment.file) as source:
         file = pq.ParquetFile(source)
+        if file.metadata.num_rows != segment.rows:
+            raise ArchiveError(
+                f"{segment.file} of the archive {shelf.where} has {file.metadata.num_rows} rows, and the manifest says "
+                f"{segment.rows}."
+            )
         offset = file.schema_arrow.get_field_index("offset")
         groups = []
         for group in range(file.metadata.num_row_groups):

@@ -17,6 +17,7 @@ TYPES = {
     "string": StringType(),
     "binary": BinaryType(),
     "timestamp": TimestampType(),
+    "timestamp_ltz": TimestampType(),
     "map<string,string>": MapType(StringType(), StringType()),
 }
 """Those of the log's columns, by their names in DDL."""

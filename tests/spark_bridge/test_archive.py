@@ -485,6 +485,47 @@ def test_a_missing_file_is_told(log: StoredLog, to: str) -> None:
         ids(archive=to)
 
 
+def test_a_file_with_other_rows_than_the_manifest_says_is_told(log: StoredLog, to: str) -> None:
+    """A file put in its place, or restored from elsewhere, makes no read short; nor a look-up by time."""
+    archiver(log, to).run()
+    first, second, *_ = state_of(to).segments
+    table = pq.read_table(Path(to) / second.file)
+    pq.write_table(table.slice(1), Path(to) / second.file)
+    with pytest.raises(ArchiveError, match=f"{second.file} .* has 9 rows, and the manifest says 10"):
+        ids(archive=to)
+    (Path(to) / first.file).write_bytes(b"PAR1")
+    with pytest.raises(ArchiveError, match=first.file):
+        ids(archive=to, startingTimestamp="0")
+
+
+def test_a_missing_entry_is_told(log: StoredLog, to: str) -> None:
+    """Without it the archive would look as if it ended there, to a reader and to the next archiver."""
+    archiver(log, to).run()
+    (Path(to) / "_manifest" / f"{3:020}.json").unlink()
+    for read in (lambda: ids(archive=to), archiver(log, to).run):
+        with pytest.raises(ArchiveError, match=f"{3:020}.json of the archive .* is missing"):
+            read()
+
+
+def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: StoredLog, to: str) -> None:
+    """A slip in its name does not make a year of traffic a week; before the first archiver ran, all is in the log."""
+    assert ids(path=log.path, archive=to) == log.logged
+    log.trim(31)
+    with pytest.raises(ArchiveError, match=r"There is no archive at .*, and the log alone begins at 31"):
+        ids(path=log.path, archive=to)
+    assert ids(path=log.path, archive=to, failOnDataLoss="false") == [n for n in log.logged if n > 30]
+
+
+def test_the_last_message_may_be_in_the_archive(log: StoredLog, to: str) -> None:
+    """On topics that only the archive has, or where there is no log, replayStart=last is its newest one."""
+    archiver(log, to).run()
+    log.trim(49)
+    for options in ({"archive": to}, {"archive": to, "path": log.path}):
+        assert ids(replayStart="last", **options) == [49]
+        assert ids(replayStart="last", subscribe="n/0", **options) == [48]
+        assert ids(replayStart="last", subscribe="none", **options) == []
+
+
 def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog, to: str) -> None:
     """As a DataFrame of the data source, and its files as any Parquet."""
     archiver(log, to).run()

@@ -1,10 +1,11 @@
 """The bridge against the gateway itself: what it assumes of the answers on the wire."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from spark_bridge.errors import DataLoss, Refused
+from spark_bridge.errors import ConnectionFailed, DataLoss, Refused
 from spark_bridge.log_link import IdRange, LogLink, address, survey
 from spark_bridge.options import Options, parse
 from spark_bridge.rows import Rows
@@ -56,6 +57,21 @@ def test_offsets_bound_what_is_read(url: str) -> None:
     start, stop = str(whole.first + 10), str(whole.first + 20)
     options = parse({"url": url, "startingOffsets": start, "endingOffsets": stop})
     assert bodies(options, survey(options)) == list(range(10, 20))
+
+
+def test_an_unknown_message_vpn_is_refused(url: str) -> None:
+    """Its name is no host name that would mean the VPN `default`, whose rows nobody asked for."""
+    with pytest.raises(ConnectionFailed, match="there is no Message VPN 'none'"):
+        survey(parse({"url": url, "messageVpn": "none"}))
+    assert survey(parse({"url": url, "messageVpn": "default"})) == survey(parse({"url": url}))
+
+
+def test_a_range_beyond_the_end_of_the_log_is_data_loss(url: str) -> None:
+    """The log was restored from an older copy since: to wait for other messages with these ids would be wrong."""
+    options = parse({"url": url})
+    ids = survey(options)
+    with pytest.raises(DataLoss, match="the log ends at 3000 now"):
+        bodies(options, replace(ids, last=3_001))
 
 
 def test_a_live_start_is_an_empty_range(url: str) -> None:

@@ -94,6 +94,12 @@ def table(ddl: str = DDL, **options: str) -> pa.Table:
         {"subscribe": "n/1,t/b/*,!n/2"},
         {"startingOffsets": "100", "endingOffsets": "2400"},
         {"minPartitions": "5", "replayStart": "last"},
+        {"replayStart": "last", "subscribe": "n/1"},
+        {"replayStart": "last", "subscribe": "n/0,n/1"},
+        {"replayStart": "last", "subscribe": "none"},
+        {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
+        {"replayStart": "1000D", "failOnDataLoss": "false"},
+        {"replayStart": "#99999", "failOnDataLoss": "false"},
         {"startingTimestamp": "0"},
         {"endingTimestamp": "0"},
         {"startingTimestamp": "9999999999999"},
@@ -106,6 +112,14 @@ def test_path_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict
     ours, theirs = table(path=path, **options), table(url=url, **options)
     assert ours.to_pylist() == theirs.to_pylist()
     assert ours.schema == theirs.schema
+
+
+def test_the_last_message_is_one_that_is_read(gateway: tuple[str, str]) -> None:
+    """With topics, replayStart=last is the newest message on one of them, not the newest of the log."""
+    for way in ({"url": gateway[0]}, {"path": gateway[1]}):
+        for subscribe, last in (("n/1", 2_498), ("n/0,n/1", 2_500)):
+            options = way | {"replayStart": "last", "subscribe": subscribe}
+            assert table("offset bigint", **options).column(0).to_pylist() == [last]
 
 
 @pytest.mark.parametrize(
@@ -176,6 +190,27 @@ def test_a_log_made_anew_is_data_loss(gateway: tuple[str, str], tmp_path: Path) 
         list(reader.read(reader.partitions()[0]))
 
 
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_log_restored_from_an_older_copy_is_data_loss(
+    gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], lenient: bool
+) -> None:
+    """A range that was planned, such as a checkpoint's last micro-batch, is not short because the log is."""
+    path = copy(gateway[1], tmp_path)
+    options = {"path": path, "minPartitions": "1", "failOnDataLoss": str(not lenient)}
+    reader = source(**options).reader(struct("offset bigint"))
+    with sqlite3.connect(tmp_path / "default.db") as connection:
+        connection.execute("update log set last_id = 1000")
+        connection.execute("delete from message where id > 1000")
+    connection.close()
+    batches = reader.read(reader.partitions()[0])
+    if not lenient:
+        with pytest.raises(DataLoss, match="the log ends at 1000 now"):
+            list(batches)
+        return
+    assert [row["offset"] for batch in batches for row in batch.to_pylist()] == list(range(1, 1_001))
+    assert "Offsets 1001 to 2508 are no longer in the log" in capsys.readouterr().err
+
+
 def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
     """A wrong folder and a wrong file each get a sentence."""
     with pytest.raises(ConnectionFailed, match=r"There is no .*default\.db; path is the data folder"):
@@ -192,7 +227,7 @@ def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
         ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
         ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
         ({"replayStart": "point:none"}, OptionError, "no such point"),
-        ({"replayStart": "nonsense"}, OptionError, "is no start"),
+        ({"replayStart": "nonsense"}, OptionError, "is not a replay start"),
         ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "lies in the future"),
         ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
     ],

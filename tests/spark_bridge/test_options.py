@@ -59,8 +59,14 @@ def test_every_option_is_understood() -> None:
 
 
 def test_a_replay_start_is_passed_on_as_it_is() -> None:
-    """The broker reads replay start texts; the bridge does not second-guess them."""
+    """The broker reads replay start texts; the bridge only sees to it that they are some, at load."""
     assert parse(URL | {"replayStart": "10m"}).start == "10m"
+
+
+def test_a_url_given_as_a_path_is_told_apart() -> None:
+    """What `load("amqp://...")` becomes is no folder that is missing."""
+    with pytest.raises(OptionError, match="it is a URI; a broker's goes into the option url"):
+        parse({"path": "amqp://broker"})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,10 @@ def test_a_replay_start_is_passed_on_as_it_is() -> None:
         ({"minPartitions": "0"}, "Option minPartitions='0' is not the number of partitions"),
         ({"minPartitions": "10001"}, "1 to 10000"),
         ({"replayStart": " "}, "it is empty"),
+        ({"replayStart": "nonsense"}, "'nonsense' is not a replay start: a start is beginning, live, last"),
+        ({"replayStart": "last", "subscribe": "a/>,!a/b"}, "where subscribe has an exception"),
         ({"replayStart": "live", "startingOffsets": "1"}, "both name a start"),
+        ({"url": "amqp://b:0"}, "nobody listens on port 0"),
         ({"user": "ann"}, "belong together"),
         ({"passwordFile": "/x"}, "belong together"),
         ({"startingOffset": "1"}, "Option startingOffset is unknown; did you mean startingOffsets?"),

@@ -57,6 +57,24 @@ def test_amqps_is_read_with_the_authority_it_names(tmp_path: Path) -> None:
             logs.plan(parse({"url": url}), 0)
 
 
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [("none.pem", "No such file or directory"), ("notes.txt", "it holds no PEM certificate")],
+)
+def test_authorities_that_cannot_be_read_are_told(tmp_path: Path, file: str, reason: str) -> None:
+    """A mistake in tlsCa does not look like a broker that is away."""
+    (tmp_path / "notes.txt").write_text("no certificate")
+    options = parse({"url": "amqps://127.0.0.1:1", "tlsCa": str(tmp_path / file)})
+    with pytest.raises(BridgeError, match=f"tlsCa, .*{file}, cannot be read: {reason}"):
+        logs.plan(options, 0)
+
+
+def test_a_host_that_is_no_name_is_told() -> None:
+    """Also one that Python cannot even look up."""
+    with pytest.raises(BridgeError, match="cannot be reached"):
+        logs.plan(parse({"url": f"amqp://{'a' * 70}.example"}), 0)
+
+
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[LogGateway]:
     """A gateway with 6,000 messages."""

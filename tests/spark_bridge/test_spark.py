@@ -107,3 +107,15 @@ def test_a_temporary_view_reads_the_log(spark: SparkSession, peer: LogPeer) -> N
         assert spark.sql("select count(distinct offset) from log").first() == (3_000,)
     finally:
         spark.catalog.dropTempView("log")
+
+
+def test_times_are_moments_whatever_timestamp_means(spark: SparkSession, peer: LogPeer) -> None:
+    """A session whose plain timestamps have no zone loads the log all the same."""
+    setting = "spark.sql.timestampType"
+    spark.conf.set(setting, "TIMESTAMP_NTZ")
+    try:
+        frame = load(spark, peer)
+        assert dict(frame.dtypes)["enqueuedTime"] == "timestamp"
+        assert frame.where("offset = 5").count() == 1
+    finally:
+        spark.conf.unset(setting)
