@@ -70,6 +70,9 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 (`amqp_ext.replay_start` does for replays). On a target the options of a replay are allowed and idle: JMS
 programs send to the very queue object they consume from."""
 
+OPTIONS_OF_QUEUES: Final = ("epoch", "exclusive", "kind")
+"""Options that say what a queue is, or is to be; a topic or a log that has one is a mistake."""
+
 LONG_DIGITS: Final = 19
 """Digits of the largest AMQP long: an epoch has fewer."""
 
@@ -314,7 +317,13 @@ def _read_options(query: str, address: str) -> Mapping[str, str]:
 def _with_kind(
     kind: AddressKind, options: Mapping[str, str], capabilities: Collection[str]
 ) -> Mapping[str, str]:
-    """The options of a queue, with what its capabilities say of its kind."""
+    """The options, checked against what the address names; of a queue, with what its capabilities say of its kind."""
+    if kind in (AddressKind.TOPIC, AddressKind.LOG):
+        for key in OPTIONS_OF_QUEUES:
+            if key in options:
+                raise AddressError(
+                    f"The option {key!r} is for queues, and this address names a {kind.value}."
+                )
     if kind is not AddressKind.QUEUE or "stream" not in capabilities:
         return options
     if options.get("kind", "stream") != "stream":

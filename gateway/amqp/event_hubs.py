@@ -43,9 +43,12 @@ def hub_at(connection: Connection, address: Address) -> Hub | None:
         Refused: NOT_FOUND, it names a partition that is not there.
     """
     position = address.event_hub
-    if position is None or not connection.listening.spoken.has_hubs:
+    if position is None:
         return None
+    # On any listener: whoever reads four partitions must not get everything four times.
     check_partition(position.partition)
+    if not connection.listening.spoken.has_hubs:
+        return None
     queue = replace(address, kind=AddressKind.QUEUE, event_hub=None)
     if kind_for(connection, queue) is EndpointKind.STREAM:
         queue = replace(queue, options={**address.options, "kind": EndpointKind.STREAM.value})

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_topic
+from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_of_topic, queue_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.sections import to_address
 from amqp_ext.topics import TopicSyntaxError
@@ -41,7 +41,7 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
         parsed = parse_target(address, capabilities)
         connection.access.require_target(parsed)
         if parsed.kind is AddressKind.TOPIC:
-            return vpn.check_topic(parsed.name)
+            return _with_its_queue(connection, vpn.check_topic(parsed.name))
     except (AddressError, TopicSyntaxError) as error:
         code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
         raise Refused(code, str(error)) from error
@@ -57,3 +57,18 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
         vpn.commit(effects)
         return queue_topic(endpoint.name)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"nothing can be sent to {address!r}")
+
+
+def _with_its_queue(connection: Connection, topic: str) -> str:
+    """
+    A topic that can be published to: where it is a queue's, that queue has to be there.
+
+    Raises:
+        Refused: NOT_FOUND.
+    """
+    queue = queue_of_topic(topic)
+    if queue is not None and connection.vpn.broker.find(queue) is None:
+        raise Refused(
+            ErrorCode.NOT_FOUND, f"there is no queue {queue!r}; what is sent to 'queue://{queue}' can make it"
+        )
+    return topic

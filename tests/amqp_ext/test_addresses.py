@@ -139,6 +139,18 @@ def test_every_form_takes_options(address: str) -> None:
     assert hub.options == {"replay-start": "beginning"}
 
 
+@pytest.mark.parametrize("option", ["exclusive=wait", "epoch=3", "kind=stream"])
+@pytest.mark.parametrize(
+    ("scheme", "parse"), [("topic", parse_source), ("topic", parse_target), ("log", parse_source)]
+)
+def test_what_makes_a_queue_special_is_refused_elsewhere(
+    scheme: str, parse: Callable[[str], Address], option: str
+) -> None:
+    """A topic or a log that is to be exclusive, or a stream, is refused: nobody would see to it."""
+    with pytest.raises(AddressError, match=f"for queues, and this address names a {scheme}"):
+        parse(f"{scheme}://a/b?{option}")
+
+
 def test_a_target_may_carry_the_options_of_a_replay() -> None:
     """JMS programs send to the same queue object that they consume from."""
     assert parse_target("orders?replay-start=beginning", ["queue"]).name == "orders"

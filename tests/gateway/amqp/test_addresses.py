@@ -82,6 +82,24 @@ def test_event_hubs_form(client: Client, prefix: str) -> None:
     assert texts(receiver.drain()) == ["c"]
 
 
+def test_an_event_hub_has_one_partition(client: Client) -> None:
+    """Another partition than 0 is refused: whoever reads several would get every message several times."""
+    client.sender("hub").send_all([data("a")])
+    with pytest.raises(Refused, match="no partition '1'") as refused:
+        client.receiver("hub/ConsumerGroups/$Default/Partitions/1")
+    assert refused.value.name == "amqp:not-found"
+
+
+def test_the_topic_of_a_queue_needs_the_queue(client: Client) -> None:
+    """The topic of a queue is a way to send to it, where it is; where it is not, the attach is refused."""
+    with pytest.raises(Refused, match="queue://orders") as refused:
+        client.sender("topic://#queue/orders")
+    assert refused.value.name == "amqp:not-found"
+    receiver = client.receiver("orders")
+    client.sender("topic://#queue/orders").send_all([data("a")])
+    assert texts(receiver.drain()) == ["a"]
+
+
 def test_sending_to_a_log_is_not_allowed(client: Client) -> None:
     """A log cannot be sent to: a target `log://…` is refused as not allowed."""
     with pytest.raises(Refused) as refused:
@@ -279,6 +297,7 @@ def test_the_relay_rejects_what_has_nowhere_to_go(start: Start, connect: Connect
         pytest.param(message_to("", "x"), "amqp:invalid-field", id="empty"),
         pytest.param(message_to("a//b", "x"), "amqp:invalid-field", id="no address"),
         pytest.param(message_to("log://a", "x"), "amqp:not-allowed", id="log"),
+        pytest.param(message_to("topic://#queue/nobody", "x"), "amqp:not-found", id="topic of no queue"),
     ],
 )
 def test_the_relay_rejects_a_bad_to(client: Client, raw: bytes, condition: str) -> None:
