@@ -18,6 +18,7 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
+from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 
@@ -151,7 +152,8 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
     @router.put(f"{path}/previewReplay", summary="Ours: what a replay would bring, without doing it")
     async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         administration = vpn_of(request, vpn)
-        preview = await administration.preview(endpoint_of(administration, name, kinds), body.place())
+        endpoint = endpoint_of(administration, name, kinds)
+        preview = await while_waiting(request, administration.preview(endpoint, body.place()))
         return answer(
             request,
             {

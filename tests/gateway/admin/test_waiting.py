@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+import threading
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi import HTTPException, Request
 
 from gateway.admin.waiting import while_waiting
+from gateway.vpn.administration import Administration, LoggedMessages
+from store.reader import LogPage, Reader
+from tests.gateway.admin.conftest import Api
+from tests.support.client import WAIT_SECONDS, Client
+from tests.support.messages import data
 
 
 def request_of(messages: asyncio.Queue[dict[str, Any]]) -> Request:
@@ -57,3 +66,70 @@ def test_a_client_that_waits_has_the_answer_or_the_error() -> None:
             await while_waiting(request_of(asyncio.Queue()), refuse())
 
     asyncio.run(stay())
+
+
+def address_of(api: Api) -> tuple[str, int]:
+    """Where the administration listens."""
+    url = urlsplit(str(api.http.base_url))
+    return url.hostname or "", url.port or 0
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_search_of_the_log_ends_with_its_connection(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, reset: bool
+) -> None:
+    """
+    A client that closes its socket, or breaks it off, while the log is searched for a message that is not there, ends
+    the search; the gateway answers others as before.
+    """
+    client.sender("q").send_all([data(0)])
+    begun, ended = threading.Event(), threading.Event()
+    search, log_page = Administration.logged_messages, Reader.log_page
+
+    async def watched(*arguments: Any) -> LoggedMessages:
+        try:
+            return await search(*arguments)
+        finally:
+            ended.set()
+
+    def endless(reader: Reader, position: int, end: int, patterns: Any) -> LogPage:
+        begun.set()
+        return log_page(reader, position, end, patterns)._replace(rows=[], position=position)
+
+    monkeypatch.setattr(Administration, "logged_messages", watched)
+    monkeypatch.setattr(Reader, "log_page", endless)
+    with socket.create_connection(address_of(api)) as sock:
+        path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs?topic=a"
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())
+        assert begun.wait(WAIT_SECONDS)
+        assert not ended.is_set()
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ended.wait(WAIT_SECONDS)
+    monkeypatch.undo()
+    assert api.done("GET", "monitor", "/replayLogs/default/msgs", topic="a") == []
+    assert len(api.done("GET", "monitor", "/replayLogs/default/msgs")) == 1
+
+
+def test_a_preview_ends_with_its_connection(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked for in a body ends as well when nobody waits for it any more."""
+    client.sender("q").send_all([data(0)])
+    begun, ended = threading.Event(), threading.Event()
+
+    async def endless(*arguments: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(Administration, "preview", endless)
+    with socket.create_connection(address_of(api)) as sock:
+        path = "/SEMP/v2/action/msgVpns/default/queues/q/previewReplay"
+        head = f"PUT {path} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 2\r\n"
+        sock.sendall(f"{head}Content-Type: application/json\r\n\r\n{{}}".encode())
+        assert begun.wait(WAIT_SECONDS)
+        assert not ended.is_set()
+    assert ended.wait(WAIT_SECONDS)
