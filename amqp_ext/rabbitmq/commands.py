@@ -16,6 +16,10 @@ class DeclareQueue:
 
     name: str
     arguments: QueueArguments
+    is_exclusive: bool = False
+    """It belongs to the connection, and goes with it."""
+    is_auto_delete: bool = False
+    """It goes with its last consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,8 @@ class QueueState:
     arguments: QueueArguments
     messages: int
     consumers: int
+    is_exclusive: bool = False
+    is_auto_delete: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,14 +105,15 @@ class ManagementNode:
 
     def _described(self, queue: QueueState) -> dict[str, Any]:
         kind: QueueArguments = queue.arguments
+        is_classic = queue.is_exclusive or queue.is_auto_delete
         return {
             "name": queue.name,
             "vhost": queue.vpn,
             "durable": True,
-            "auto_delete": False,
-            "exclusive": False,
-            "type": "stream" if kind.is_stream else "quorum",
-            "arguments": kind.to_map(),
+            "auto_delete": queue.is_auto_delete,
+            "exclusive": queue.is_exclusive,
+            "type": "stream" if kind.is_stream else "classic" if is_classic else "quorum",
+            "arguments": kind.to_map() | ({"x-queue-type": "classic"} if is_classic else {}),
             "leader": self._node_name,
             "replicas": Array([self._node_name], _STRING),
             "message_count": ULong(queue.messages),
@@ -135,7 +136,7 @@ def _command(method: str, target: str, body: Any) -> Command:
     parts = [_decoded(part, target) for part in path.split("/")]
     match method, parts:
         case "PUT", ["", "queues", name]:
-            return DeclareQueue(check_queue_name(name), _declaration(body))
+            return _declaration(check_queue_name(name), body)
         case "GET", ["", "queues", name]:
             return DescribeQueue(name)
         case "DELETE", ["", "queues", name]:
@@ -159,19 +160,22 @@ def _command(method: str, target: str, body: Any) -> Command:
     raise _Bad(f"there is no {method!r:.20} of {target!r:.200} at this node", NOT_FOUND)
 
 
-def _declaration(body: Any) -> QueueArguments:
+def _declaration(name: str, body: Any) -> DeclareQueue:
     fields = _fields(body, "a declaration")
     if fields.get("durable", True) is not True:
         raise _Bad("a queue is durable here: declare it with durable = true")
-    for name in ("exclusive", "auto_delete"):
-        if fields.get(name, False) is not False:
-            raise _Bad(
-                f"a queue with {name} = true is not there; attach to a dynamic source, whose queue goes with it"
-            )
     arguments = fields.get("arguments") or {}
     if not isinstance(arguments, dict):
         raise _Bad("the arguments of a declaration are a map")
-    return read_queue_arguments(arguments)
+    is_exclusive, is_auto_delete = (fields.get(key, False) for key in ("exclusive", "auto_delete"))
+    for key, value in (("exclusive", is_exclusive), ("auto_delete", is_auto_delete)):
+        if not isinstance(value, bool):
+            raise _Bad(f"{key} of a declaration is a boolean, not {value!r:.80}")
+        if value and arguments.get("x-queue-type", "classic") != "classic":
+            raise _Bad(
+                f"a queue with {key} = true is a classic one: leave x-queue-type out, or say 'classic'"
+            )
+    return DeclareQueue(name, read_queue_arguments(arguments), is_exclusive, is_auto_delete)
 
 
 def _exchange_name(name: str) -> str:

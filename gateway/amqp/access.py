@@ -15,11 +15,13 @@ from amqp_ext.addresses import Address, AddressKind, queue_topic
 from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeKind
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.consumer_groups import ConsumerGroups
+from gateway.amqp.exclusive import locked_text
 from gateway.core.endpoint import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
 
 if TYPE_CHECKING:
+    from gateway.amqp.exclusive import ExclusiveQueue
     from gateway.amqp.temporary import TemporaryQueue
     from gateway.vpn.message_vpn import MessageVpn
 
@@ -42,6 +44,8 @@ class VpnAccess:
         self.owners: dict[str, Access | str] = {}
         """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
         self.temporary_queues: dict[str, TemporaryQueue] = {}
+        self.exclusive_queues: dict[str, ExclusiveQueue] = {}
+        """Queues that a connection has to itself, by name."""
         self.relay_topics: dict[str, dict[str, str]] = {}
         """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
         self.exchanges: dict[str, ExchangeKind] = dict(PREDECLARED)
@@ -65,6 +69,7 @@ class Access:
         self._vpn = vpn
         self._owners = shared.owners
         self.temporary_queues = shared.temporary_queues
+        self.exclusive_queues = shared.exclusive_queues
         self.exchanges = shared.exchanges
         self.consumer_groups = shared.consumer_groups
         self.relay_topics = shared.relay_topics.setdefault(user, {})
@@ -93,6 +98,7 @@ class Access:
 
         Raises:
             Denied: No rule permits it.
+            Refused: RESOURCE_LOCKED, another connection has it to itself.
         """
         kind, name = address.kind, address.name
         if kind is AddressKind.LOG:
@@ -104,6 +110,8 @@ class Access:
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
             if start is not None and start.kind is not StartKind.LIVE and not is_browser:
                 self._require_replay(address)
+        if kind is AddressKind.QUEUE:
+            self.require_unlocked(name)
         if kind is AddressKind.TOPIC and durable_name is not None:
             self._require_takeover(durable_name)
 
@@ -116,6 +124,17 @@ class Access:
         """
         if not any(self._permissions.decide(action, kind, name).is_allowed for action in actions):
             self._require(actions[-1], kind, name)
+
+    def require_unlocked(self, queue: str) -> None:
+        """
+        What only the connection may do that has an exclusive queue, where this queue is one.
+
+        Raises:
+            Refused: RESOURCE_LOCKED, it is another connection's.
+        """
+        exclusive = self.exclusive_queues.get(queue)
+        if exclusive is not None and exclusive.owner is not self and exclusive.is_there:
+            raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(queue))
 
     def _require_replay(self, address: Address) -> None:
         """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""

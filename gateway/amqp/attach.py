@@ -58,6 +58,7 @@ from gateway.amqp.temporary import (
     OwnedEndpoint,
     OwnedTopic,
     QueueHold,
+    hold_of_consumer,
     hold_on,
     make_queue,
     make_topic_endpoint,
@@ -272,7 +273,7 @@ async def _consume_queue(
     elif link.remote_source.distribution_mode == Terminus.DIST_MODE_COPY:
         _browse(connection, link, endpoint, filters, start)
     else:
-        held = hold_on(connection, endpoint.name)
+        held = hold_of_consumer(connection, endpoint)
         await _consume(
             connection,
             link,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gateway.amqp.access import Access
     from gateway.amqp.links import AttachedLink
     from gateway.amqp.listener import Listening
+    from gateway.amqp.temporary import Hold
     from gateway.vpn.message_vpn import MessageVpn
 
 log = structlog.get_logger()
@@ -66,6 +67,8 @@ class Connection(asyncio.Protocol):
         self.names = LinkNames()
         self._sessions: dict[Any, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
+        self.belongings: dict[str, Hold] = {}
+        """What goes with the connection, by name."""
         self.transactions = Transactions(self)
         self.waiting_for_output: dict[WaitingLink, None] = {}
         """Links that have credit and messages, but no room in the connection's output."""
@@ -188,6 +191,8 @@ class Connection(asyncio.Protocol):
         for link in list(self.attached.values()):
             self._guard(link.lost)
         self.attached.clear()
+        for hold in list(self.belongings.values()):
+            self._guard(hold.release)
         self.names = LinkNames()
         self.waiting_for_output.clear()
         self.links.incoming.clear()

@@ -107,6 +107,8 @@ class Container:
         """Mistakes of ours that cost a connection or link since the start."""
         self.transactions_bytes = 0
         """What messages of open transactions take, over all connections."""
+        self.is_stopping = False
+        """Consumers go because the gateway does."""
         self._number = 0
         self._decoy_key = secrets.token_bytes(32)
         """Makes up the salts of users there are not: the same on every connection while the process lives."""
@@ -155,6 +157,7 @@ class Container:
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
         """Accept no more, detach and close what there is, and wait a little for peers to answer."""
+        self.is_stopping = True
         for listening in self._listening:
             await listening.stop()
         refused = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")

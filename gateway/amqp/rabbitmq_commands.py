@@ -35,6 +35,7 @@ from amqp_ext.rabbitmq.exchanges import (
     subscriptions_of,
     topic_of,
 )
+from gateway.amqp.exclusive import ExclusiveQueue, locked_text
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
@@ -72,18 +73,21 @@ async def perform(connection: Connection, command: Any) -> Any:
     """
     require, administration = connection.access.require_any, Administration(connection.vpn)
     match command:
-        case DeclareQueue(name=name, arguments=arguments):
+        case DeclareQueue(name=name):
             require(_USES, AddressKind.QUEUE, name)
-            return await _declare(connection, name, arguments)
+            connection.access.require_unlocked(name)
+            return await _declare(connection, command)
         case DescribeQueue(name=name):
             require((*_USES, Action.BROWSE), AddressKind.QUEUE, name)
             return _state(connection, _find(administration, name))
         case PurgeQueue(name=name):
             require((Action.ADMINISTER,), AddressKind.QUEUE, name)
+            connection.access.require_unlocked(name)
             return Removed(await administration.purge(_find(administration, name)))
         case DeleteQueue(name=name):
             require((Action.ADMINISTER,), AddressKind.QUEUE, name)
-            return await _delete(administration, name)
+            connection.access.require_unlocked(name)
+            return await _delete(connection, administration, name)
         case DeclareExchange(name=name, kind=asked):
             _declare_exchange(connection.access.exchanges, name, asked)
         case DeleteExchange(name=name):
@@ -92,6 +96,7 @@ async def perform(connection: Connection, command: Any) -> Any:
             await _bind(connection, administration, binding)
         case Unbind(binding=binding):
             require((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+            connection.access.require_unlocked(binding.queue)
             endpoint = _find(administration, binding.queue)
             for subscription in _subscriptions_of(connection, binding):
                 if subscription in endpoint.subscriptions:
@@ -110,12 +115,13 @@ async def perform(connection: Connection, command: Any) -> Any:
     return None
 
 
-async def _declare(connection: Connection, name: str, arguments: QueueArguments) -> Declared:
-    vpn, administration = connection.vpn, Administration(connection.vpn)
+async def _declare(connection: Connection, command: DeclareQueue) -> Declared:
+    vpn, name, arguments = connection.vpn, command.name, command.arguments
     kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
     if vpn.broker.find(name) is not None:
         found, _ = vpn.broker.queue_for(name, kind=kind)
         _check_same(found, arguments)
+        _check_same_life(connection, found, command)
         await vpn.committed(())
         return Declared(_state(connection, found), is_new=False)
     if name.startswith("#"):
@@ -129,9 +135,15 @@ async def _declare(connection: Connection, name: str, arguments: QueueArguments)
         connection.access.require_any(_USES, AddressKind.QUEUE, dead)
     settings = EndpointSettings(
         exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
+        temporary=command.is_exclusive,
+        auto_delete=command.is_auto_delete,
         **{field: value for field in _SETTINGS if (value := getattr(arguments, field)) is not None},
     )
-    made = await administration.create(name, kind, settings)
+    made, effects = Administration(vpn).make(name, kind, settings)
+    if command.is_exclusive:
+        # Before anybody else's turn, and before its connection could go.
+        ExclusiveQueue(connection, made)
+    await vpn.committed(effects)
     return Declared(_state(connection, made), is_new=True)
 
 
@@ -145,6 +157,22 @@ def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
                 ErrorCode.PRECONDITION_FAILED,
                 f"queue {endpoint.name!r} has {field} = {found!r}, the declaration says {asked!r}",
             )
+
+
+def _check_same_life(connection: Connection, endpoint: Endpoint, command: DeclareQueue) -> None:
+    if command.is_exclusive is not (_exclusive(connection, endpoint) is not None):
+        raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(endpoint.name))
+    if command.is_auto_delete is not endpoint.settings.auto_delete:
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED,
+            f"queue {endpoint.name!r} has auto_delete = {endpoint.settings.auto_delete}, "
+            f"the declaration says {command.is_auto_delete}",
+        )
+
+
+def _exclusive(connection: Connection, endpoint: Endpoint) -> ExclusiveQueue | None:
+    found = connection.access.exclusive_queues.get(endpoint.name)
+    return found if found is not None and found.endpoint is endpoint else None
 
 
 def _declare_exchange(exchanges: dict[str, ExchangeKind], name: str, kind: ExchangeKind) -> None:
@@ -181,6 +209,7 @@ async def _delete_exchange(connection: Connection, administration: Administratio
 async def _bind(connection: Connection, administration: Administration, binding: Binding) -> None:
     access = connection.access
     access.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+    access.require_unlocked(binding.queue)
     subscriptions = _subscriptions_of(connection, binding)
     for subscription in subscriptions:
         access.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
@@ -207,20 +236,31 @@ def _find(administration: Administration, name: str) -> Endpoint:
     return administration.find(name, EndpointKind.QUEUE, EndpointKind.STREAM)
 
 
-async def _delete(administration: Administration, name: str) -> Removed:
+async def _delete(connection: Connection, administration: Administration, name: str) -> Removed:
     endpoint = administration.vpn.broker.find(name)
     if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
         return Removed(0)
-    if endpoint.settings.temporary:
+    exclusive = _exclusive(connection, endpoint)
+    if endpoint.settings.temporary and exclusive is None:
         raise Refused(ErrorCode.NOT_ALLOWED, f"{name!r} is temporary: it goes with the link it was made for")
     count = endpoint.depth
-    await administration.delete(endpoint)
+    if exclusive is not None:
+        exclusive.release()
+        await connection.vpn.committed(())
+    else:
+        await administration.delete(endpoint)
     return Removed(count)
 
 
 def _state(connection: Connection, endpoint: Endpoint) -> QueueState:
     return QueueState(
-        endpoint.name, connection.vpn.name, _arguments_of(endpoint), endpoint.depth, len(endpoint.flows)
+        endpoint.name,
+        connection.vpn.name,
+        _arguments_of(endpoint),
+        endpoint.depth,
+        len(endpoint.flows),
+        is_exclusive=_exclusive(connection, endpoint) is not None,
+        is_auto_delete=endpoint.settings.auto_delete,
     )
 
 

@@ -172,6 +172,35 @@ def hold_on(connection: Connection, queue: str | None) -> QueueHold | None:
     return found.hold() if found is not None else None
 
 
+class AutoDeleted:
+    """The hold of a consumer on a queue that goes with its last one; not when it is the gateway that sends it away."""
+
+    lifetime: Lifetime = Lifetime.DELETE_ON_NO_LINKS
+
+    def __init__(self, connection: Connection, endpoint: Endpoint) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+
+    def release(self) -> None:
+        connection, endpoint = self._connection, self._endpoint
+        if endpoint.flows or connection.container.is_stopping:
+            return
+        exclusive = connection.access.exclusive_queues.get(endpoint.name)
+        if exclusive is not None and exclusive.endpoint is endpoint:
+            exclusive.release()
+        elif connection.vpn.broker.find(endpoint.name) is endpoint:
+            connection.vpn.delete(endpoint)
+
+
+def hold_of_consumer(connection: Connection, endpoint: Endpoint) -> Hold | None:
+    """A hold on the queue that a consumer is about to be bound to; None where the queue does not mind its going."""
+    return (
+        AutoDeleted(connection, endpoint)
+        if endpoint.settings.auto_delete
+        else hold_on(connection, endpoint.name)
+    )
+
+
 def temporary_name(kind: str) -> str:
     """A name that nobody else has; Solace's temporary topics and endpoints are called like this."""
     return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"

@@ -72,6 +72,8 @@ class EndpointSettings:
     """Whether messages of a higher priority (0 to 9) overtake others."""
     no_local: str = ""
     """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
+    auto_delete: bool = False
+    """Whether it goes when its last consumer has gone. One that never had any stays."""
     declared: bool = False
     """Named in the configuration: not deleted by a client."""
     purged_below: int = 0

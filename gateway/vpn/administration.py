@@ -89,6 +89,19 @@ class Administration:
         Make an endpoint.
 
         Raises:
+            Refused: As ``make`` says.
+        """
+        endpoint, effects = self.make(name, kind, settings, subscriptions)
+        await self.vpn.committed(effects)
+        return endpoint
+
+    def make(
+        self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
+    ) -> tuple[Endpoint, list[Effect]]:
+        """
+        An endpoint, and what has to be committed for it.
+
+        Raises:
             Refused: PRECONDITION_FAILED, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
                 INVALID_FIELD, its dead messages would come back to it.
         """
@@ -97,8 +110,7 @@ class Administration:
         if kind is EndpointKind.STREAM:
             broker.policy.check_can_be_viewed()
         endpoint, effects = broker.create(name, kind, settings, subscriptions)
-        await self.vpn.committed([*effects, *self._dead_message_queue(settings)])
-        return endpoint
+        return endpoint, [*effects, *self._dead_message_queue(settings)]
 
     async def change(self, endpoint: Endpoint, settings: EndpointSettings) -> None:
         """

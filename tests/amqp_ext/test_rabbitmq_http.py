@@ -115,7 +115,12 @@ def test_an_empty_body_may_stand_in_front() -> None:
         (asked("PUT", "/queues/q", ["x"]), "amqp:invalid-field", "is a map"),
         (asked("PUT", "/queues/q", {"arguments": 5}), "amqp:invalid-field", "are a map"),
         (asked("PUT", "/queues/q", {"durable": False}), "amqp:invalid-field", "durable = true"),
-        (asked("PUT", "/queues/q", {"exclusive": True}), "amqp:invalid-field", "exclusive = true"),
+        (asked("PUT", "/queues/q", {"exclusive": 1}), "amqp:invalid-field", "exclusive of a declaration"),
+        (
+            asked("PUT", "/queues/q", {"auto_delete": True, "arguments": {"x-queue-type": "quorum"}}),
+            "amqp:invalid-field",
+            "auto_delete = true is a classic one",
+        ),
         (asked("PUT", "/queues/q", {"arguments": {"x-expires": 1}}), "amqp:invalid-field", "x-expires"),
         (asked("PUT", "/exchanges/e", {"type": "headers"}), "amqp:not-implemented", "headers"),
         (asked("PUT", "/exchanges/e", {"internal": True}), "amqp:not-implemented", "internal = True"),

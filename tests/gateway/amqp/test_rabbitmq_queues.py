@@ -1,0 +1,128 @@
+"""Queues that RabbitMQ's clients declare for a while: exclusive ones and auto-delete ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import Listener
+from tests.support.client import Client, Refused, texts
+from tests.support.management import Pair, declaration
+from tests.support.messages import data
+from tests.support.running import RunningGateway, settings_for
+
+BOTH = {"exclusive": True, "auto_delete": True}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[RunningGateway]:
+    listeners = (Listener(port=0, rabbitmq_mode=True),)
+    with RunningGateway(settings_for(tmp_path, listeners=listeners)) as running:
+        yield running
+
+
+def is_gone(gateway: RunningGateway, client: Client, queue: str) -> None:
+    """Wait until there is no such queue."""
+    client.wait(lambda: queue not in gateway.endpoints(), f"{queue} is gone")
+
+
+def declare(client: Client, queue: str, **fields: bool) -> dict[str, Any]:
+    """Declare a queue that is made by that; how it is described."""
+    status, found = Pair(client).ask("PUT", f"/queues/{queue}", declaration() | fields)
+    assert status == 201, found
+    return dict(found)
+
+
+def test_an_exclusive_queue_goes_with_its_connection(gateway: RunningGateway) -> None:
+    """It is described as what it is, anybody may send to it, and its connection takes it along."""
+    with Client(gateway.address) as other:
+        with Client(gateway.address) as client:
+            found = declare(client, "mine", exclusive=True)
+            assert (found["exclusive"], found["auto_delete"], found["type"]) == (True, False, "classic")
+            assert Pair(other).ask("GET", "/queues/mine")[1]["exclusive"] is True
+            other.sender("/queues/mine").send_all([data("x")])
+            assert texts(client.receiver("/queues/mine").drain()) == ["x"]
+            client.cut()
+        is_gone(gateway, other, "mine")
+
+
+def test_an_exclusive_queue_is_for_its_connection_alone(gateway: RunningGateway) -> None:
+    """Another connection neither consumes from it, binds, purges, deletes nor declares it until it is gone."""
+    with Client(gateway.address) as client, Client(gateway.address) as other:
+        declare(client, "mine", exclusive=True)
+        pair = Pair(other)
+        with pytest.raises(Refused) as refused:
+            other.receiver("/queues/mine")
+        assert refused.value.name == "amqp:resource-locked"
+        binding = {"source": "amq.topic", "destination_queue": "mine", "binding_key": "a"}
+        asked = (
+            ("PUT", "/queues/mine", declaration() | {"exclusive": True}),
+            ("PUT", "/queues/mine", declaration()),
+            ("DELETE", "/queues/mine/messages", None),
+            ("DELETE", "/queues/mine", None),
+            ("POST", "/bindings", binding),
+            ("DELETE", "/bindings/src=amq.topic;dstq=mine;key=a;args=", None),
+        )
+        for method, path, body in asked:
+            status, text = pair.ask(method, path, body)
+            assert status == 409, (method, path)
+            assert "cannot obtain exclusive access to locked queue" in text
+        own = Pair(client)
+        assert own.ask("PUT", "/queues/mine", declaration() | {"exclusive": True})[0] == 200
+        assert own.ask("POST", "/bindings", binding)[0] == 204
+        assert own.ask("DELETE", "/queues/mine") == (200, {"message_count": 0})
+        assert pair.ask("PUT", "/queues/mine", declaration())[0] == 201
+
+
+def test_an_ordinary_queue_is_not_made_exclusive(gateway: RunningGateway) -> None:
+    """Whoever declares a queue that is there as exclusive, or as going with its consumers, is told that it is not."""
+    with Client(gateway.address) as client:
+        declare(client, "ours")
+        status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"exclusive": True})
+        assert (status, "does not match" in text) == (409, True)
+        status, text = Pair(client).ask("PUT", "/queues/ours", declaration() | {"auto_delete": True})
+        assert (status, "auto_delete = False" in text) == (409, True)
+
+
+def test_an_auto_delete_queue_goes_with_its_last_consumer(gateway: RunningGateway) -> None:
+    """Not before it had one, not with its publishers, not while another is there; exclusive or not."""
+    for queue, fields in (("shared", {"auto_delete": True}), ("own", BOTH)):
+        with Client(gateway.address) as client:
+            assert declare(client, queue, **fields)["auto_delete"] is True
+            publisher = client.sender(f"/queues/{queue}")
+            publisher.send_all([data("x")])
+            publisher.close()
+            first, second = client.receiver(f"/queues/{queue}"), client.receiver(f"/queues/{queue}")
+            first.close()
+            assert gateway.endpoints() >= {queue}
+            second.close()
+            is_gone(gateway, client, queue)
+            declare(client, queue, **fields)
+
+
+def test_an_auto_delete_queue_survives_a_restart(gateway: RunningGateway) -> None:
+    """The gateway sends its consumer away and keeps what lies on it; an exclusive one is gone with its connection."""
+    with Client(gateway.address) as client:
+        declare(client, "shared", auto_delete=True)
+        declare(client, "own", exclusive=True)
+        client.receiver("/queues/shared")
+        client.sender("/queues/shared").send_all([data("kept")])
+        gateway.restart()
+    assert gateway.endpoints() == {"shared"}
+    with Client(gateway.address) as again:
+        assert again.receiver("/queues/shared", credit=1).take(1)[0].text == "kept"
+    with Client(gateway.address) as other:
+        is_gone(gateway, other, "shared")
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_what_goes_is_no_quorum_queue_and_no_stream(gateway: RunningGateway, kind: str) -> None:
+    """As in RabbitMQ, only classic queues are exclusive or deleted by themselves."""
+    with Client(gateway.address) as client:
+        for field in BOTH:
+            body = declaration(x_queue_type=kind) | {field: True}
+            status, text = Pair(client).ask("PUT", "/queues/q", body)
+            assert (status, "classic" in text) == (400, True)
