@@ -23,7 +23,7 @@ from spark_bridge.log_link import IdRange
 from spark_bridge.options import Options, parse
 from spark_bridge.schema import DDL, DDL_WITHOUT_HEADERS, chosen
 from spark_bridge.stream import LogStream
-from spark_bridge.writer import LogWriter
+from spark_bridge.writer import LogStreamWriter, LogWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,10 +69,18 @@ class RewindSource(DataSource):
         """Publishes rows: ``df.write.format("rewind")``."""
         return LogWriter(self.options, schema, overwrite)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogStreamWriter:
+        """The same for a stream: ``df.writeStream.format("rewind")``."""
+        given = {name: value for name, value in self.options.items() if name.lower() not in SPARKS_OWN}
+        return LogStreamWriter(LogWriter(given, schema, overwrite))
+
     def streamReader(self, schema: StructType) -> LogStream:
         """A stream from ``startingOffsets`` (default: latest), or from where its checkpoint says."""
         return LogStream(parse(self.options, "stream"), chosen(schema))
 
+
+SPARKS_OWN = {"checkpointlocation"}
+"""Options that Spark takes from a stream's own and hands over all the same."""
 
 PARTITION_IDS = 50_000
 """Ids that are worth a partition of their own: they take about as long as Spark takes for one task more, 0.1 s."""

@@ -1,4 +1,5 @@
-"""Back to AMQP: ``df.write.format("rewind").option("topic", ...).mode("append").save()`` publishes every row.
+"""Back to AMQP: ``df.write.format("rewind").option("topic", ...).mode("append").save()`` publishes every row, and
+``df.writeStream.format("rewind")`` every row of a stream.
 
 The columns are those of the log, by name: ``body`` is needed, the other ones of a message are taken where they
 are there, and those only a log can give (``offset``, ``enqueuedTime``, ...) are left aside. So what was read can
@@ -16,7 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from amqp_ext.codec import CodecError, Described, Symbol, encode
@@ -63,7 +68,9 @@ class LogWriter(DataSourceArrowWriter):
         """Raises OptionError and SchemaError."""
         self._broker, self._address = _target(given)
         if overwrite:
-            raise OptionError('A log cannot be overwritten; use mode("append").')
+            raise OptionError(
+                'A log cannot be overwritten; use mode("append"), a stream outputMode("append").'
+            )
         _check(schema, needs_topic=self._address is None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -97,6 +104,24 @@ class LogWriter(DataSourceArrowWriter):
             if wire is not None:
                 wire.close()
         return Written(accepted)
+
+
+class LogStreamWriter(DataSourceStreamArrowWriter):
+    """Publishes each micro-batch of a stream: ``df.writeStream.format("rewind")``. A batch that Spark repeats after a
+    failure is published again, so this is at least once, too."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish one partition of a micro-batch."""
+        return self._writer.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: the broker has accepted every row by now."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing: what was published stays, and comes again with the batch."""
 
 
 class _Count:
