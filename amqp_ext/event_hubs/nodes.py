@@ -11,7 +11,7 @@ Sources: OASIS, "AMQP Claims-based Security Version 1.0" and "AMQP Management Ve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from amqp_ext import sections
@@ -52,6 +52,8 @@ class ReadHub:
     """What there is to know of an event hub. Results in `HubState`."""
 
     name: str
+    token: str | None = field(default=None, repr=False)
+    """A token that came with the request, and permits this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class ReadPartition:
 
     hub: str
     partition: str
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +153,13 @@ class ManagementNode(_Node):
         operation, kind = _text(asked, "operation"), _text(asked, "type")
         if operation != "READ":
             raise _Bad(f"the operation at {MANAGEMENT} is READ, not {operation!r:.60}", NOT_IMPLEMENTED)
+        token = asked.get("security_token")
+        if token is not None and not isinstance(token, str):
+            raise _Bad("the application property 'security_token' is a token, a string")
         if kind == HUB:
-            return ReadHub(_text(asked, "name"))
+            return ReadHub(_text(asked, "name"), token)
         if kind == PARTITION_TYPE:
-            return ReadPartition(_text(asked, "name"), _text(asked, "partition"))
+            return ReadPartition(_text(asked, "name"), _text(asked, "partition"), token)
         raise _Bad(f"{HUB} and {PARTITION_TYPE} can be read, not {kind!r:.60}", NOT_IMPLEMENTED)
 
     def answer(self, request: Request, result: Any) -> bytes:

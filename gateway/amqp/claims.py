@@ -59,12 +59,16 @@ class Claims:
             Refused: UNAUTHORIZED, there is no token for it.
         """
         path = path_of(address.partition("?")[0])
-        now_s = now_ms() / 1_000
-        if not any(token.covers(path) and token.expires_s > now_s for token in self._tokens.values()):
+        if not self.covers(path):
             raise Refused(
                 ErrorCode.UNAUTHORIZED,
                 f"there is no token for {path or 'all entities'!r}: put one at $cbs before you attach",
             )
+
+    def covers(self, path: str) -> bool:
+        """Whether there is a token for the entity at a path."""
+        now_s = now_ms() / 1_000
+        return any(token.covers(path) and token.expires_s > now_s for token in self._tokens.values())
 
     async def _watch(self) -> None:
         """Close the connection when one of its tokens has expired."""

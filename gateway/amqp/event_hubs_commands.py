@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp_ext.addresses import AddressError, AddressKind, check_queue_name, queue_topic
 from amqp_ext.event_hubs import MANAGEMENT, PARTITION
 from amqp_ext.event_hubs.nodes import SAS_TOKEN, HubState, PartitionState, PutToken, ReadHub, ReadPartition
-from amqp_ext.event_hubs.tokens import TokenError, read_token
+from amqp_ext.event_hubs.tokens import Token, TokenError, read_token
 from gateway.core.endpoint import Endpoint, EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
@@ -43,11 +43,11 @@ async def perform(connection: Connection, command: Any) -> Any:
         case PutToken(token=token, kind=kind):
             _put_token(connection, token, kind)
             return None
-        case ReadHub(name=name):
-            hub = await _find_or_make(connection, name)
+        case ReadHub(name=name, token=shown):
+            hub = await _find_or_make(connection, name, shown)
             return HubState(name, connection.vpn.broker.log_facts(hub).floor_ms)
-        case ReadPartition(hub=name, partition=partition):
-            hub = _find(connection, name)
+        case ReadPartition(hub=name, partition=partition, token=shown):
+            hub = _find(connection, name, shown)
             check_partition(partition)
             return await _partition(connection, hub)
     raise AssertionError(f"{command!r} is no command")
@@ -73,6 +73,11 @@ def _put_token(connection: Connection, text: str, kind: str) -> None:
         raise Refused(
             ErrorCode.UNAUTHORIZED, f"tokens are shared access signatures, {SAS_TOKEN}, not {kind!r:.60}"
         )
+    connection.claims.put(_checked(connection, text))
+
+
+def _checked(connection: Connection, text: str) -> Token:
+    """The token in a text; who showed it is from now on its user."""
     try:
         token = read_token(text)
         key = connection.container.sas_key_of(token.key_name)
@@ -82,22 +87,33 @@ def _put_token(connection: Connection, text: str, kind: str) -> None:
     except TokenError as error:
         raise Refused(ErrorCode.UNAUTHORIZED, str(error)) from None
     connection.become(token.key_name)
-    connection.claims.put(token)
+    return token
 
 
-def _require(connection: Connection, name: str) -> None:
+def _require(connection: Connection, name: str, shown: str | None) -> None:
+    """
+    Reading about a hub.
+
+    Args:
+        shown: A token that came with the request: the Java client puts none at ``$cbs`` for this. It permits the one
+            request, and is not kept: when it expires, nothing that was attached by other tokens is lost.
+    """
     if connection.claims is not None:
         # A token for the hub permits that, and so does one for this alone, as the Go and JavaScript clients put it.
-        connection.claims.require(f"{name}/{MANAGEMENT}")
+        path = f"{name}/{MANAGEMENT}"
+        if shown is None or connection.claims.covers(path):
+            connection.claims.require(path)
+        elif not _checked(connection, shown).covers(path):
+            raise Refused(ErrorCode.UNAUTHORIZED, f"the security_token of the request is not for {name!r}")
     connection.access.require_any(_USES, AddressKind.QUEUE, name)
 
 
-async def _find_or_make(connection: Connection, name: str) -> Endpoint:
+async def _find_or_make(connection: Connection, name: str, shown: str | None) -> Endpoint:
     try:
         check_queue_name(name)
     except AddressError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
-    _require(connection, name)
+    _require(connection, name, shown)
     broker = connection.vpn.broker
     kind = EndpointKind.STREAM if broker.find(name) is None else None
     found, effects = broker.queue_for(name, kind=kind)
@@ -105,8 +121,8 @@ async def _find_or_make(connection: Connection, name: str) -> Endpoint:
     return found
 
 
-def _find(connection: Connection, name: str) -> Endpoint:
-    _require(connection, name)
+def _find(connection: Connection, name: str, shown: str | None) -> Endpoint:
+    _require(connection, name, shown)
     found = connection.vpn.broker.find(name)
     if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
         raise Refused(

@@ -87,6 +87,14 @@ def test_a_partition_is_described(state: PartitionState, numbers: tuple[Any, ...
     assert tuple(found[key] for key in (*keys, "last_enqueued_time_utc", "is_partition_empty")) == numbers
 
 
+def test_a_token_comes_with_a_request_and_is_not_shown() -> None:
+    """Some clients put none at $cbs to read about a hub. A log line about the request must not hold it."""
+    asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "hub", "security_token": "secret"}
+    read = ManagementNode().read(request("", **asked))
+    assert read.command == ReadHub("hub", "secret")
+    assert "secret" not in repr(read)
+
+
 @pytest.mark.parametrize(
     ("node", "asked", "status", "words"),
     [
@@ -96,6 +104,12 @@ def test_a_partition_is_described(state: PartitionState, numbers: tuple[Any, ...
         (ManagementNode(), {"operation": "DELETE", "type": "com.microsoft:eventhub"}, 501, "READ"),
         (ManagementNode(), {"operation": "READ", "type": "com.microsoft:queue"}, 501, "can be read"),
         (ManagementNode(), {"operation": "READ", "type": "com.microsoft:eventhub"}, 400, "'name'"),
+        (
+            ManagementNode(),
+            {"operation": "READ", "type": "com.microsoft:eventhub", "name": "hub", "security_token": 7},
+            400,
+            "'security_token'",
+        ),
     ],
 )
 def test_a_bad_request_is_answered(node: Any, asked: dict[str, Any], status: int, words: str) -> None:

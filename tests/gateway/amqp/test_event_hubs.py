@@ -349,6 +349,22 @@ def test_a_token_for_reading_about_a_hub_permits_that_alone(guarded: RunningGate
             client.sender("flights")
 
 
+def test_a_token_in_a_request_permits_that_request(guarded: RunningGateway) -> None:
+    """The Java client puts none at $cbs to read about a hub. It permits nothing else; one for another hub is 401."""
+    with Client(guarded.address) as client:
+        node = Node(client, "$management")
+        asked = {"operation": "READ", "type": "com.microsoft:eventhub", "name": "flights"}
+        assert node.ask(**asked, security_token=token(key="another key altogether"))[0] == 401
+        status, words = node.ask(**asked, security_token=token("sb://host/orders"))
+        assert (status, "not for 'flights'" in words) == (401, True)
+        assert node.ask(**asked, security_token=token())[0] == 200
+        asked |= {"type": "com.microsoft:partition", "partition": "0"}
+        assert node.ask(**asked, security_token=token())[0] == 200
+        assert node.ask(**asked)[0] == 401
+        with pytest.raises(Refused, match="no token for 'flights'"):
+            client.sender("flights")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
