@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import uvicorn
 from fastapi import FastAPI, Response, status
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -62,7 +63,12 @@ def create_app(health: Health, administered: Administered | None = None) -> Fast
     Without `administered` there are the checks of health alone.
     """
     # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
-    app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None)
+    app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def openapi() -> JSONResponse:
+        # Not `async`: on a thread, as the first one to ask has to wait a fifth of a second for it.
+        return JSONResponse(app.openapi())
 
     @app.get("/healthz", summary="Does the event loop live?", tags=["health"])
     async def healthz() -> Alive:

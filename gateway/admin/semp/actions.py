@@ -18,6 +18,7 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
+from gateway.admin.semp.tree import tree_router
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -108,7 +109,7 @@ def _replay_id(attribute: str, text: str) -> ReplayId:
 
 def action_routes() -> APIRouter:
     """`/action/msgVpns/{vpn}/…`."""
-    router = APIRouter(prefix="/action/msgVpns/{vpn}", tags=["action"])
+    router = tree_router("action", "/msgVpns/{vpn}")
     for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
         _add_common(router, collection, kinds)
 

@@ -7,12 +7,13 @@ from fastapi import APIRouter, Request
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, vpn_of
+from gateway.admin.semp.tree import tree_router
 from gateway.core.alarms import Alarm
 
 
 def alarm_routes() -> APIRouter:
     """`/monitor/msgVpns/{vpn}/alarms`."""
-    router = APIRouter(prefix="/monitor/msgVpns", tags=["monitor"])
+    router = tree_router("monitor", "/msgVpns")
 
     @router.get("/{vpn}/alarms", summary="Ours: alarms that hold now")
     async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:

@@ -16,6 +16,7 @@ from gateway.admin.semp.endpoint_attributes import (
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
+from gateway.admin.semp.tree import tree_router
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 
 CHANGE: Final = "Change what is named; what lies on it stays"
@@ -42,7 +43,7 @@ def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
 
 def config_routes() -> APIRouter:
     """`/config/msgVpns/{vpn}/queues` and `…/topicEndpoints`."""
-    router = APIRouter(prefix="/config/msgVpns/{vpn}", tags=["config"])
+    router = tree_router("config", "/msgVpns/{vpn}")
     for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
         _add_common(router, collection, kinds)
 

@@ -14,6 +14,7 @@ from amqp_ext.topics import TopicPattern
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of
+from gateway.admin.semp.tree import tree_router
 from gateway.config import Vpn
 from gateway.config.administered import Changes
 from gateway.core.point import Point
@@ -119,7 +120,7 @@ def _point(administration: Administration, point: Point) -> dict[str, Any]:
 
 def log_routes() -> APIRouter:
     """`/config/msgVpns/{vpn}/replayLogs`, `…/topicFilterSubscriptions`, `…/replayPoints`."""
-    router = APIRouter(prefix="/config/msgVpns", tags=["config"])
+    router = tree_router("config", "/msgVpns")
     _add_log(router)
     _add_points(router)
     return router

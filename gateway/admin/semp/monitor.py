@@ -22,6 +22,7 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
+from gateway.admin.semp.tree import tree_router
 from gateway.admin.waiting import while_waiting
 from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint, EndpointKind
@@ -31,7 +32,7 @@ from gateway.vpn.message_vpn import MessageVpn
 
 def monitor_routes() -> APIRouter:
     """`/monitor/msgVpns/…`."""
-    router = APIRouter(prefix="/monitor/msgVpns", tags=["monitor"])
+    router = tree_router("monitor", "/msgVpns")
 
     @router.get("", summary="All Message VPNs")
     async def vpns(request: Request, paging: Pages) -> Answer:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
+from gateway.admin.semp.tree import tree_router
 from gateway.config import ConfigError
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -44,7 +45,7 @@ def _configured(vpn: MessageVpn) -> dict[str, Any]:
 
 def vpn_routes() -> APIRouter:
     """`/config/msgVpns` and `/config/msgVpns/{vpn}`."""
-    router = APIRouter(prefix="/config/msgVpns", tags=["config"])
+    router = tree_router("config", "/msgVpns")
 
     @router.get("", summary="All Message VPNs")
     async def vpns(request: Request, paging: Pages) -> Answer:
@@ -80,7 +81,7 @@ def vpn_routes() -> APIRouter:
 
 def reload_routes() -> APIRouter:
     """`/action/reload`."""
-    router = APIRouter(prefix="/action", tags=["action"])
+    router = tree_router("action", "")
 
     @router.put("/reload", summary="Ours: read the configuration file again, and take what can change")
     async def reload(request: Request) -> Answer:
