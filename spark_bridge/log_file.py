@@ -26,6 +26,7 @@ StoredRow: TypeAlias = "tuple[int, int, str, int, bytes | None]"
 """Id, time in ms, topic, where in the content the bare message begins, content."""
 
 SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
+_NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
 BUSY = 10.0  # seconds to wait for a lock; a gateway that starts holds one for a moment
 
 
@@ -197,7 +198,13 @@ class LogFile:
         return row
 
     def _unreadable(self, error: sqlite3.Error) -> ConnectionFailed:
-        return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.")
+        hint = ""
+        if isinstance(error, sqlite3.OperationalError) and any(word in str(error) for word in _NEEDS_WRITING):
+            hint = (
+                " Where no gateway is running, SQLite has to make the files it reads through: let this process's user"
+                " write to the folder, or start the gateway."
+            )
+        return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.{hint}")
 
     def close(self) -> None:
         """Let go of the file."""

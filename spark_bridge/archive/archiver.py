@@ -67,9 +67,7 @@ class Archiver:
     def run(self, *, follow: bool = False) -> None:
         """Archive all there is, and with ``follow`` what comes, until ``stop``. Raises BridgeError."""
         with self.shelf.lock("archiver"):
-            state = self.manifest.refresh()
-            for name in self.manifest.strays(lambda first: first > state.last):
-                self.shelf.remove(name)  # a run that was killed left it
+            self.manifest.refresh()
             bell = Doorbell(self.options, 0)
             try:
                 self._run(bell, follow)
@@ -87,6 +85,8 @@ class Archiver:
             try:
                 extent = bell.extent()
                 self._check(extent)
+                if not has_begun:
+                    self._clear(extent)
                 if self._untold:
                     self._tell()
                 rest = replace(extent, first=self._next(extent))
@@ -127,6 +127,18 @@ class Archiver:
                 f"The archive has ids up to {state.last}, and the log ends at {extent.last}, as one restored from a "
                 "backup would. Archive it to another place."
             )
+
+    def _clear(self, extent: IdRange) -> None:
+        """Remove what a killed run left behind the end of the archive. Raises ArchiveError for a file of ids that the
+        log no longer has: then it is the manifest that is not whole, and the file may be the only copy."""
+        last = self.manifest.state.last
+        for name in self.manifest.strays(lambda first: first > last):
+            if int(name[:20]) < extent.first:
+                raise ArchiveError(
+                    f"The manifest of the archive {self.shelf.where} does not name {name}, and the log begins at "
+                    f"{extent.first}, behind it. Put the manifest back as it was, or archive to another place."
+                )
+            self.shelf.remove(name)
 
     def _next(self, extent: IdRange) -> int:
         """The first id to be archived."""

@@ -59,6 +59,10 @@ def compact(
 
 
 def _sweep(shelf: Shelf, manifest: Manifest) -> None:
+    """Remove what a killed run left. Raises ArchiveError where a file is missing: what looks left may replace it."""
+    missing = {segment.file for segment in manifest.state.segments} - set(shelf.names())
+    if missing:
+        raise ArchiveError(f"{min(missing)} of the archive {shelf.where} is missing.")
     last = manifest.state.last  # of before the listing: what the archiver is writing lies behind it
     for name in manifest.strays(lambda first: first <= last):
         shelf.remove(name)

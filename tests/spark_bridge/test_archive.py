@@ -507,6 +507,23 @@ def test_a_missing_entry_is_told(log: StoredLog, to: str) -> None:
             read()
 
 
+def test_files_are_not_swept_away_with_a_lost_manifest(log: StoredLog, to: str) -> None:
+    """What the log no longer has is not removed as left over, neither by an archiver nor by a compaction."""
+    archiver(log, to).run()
+    compact(shelf_at(to), is_all=True)
+    files = sorted(Path(to).glob("*.parquet"))
+    *earlier, exchange = sorted((Path(to) / "_manifest").glob("*.json"))
+    exchange.unlink()
+    with pytest.raises(ArchiveError, match=r"parquet of the archive .* is missing"):
+        compact(shelf_at(to), is_all=True)
+    for entry in earlier:
+        entry.unlink()
+    log.trim(31)
+    with pytest.raises(ArchiveError, match=f"does not name {files[0].name}, and the log begins at 31"):
+        archiver(log, to).run()
+    assert sorted(Path(to).glob("*.parquet")) == files
+
+
 def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: StoredLog, to: str) -> None:
     """A slip in its name does not make a year of traffic a week; before the first archiver ran, all is in the log."""
     assert ids(path=log.path, archive=to) == log.logged

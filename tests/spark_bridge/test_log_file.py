@@ -208,7 +208,7 @@ def test_a_log_restored_from_an_older_copy_is_data_loss(
             list(batches)
         return
     assert [row["offset"] for batch in batches for row in batch.to_pylist()] == list(range(1, 1_001))
-    assert "Offsets 1001 to 2508 are no longer in the log" in capsys.readouterr().err
+    assert f"Offsets 1001 to {2_500 + len(EVERY_KIND)} are no longer in the log" in capsys.readouterr().err
 
 
 def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
@@ -218,6 +218,19 @@ def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
     (tmp_path / "default.db").write_bytes(b"no database" * 100)
     with pytest.raises(ConnectionFailed, match="cannot be read as a gateway's file"):
         source(path=str(tmp_path)).schema()
+
+
+def test_a_folder_that_may_not_be_written_to_is_explained(
+    gateway: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's words for it are of writing, where the user only meant to read."""
+
+    def extent(self: LogFile) -> IdRange:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(LogFile, "extent", extent)
+    with pytest.raises(ConnectionFailed, match="Where no gateway is running, SQLite has to make the files"):
+        LogFile(Folder(gateway[1]))
 
 
 @pytest.mark.parametrize(
