@@ -1,7 +1,7 @@
 """What clients of RabbitMQ are asked to do beyond the rest, on a listener in RabbitMQ mode.
 
-Their programs have the verbs ``declare``, ``describe``, ``purge``, ``delete``, ``bind``, ``unbind`` and ``stream``; see
-the first of them, interop/clients/rabbitmq_amqp_python/client.py.
+Their programs have the verbs ``declare``, ``describe``, ``purge``, ``delete``, ``bind``, ``unbind``, ``own`` and
+``stream``; see the first of them, interop/clients/rabbitmq_amqp_python/client.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from collections.abc import Callable
 
 from interop.client import Run
 from interop.scenarios import SILENCE, Trial, check, equal
+
+NOT_THERE = "(?i)404|not exist|no queue"
+"""How clients say that a queue is not there."""
 
 
 def declared(trial: Trial, kind: str = "stream", *arguments: str) -> str:
@@ -157,6 +160,65 @@ def exchange_and_binding(trial: Trial) -> None:
     trial.start("delete", exchange, kind="exchange").ok()
 
 
+def reply_on_declared_queue(trial: Trial) -> None:
+    """Requests that are answered on an exclusive queue, which the client declares for that."""
+    server = trial.start("reply", trial.address(), count=3, timeout=30)
+    server.until("attached")
+    run = trial.start("request", trial.address(), kind="queue", count=3, body="ask", timeout=20).ok()
+    equal("replies", run.bodies, [f"re: ask-{number}" for number in range(3)])
+    check(all(line["correlated"] for line in run.of("message")), "a reply has another correlation id")
+    server.ok()
+
+
+def exclusive_queue(trial: Trial) -> None:
+    """A queue that one connection has to itself: others may send to it, not consume; it goes with its owner."""
+    address = trial.address()
+    owner = trial.start("own", address, count=2, timeout=40)
+    owner.until("attached")
+    equal("described", [(q["exclusive"], q["auto_delete"]) for q in owner.of("queue")], [(True, True)])
+    sent = trial.send(address, 1, "one")
+    error = trial.start("receive", address, count=1).error()
+    trial.refused("exclusive queue of another", error, "amqp:resource-locked", "exclusive")
+    sent += trial.send(address, 1, "two")
+    equal("received", owner.ok().bodies, sent)
+    error = trial.start("describe", address).error()
+    check(bool(re.search(NOT_THERE, error["text"])), f"it is still there: {error['text']}")
+
+
+def exclusive_queue_recovered(trial: Trial) -> None:
+    """Gateway restarted under the owner of an exclusive queue: its client declares it anew, and goes on."""
+    address = trial.address()
+    owner = trial.start("own", address, count=2, timeout=40, reconnect=True)
+    owner.until("attached")
+    sent = trial.send(address, 1, "before")
+    owner.until("message")
+    trial.gateway.restart()
+    deadline = time.monotonic() + 30
+    while [line["consumers"] for line in trial.start("describe", address).finish().of("queue")] != [1]:
+        check(time.monotonic() < deadline, "it was not declared anew")
+    sent += trial.send(address, 1, "after")
+    equal("received", owner.ok().bodies, sent)
+
+
+def settled_before_sent(trial: Trial) -> None:
+    """Messages that come settled: there is nothing to acknowledge, and nothing is left."""
+    sent = trial.send(declared(trial, "queue"), 5)
+    equal("received", trial.receive(trial.address(), 5, settled=True).bodies, sent)
+    trial.empty(trial.address())
+
+
+def single_active_consumer(trial: Trial) -> None:
+    """Of two consumers one gets everything; when it goes, the other goes on."""
+    address = declared(trial, "queue", "single_active_consumer=true")
+    first = trial.start("receive", address, count=2, timeout=30)
+    first.until("attached")
+    second = trial.start("receive", address, count=2, timeout=30)
+    second.until("attached")
+    sent = trial.send(address, 4)
+    equal("first", first.ok().bodies, sent[:2])
+    equal("second", second.ok().bodies, sent[2:])
+
+
 def declared_otherwise(trial: Trial) -> None:
     """A stream that is declared as a queue."""
     error = trial.start("declare", declared(trial), kind="queue").error()
@@ -171,7 +233,7 @@ def no_such_queue_described(trial: Trial) -> None:
     error = trial.start("describe", trial.address()).error()
     trial.seen["no such queue described"] = error
     check(
-        bool(re.search("(?i)404|not exist|no queue", error["text"])),
+        bool(re.search(NOT_THERE, error["text"])),
         f"the user does not see that it is not there: {error['text']}",
     )
 
@@ -210,4 +272,9 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     no_such_queue_described,
     argument_without_meaning,
     bad_sql_filter,
+    reply_on_declared_queue,
+    exclusive_queue,
+    exclusive_queue_recovered,
+    settled_before_sent,
+    single_active_consumer,
 )

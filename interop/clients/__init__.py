@@ -274,6 +274,7 @@ CLIENTS = (
             **_WITHOUT_OF_RABBITMQ,
             "released": _CREDIT_AT_ANY_TIME,
             "stream from interval": "StreamConsumerOptions takes first, last, next, an offset or a datetime",
+            "exclusive queue recovered": "declares nothing anew, and its own recovery fails: see failover",
         },
     ),
     Client(

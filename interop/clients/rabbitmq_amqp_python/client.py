@@ -6,12 +6,17 @@ library's `/queues/NAME`, and `exchange://NAME/KEY` its `/exchanges/NAME/KEY`. B
 
 ==============  ====================================================================================================
 ``declare``     ``--kind stream|queue|exchange``, and ``--argument NAME=VALUE`` of a queue
+``own``         declares an exclusive queue, prints a line ``queue`` with what the library says of it, and receives
+                from it
 ``bind``        the exchange and key of ``--address`` to the queue ``--queue``; ``unbind`` undoes it
 ``describe``    prints a line ``queue`` with what the library says of it
 ``purge``       prints a line ``queue`` with how many messages are gone; ``delete`` deletes a queue or exchange
 ``stream``      reads a stream from ``--start first|last|next|OFFSET|date:MS``, with ``--values``, ``--unfiltered``,
                 ``--subject``, ``--property NAME=VALUE`` or ``--sql``
 ==============  ====================================================================================================
+
+``receive --settled`` takes what is settled before it is sent; ``request --kind queue`` has its answers on an exclusive
+queue that it declares.
 """
 
 from __future__ import annotations
@@ -25,10 +30,12 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
 from rabbitmq_amqp_python_client import (
     AddressHelper,
     AMQPMessagingHandler,
+    ClassicQueueSpecification,
     Connection,
     ConsumerOptions,
     ConsumerSettleStrategy,
@@ -73,7 +80,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--acknowledge", choices=["auto", "client"], default="auto")
     parser.add_argument("--reconnect", action="store_true")
     parser.add_argument("--start")
-    parser.add_argument("--kind", default="queue")
+    parser.add_argument("--kind")
+    parser.add_argument("--settled", action="store_true")
     parser.add_argument("--argument", action="append", default=[])
     parser.add_argument("--queue")
     parser.add_argument("--value", help="the message's stream filter value")
@@ -253,6 +261,8 @@ class Taker(AMQPMessagingHandler):
             self._end("count")
 
     def _settle(self) -> None:
+        if self._options.settled:
+            return
         context = self.delivery_context
         for event in self._kept:
             match self._options.outcome:
@@ -284,10 +294,13 @@ def receive(options: argparse.Namespace) -> int:
     while True:
         taker = Taker(options, count)
         try:
-            consumer = connect(options).consumer(
+            connection = connect(options)
+            if options.verb == "own":
+                say_queue(own(connection, name_of(options.address)))
+            consumer = connection.consumer(
                 address_of(options.address),
                 message_handler=taker,
-                consumer_options=stream_options(options, last) if options.verb == "stream" else None,
+                consumer_options=consumer_options(options, last),
             )
             consumer.run()
         except Done:
@@ -304,6 +317,15 @@ def receive(options: argparse.Namespace) -> int:
         # The library's own recovery of a stream's consumer calls a method that its options do not have.
         count, last = taker.count, taker.offset or last
         time.sleep(0.2)
+
+
+def consumer_options(
+    options: argparse.Namespace, last: int | None
+) -> StreamConsumerOptions | ConsumerOptions | None:
+    """How the library is to consume; None for its defaults."""
+    if options.verb == "stream":
+        return stream_options(options, last)
+    return ConsumerOptions(settle_strategy=ConsumerSettleStrategy.PreSettled) if options.settled else None
 
 
 def stream_options(options: argparse.Namespace, last: int | None) -> StreamConsumerOptions:
@@ -360,14 +382,20 @@ def reply(options: argparse.Namespace) -> int:
 
 
 def request(options: argparse.Namespace) -> int:
-    """Requests, each answered on a queue that the gateway makes for it (direct reply-to)."""
+    """Requests, each answered on a queue of its own: the gateway's (direct reply-to), or one that is declared."""
     publisher = connect(options).publisher(address_of(options.address))
     for number in range(options.count):
         asker = Answerer(argparse.Namespace(**{**vars(options), "count": 1, "outcome": "none"}))
-        direct = ConsumerOptions(settle_strategy=ConsumerSettleStrategy.DirectReplyTo)
-        consumer = connect(options).consumer(message_handler=asker, consumer_options=direct)
+        connection = connect(options)
+        if options.kind == "queue":
+            replies = AddressHelper.queue_address(own(connection, f"replies-{uuid4()}").name)
+            consumer = connection.consumer(replies, message_handler=asker)
+        else:
+            direct = ConsumerOptions(settle_strategy=ConsumerSettleStrategy.DirectReplyTo)
+            consumer = connection.consumer(message_handler=asker, consumer_options=direct)
+            replies = consumer.address
         asked = message(options, number)
-        asked.reply_to, asked.correlation_id = consumer.address, f"c-{number}"
+        asked.reply_to, asked.correlation_id = replies, f"c-{number}"
         publisher.publish(asked)
         with suppress(Done):
             consumer.run()
@@ -379,9 +407,11 @@ def request(options: argparse.Namespace) -> int:
 
 
 def pairs(texts: list[str]) -> dict[str, Any]:
-    """NAME=VALUE, where a value of digits is a number."""
+    """NAME=VALUE, where a value of digits is a number, and true is true."""
     found = dict(text.split("=", 1) for text in texts)
-    return {name: int(value) if value.isdigit() else value for name, value in found.items()}
+    return {
+        name: int(value) if value.isdigit() else value == "true" or value for name, value in found.items()
+    }
 
 
 def declare(options: argparse.Namespace, management: Management) -> None:
@@ -399,6 +429,27 @@ def declare(options: argparse.Namespace, management: Management) -> None:
             management.declare_queue(QuorumQueueSpecification(name, **given))
 
 
+def own(connection: Connection, name: str) -> Any:
+    """Declare a queue that goes with the connection; what the library says of it."""
+    queue = ClassicQueueSpecification(name, is_exclusive=True, is_auto_delete=True)
+    connection.management().declare_queue(queue)
+    return connection.management().queue_info(name)
+
+
+def say_queue(info: Any) -> None:
+    """A queue as the library describes it."""
+    say(
+        "queue",
+        name=info.name,
+        kind=info.queue_type.value,
+        messages=int(info.message_count),
+        consumers=int(info.consumer_count),
+        exclusive=info.is_exclusive,
+        auto_delete=info.is_auto_delete,
+        arguments={key: str(value) for key, value in info.arguments.items()},
+    )
+
+
 def manage(options: argparse.Namespace) -> int:
     """One request to `/management`."""
     connection = connect(options)
@@ -411,15 +462,7 @@ def manage(options: argparse.Namespace) -> int:
             binding = ExchangeToQueueBindingSpecification(exchange, options.queue, key)
             (management.bind if options.verb == "bind" else management.unbind)(binding)
         case "describe":
-            info = management.queue_info(name_of(options.address))
-            say(
-                "queue",
-                name=info.name,
-                kind=info.queue_type.value,
-                messages=int(info.message_count),
-                consumers=int(info.consumer_count),
-                arguments={key: str(value) for key, value in info.arguments.items()},
-            )
+            say_queue(management.queue_info(name_of(options.address)))
         case "purge":
             say("queue", messages=management.purge_queue(name_of(options.address)))
         case "delete":
@@ -432,7 +475,14 @@ def manage(options: argparse.Namespace) -> int:
 
 def main(options: argparse.Namespace) -> int:
     """Do what the verb says; an error is printed as its user sees it."""
-    verbs = {"send": send, "receive": receive, "stream": receive, "request": request, "reply": reply}
+    verbs = {
+        "send": send,
+        "receive": receive,
+        "own": receive,
+        "stream": receive,
+        "request": request,
+        "reply": reply,
+    }
     try:
         return verbs.get(options.verb, manage)(options)
     except (Exception, ValidationCodeException) as error:  # the latter is none of the former
