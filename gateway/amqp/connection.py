@@ -23,6 +23,7 @@ from gateway import log_keys
 from gateway.amqp import attach, heartbeats
 from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
+from gateway.amqp.flow_answers import FlowAnswers
 from gateway.amqp.last_words import LastWord
 from gateway.amqp.link_names import LinkNames
 from gateway.amqp.transactions import Transactions
@@ -65,6 +66,7 @@ class Connection(asyncio.Protocol):
         self.attached: dict[Any, AttachedLink] = {}
         """Links by their public engine objects."""
         self.names = LinkNames()
+        self._answers = FlowAnswers(self)
         self._sessions: dict[Any, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
         self.belongings: dict[str, Hold] = {}
@@ -286,17 +288,27 @@ class Connection(asyncio.Protocol):
     # --- engine -------------------------------------------------------------------------------------------------
 
     def _feed(self, data: bytes) -> None:
+        if self.watch is not None:
+            data = self.watch.receive(data)
+        for piece, asked in self._answers.pieces_of(data):
+            self._take(piece)
+            if asked is not None and self._is_writable and not self._is_ending:
+                assert self._transport is not None
+                self._write(self._answers.to(asked, list(self._sessions), self._transport))
+
+    def _take(self, data: bytes) -> None:
         transport, collector = self._transport, self._collector
         assert transport is not None and collector is not None
-        alive = push(transport, data if self.watch is None else self.watch.receive(data))
-        if not alive:
+        room = push(transport, data)
+        self._answers.has_room(room)
+        if room < 0:
             # Unless the peer has closed, this has the engine say what is wrong.
             transport.close_tail()
         self.links.pump(collector, self._dispatch)
         if self._vpn is not None and self._vpn.wait_for_room(self._resume_reading):
             self._pause_reading()
         self.schedule_flush()
-        if not alive:
+        if room < 0:
             self._end()
 
     def _dispatch(self) -> None:
@@ -346,12 +358,12 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
         try:
+            heartbeats.check_asked(transport)
             user = self.user if self.claims is None else None
             self._vpn = self.container.vpn_for(spoken.vpn_name_of(engine.remote_hostname), user)
             self._access = self.container.access_for(self.user, self._vpn)
         except Refused as refused:
             self.refuse(refused)
-            heartbeats.check_asked(transport)
             return
         self._log.info("connection_opened", **{log_keys.VPN: self._vpn.name})
         self._loop.call_soon(self._tick)
@@ -441,13 +453,15 @@ class Connection(asyncio.Protocol):
                     if self.names.unanswered:
                         self.names.written()
                     break
-                self._write(data if self._padder is None else self._padder.pad(data))
+                if self._last_word is not None:
+                    data = self._last_word.put_into(data + b"".join(iter(lambda: pull(transport), b"")))
+                if self.names.unanswered:
+                    self.names.saw(data)
+                self._write(data)
             if self.waiting_for_output and self.free_bytes > 0:
                 waiting, self.waiting_for_output = self.waiting_for_output, {}
                 for link in waiting:
                     link.writable()
-                if self._last_word is not None:
-                    data = self._last_word.put_into(data + b"".join(iter(lambda: pull(transport), b"")))
             if self._is_ending and self._is_writable and transport.pending() < 0:
                 self._said_all()
         except Exception:
@@ -495,6 +509,8 @@ class Connection(asyncio.Protocol):
     # --- plumbing ---------------------------------------------------------------------------------------------
 
     def _write(self, data: bytes) -> None:
+        if self._padder is not None:
+            data = self._padder.pad(data)
         if data and self._socket is not None and not self._socket.is_closing():
             self._socket.write(data)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from proton import Link
 
+from amqp_ext.flows import ATTACH, fields_of, frames_of
 from gateway.amqp.transfers import forget_name
 
 
@@ -22,6 +23,9 @@ class LinkNames:
         """By link, from its attach until the peer detaches it."""
         self._links: dict[tuple[Any, bool, str], Any] = {}
         """The newest link of each session, direction and name."""
+        self._handles: dict[Any, int] = {}
+        """Our handles of links that were answered."""
+        self._output: list[bytes] = []
         self.unanswered: list[Any] = []
         """Links that the engine still knows by name: their attaches are not answered, or the answer is not written."""
 
@@ -50,13 +54,31 @@ class LinkNames:
         """The name by which a link was attached."""
         return self._names.get(link) or link.name
 
+    def handle_of(self, link: Link) -> int | None:
+        """Our handle of a link; None where its attach was not seen."""
+        return self._handles.get(link)
+
+    def saw(self, output: bytes) -> None:
+        """This is being written, in any pieces; our attaches are among it."""
+        self._output.append(output)
+
     def written(self) -> None:
         """All that the engine had to say is written: it forgets the names of links that were answered."""
+        output = b"".join(self._output)
+        self._output.clear()
+        handles = {
+            (fields[0], fields[2]): fields[1]
+            for fields in (fields_of(frame, ATTACH) for frame in frames_of(output))
+            if fields is not None
+        }
         unanswered = []
         for link in self.unanswered:
             if link.state & Link.LOCAL_UNINIT:
                 unanswered.append(link)
             else:
+                handle = handles.get((self._names[link], link.is_receiver))
+                if handle is not None:
+                    self._handles[link] = handle
                 forget_name(link)
         self.unanswered = unanswered
 
@@ -67,6 +89,7 @@ class LinkNames:
 
     def forget(self, link: Link) -> None:
         """The peer has detached a link."""
+        self._handles.pop(link, None)
         name = self._names.pop(link, None)
         if name is None:
             return

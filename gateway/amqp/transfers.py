@@ -63,12 +63,13 @@ _tag = ffi.new("uint64_t *")
 _tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _tag)})[0]
 
 
-def push(transport: Transport, data: bytes) -> bool:
+def push(transport: Transport, data: bytes) -> int:
     """
     Feed bytes from the peer to the engine.
 
     Returns:
-        False when the engine takes no more: it has an error, or the peer has closed. Its output still has to go.
+        How many bytes more the engine takes at once. Negative when it takes no more: it has an error, or the peer has
+        closed; its output still has to go.
     """
     impl = transport._impl
     view = ffi.from_buffer(data)
@@ -77,11 +78,11 @@ def push(transport: Transport, data: bytes) -> bool:
     while left:
         taken = lib.pn_transport_push(impl, view + position, left)
         if taken <= 0:
-            return False
+            return -1
         position += taken
         left -= taken
     # The last frame may have been one too many.
-    return bool(lib.pn_transport_capacity(impl) >= 0)
+    return int(lib.pn_transport_capacity(impl))
 
 
 def pull(transport: Transport) -> bytes:
@@ -126,6 +127,8 @@ class Links:
     def __init__(self) -> None:
         self.incoming: dict[Any, Receiving] = {}
         self.outgoing: dict[Any, Sending] = {}
+        self.flowed: Any = None
+        """The link of the last flow that was taken."""
 
     def pump(self, collector: Collector, other: Callable[[], None]) -> None:
         """
@@ -156,7 +159,8 @@ class Links:
                     else:
                         _discard(link)
             elif kind == LINK_FLOW:
-                sending = outgoing.get(lib.pn_event_link(event))
+                link = self.flowed = lib.pn_event_link(event)
+                sending = outgoing.get(link)
                 if sending is not None:
                     flowed[sending] = None
             elif kind != TRANSPORT:
