@@ -7,6 +7,7 @@ The one place outside ``gateway.amqp`` that speaks to proton: as a client, by it
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
-from proton import SSLDomain
+from proton import Handler, SSLDomain
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
@@ -24,6 +25,9 @@ from gateway.cli.credentials import credential_options, password_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "amqp://127.0.0.1:5672"
+
+ANSWER_S = 20.0
+"""Seconds until a peer that has not opened the connection is taken for none of AMQP: some just listen."""
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -46,6 +50,12 @@ def _amqp_url(context: click.Context, option: click.Parameter, url: str) -> str:
     scheme, marker, rest = url.rpartition("://")
     if (marker and scheme not in {"amqp", "amqps"}) or not rest.strip("/"):
         raise click.BadParameter(f"{url!r} is none of AMQP; write amqp://HOST:PORT, or amqps:// for TLS")
+    try:
+        port = urlsplit(f"//{rest}").port
+    except ValueError as error:
+        raise click.BadParameter(f"{url!r} has no port: {error}") from error
+    if port == 0:
+        raise click.BadParameter(f"{url!r} has no port: nobody listens on 0")
     return url
 
 
@@ -69,6 +79,17 @@ def gateway_options(command: F) -> F:
     return command
 
 
+class Waiting(Handler):
+    """For a peer's first word, for so long."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__()
+        self._client = client
+
+    def on_timer_task(self, event: Any) -> None:
+        self._client.not_answered()
+
+
 class Client(MessagingHandler):
     """
     One connection, one link, until ``done`` or until something goes wrong; ``problem`` says what.
@@ -76,12 +97,14 @@ class Client(MessagingHandler):
     Deliveries are neither accepted nor settled by themselves, and credit is given by the subclass.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, address: str) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
         self._gateway = gateway
+        self.address = address
         self.problem: str | None = None
         self.is_done = False
         self._connection: Any = None
+        self._waiting: Any = None
 
     def run(self) -> int:
         """
@@ -90,20 +113,28 @@ class Client(MessagingHandler):
         Returns:
             The exit status: 0, 1 where something went wrong (said on stderr), 130 when interrupted.
         """
-        container = Container(self)
         try:
-            container.run()
-        except KeyboardInterrupt:
+            status = self._run()
             self.finish()
-            return EXIT_INTERRUPTED
         except BrokenPipeError:
             # Whoever read our output has seen enough; Python must not try once more at its own end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        self.finish()
+        if status:
+            return status
         if self.problem is not None:
             click.echo(f"rewind: {self.problem}", err=True)
             return EXIT_FAILED
+        return 0
+
+    def _run(self) -> int:
+        try:
+            Container(self).run()
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        except socket.gaierror as error:
+            # Raised where it is looked up, and not told to a handler.
+            self.problem = f"{self._gateway.url}: no such host ({error.strerror})"
         return 0
 
     def attach(self, event: Any) -> None:
@@ -116,6 +147,7 @@ class Client(MessagingHandler):
     def done(self) -> None:
         """Nothing more is to be done."""
         self.is_done = True
+        self._stop_waiting()
         if self._connection is not None:
             self._connection.close()
 
@@ -140,12 +172,28 @@ class Client(MessagingHandler):
             options["ssl_domain"] = _trusted(gateway.tls_ca)
         self._connection = event.container.connect(gateway.url, **options)
         self.attach(event)
+        self._waiting = event.container.schedule(ANSWER_S, Waiting(self))
+
+    def on_connection_opened(self, event: Any) -> None:
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def not_answered(self) -> None:
+        """The peer has not said a word of AMQP, and none is waited for any longer."""
+        if not self.is_done:
+            self.fail(f"{self._gateway.url}: no AMQP comes from there; the port may be another server's")
+            self._connection.transport.close_head()
+            self._connection.transport.close_tail()
 
     def on_link_error(self, event: Any) -> None:
         condition = event.link.remote_condition
         subcode = (condition.info or {}).get("subcode")
         number = f", subcode {int(subcode)}" if subcode is not None else ""
-        self.fail(f"{event.link.name}: {condition.description} ({condition.name}{number})")
+        self.fail(f"{self.address}: {condition.description} ({condition.name}{number})")
 
     def on_link_closed(self, event: Any) -> None:
         self.done()
@@ -158,8 +206,20 @@ class Client(MessagingHandler):
         if self.is_done:
             return
         condition = event.transport.condition
+        if condition is not None and condition.name == "amqp:unauthorized-access":
+            self.fail(self._not_let_in())
+            return
         said = f"{condition.description} ({condition.name})" if condition is not None else "no reason given"
         self.fail(f"{self._gateway.url}: {said}")
+
+    def _not_let_in(self) -> str:
+        user, url = self._gateway.user, self._gateway.url
+        if user is None:
+            return f"{url}: nobody comes in without a name there; give --user (amqp:unauthorized-access)"
+        return (
+            f"{url}: {user!r} was not let in: the name or the password is wrong, or passwords are not taken "
+            "(amqp:unauthorized-access)"
+        )
 
     def on_disconnected(self, event: Any) -> None:
         if not self.is_done:

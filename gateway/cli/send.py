@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -32,8 +34,7 @@ class Send(Client):
     def __init__(
         self, gateway: Gateway, address: str, bodies: Iterator[bytes], template: Message, rate: float | None
     ) -> None:
-        super().__init__(gateway)
-        self._address = address
+        super().__init__(gateway, address)
         self._bodies = bodies
         self._template = template
         self._rate = rate
@@ -48,7 +49,7 @@ class Send(Client):
 
     def attach(self, event: Any) -> None:
         event.container.selectable(self._news)
-        self._sender = event.container.create_sender(self._connection, self._address, name="rewind-send")
+        self._sender = event.container.create_sender(self._connection, self.address, name="rewind-send")
         self._started = time.monotonic()
         threading.Thread(target=self._read_all, name="reading", daemon=True).start()
         if self._rate is not None:
@@ -187,8 +188,12 @@ def send(
 
 
 def _bodies(file: IO[bytes], whole: bool) -> Iterator[bytes]:
+    # A buffer of its own: a thread that waits in standard input's holds its lock, and Python, which wants that at its
+    # own end, then aborts.
+    is_standard_input = isinstance(file, io.BufferedReader) and file is sys.stdin.buffer
+    source = open(file.fileno(), "rb", closefd=False) if is_standard_input else file  # noqa: SIM115
     if whole:
-        yield file.read()
+        yield source.read()
         return
-    for line in file:
+    for line in source:
         yield line.rstrip(b"\r\n")

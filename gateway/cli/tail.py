@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +12,8 @@ from proton.reactor import LinkOption
 
 from amqp_ext.addresses import AddressError, AddressKind, parse_source
 from amqp_ext.replay_start import ReplayStartError, parse_text
-from gateway.cli.message_text import as_line, as_object
+from amqp_ext.sections import message_annotations
+from gateway.cli.message_text import REPLAY_ID, as_line, as_object
 from gateway.cli.peer import Client, Gateway, gateway_options
 
 CREDIT = 500
@@ -28,20 +28,36 @@ class Browsing(LinkOption):
 
 
 class Tail(Client):
+    """
+    Args:
+        address: As it was given.
+        source: The same with the options of the attach behind it.
+    """
+
     def __init__(
-        self, gateway: Gateway, address: str, *, browses: bool, count: int | None, as_json: bool
+        self,
+        gateway: Gateway,
+        address: str,
+        source: str,
+        *,
+        browses: bool,
+        reads_log: bool,
+        count: int | None,
+        as_json: bool,
     ) -> None:
-        super().__init__(gateway)
-        self._address = address
+        super().__init__(gateway, address)
+        self._source = source
+        self._reads_log = reads_log
         self._browses = browses
         self._left = count
         self._as_json = as_json
         self._asked = 0
+        self._last: bytes | None = None
 
     def attach(self, event: Any) -> None:
         options = [Browsing()] if self._browses else []
         receiver = event.container.create_receiver(
-            self._connection, self._address, name="rewind-tail", options=options
+            self._connection, self._source, name="rewind-tail", options=options
         )
         self._ask(receiver)
 
@@ -52,6 +68,11 @@ class Tail(Client):
         if more > 0 and (self._asked <= CREDIT // 2):
             receiver.flow(more)
             self._asked += more
+
+    def on_link_error(self, event: Any) -> None:
+        super().on_link_error(event)
+        if self.problem is not None and "missing=clamp" in self.problem:
+            self.problem = self.problem.replace("say missing=clamp", "say --clamp")
 
     def on_delivery(self, event: Any) -> None:
         # The bytes as they came: proton's own message would lose what it does not know.
@@ -72,12 +93,17 @@ class Tail(Client):
 
     def _show(self, content: bytes) -> None:
         if self._as_json:
-            print(json.dumps(as_object(content), ensure_ascii=False), flush=sys.stdout.isatty())
+            print(json.dumps(as_object(content), ensure_ascii=False), flush=True)
         else:
             print(as_line(content), flush=True)
+        self._last = content
 
-    def finish(self) -> None:
-        sys.stdout.flush()
+    def fail(self, problem: str) -> None:
+        if self.problem is None and self._last is not None and self._reads_log:
+            # The gateway went away: whoever reads a log goes on behind what was shown.
+            replay_id = message_annotations(self._last).get(REPLAY_ID)
+            problem += f"; to go on behind what was shown: --from {replay_id}"
+        super().fail(problem)
 
 
 @click.command()
@@ -135,10 +161,12 @@ def tail(
     context.exit(
         Tail(
             Gateway(**gateway),
+            address,
             _with_options(
                 address, {"replay-start": start, "until": until, "missing": "clamp" if clamp else None}
             ),
             browses=is_queue and not consume,
+            reads_log=parsed.kind in (AddressKind.LOG, AddressKind.EVENT_HUB),
             count=count,
             as_json=as_json,
         ).run()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import structlog
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
+from amqp_ext.codec import Timestamp
+from gateway.cli import main, peer
 from gateway.cli.message_text import as_line, as_object
-from tests.support.messages import data
+from tests.support.client import Client
+from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, VALUE, data, section
 from tests.support.running import RunningGateway, settings_for
 
 Rewind = Callable[..., Result]
@@ -143,12 +151,95 @@ def test_a_gateway_that_is_not_there() -> None:
     assert "refused" in result.stderr
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:5672", "amqp://", "amqp:///"])
+def test_a_host_that_is_not_there() -> None:
+    """A host that nobody knows is said with the address, and no traceback."""
+    result = CliRunner().invoke(main, ["tail", "log://>", "--url", "amqp://nowhere.invalid"])
+    assert result.exit_code == 1
+    assert "amqp://nowhere.invalid: no such host" in result.stderr
+
+
+def test_a_server_that_does_not_speak_amqp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that takes the connection and says nothing is not waited for without end."""
+    monkeypatch.setattr(peer, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"amqp://127.0.0.1:{server.getsockname()[1]}"
+        result = CliRunner().invoke(main, ["tail", "log://>", "--url", url])
+    assert result.exit_code == 1
+    assert "no AMQP comes from there" in result.stderr
+
+
+def test_who_is_not_let_in(rewind: Rewind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name or a password that is not taken is said with the name."""
+    monkeypatch.setenv("REWIND_PASSWORD", "guessed")
+    result = rewind("tail", "log://>", "--user", "bob")
+    assert result.exit_code == 1
+    assert "'bob' was not let in" in result.stderr
+
+
+def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
+    """Who reads a log while the gateway goes away is told where to go on, and then misses nothing."""
+    rewind("send", "--topic", "a/b", input="1\n2\n3\n")
+    shown: list[str] = []
+
+    def stop_at_2(line: str, **_: Any) -> None:
+        shown.append(line)
+        if line.endswith(" 2"):
+            stopping.start()
+
+    stopping = threading.Thread(target=gateway.stop)
+    with patch("gateway.cli.tail.print", stop_at_2, create=True):
+        result = rewind("tail", "log://a/b?rate=2", "--from", "beginning")
+    stopping.join()
+    assert result.exit_code == 1
+    replay_id = result.stderr.strip().rpartition("--from ")[2]
+    gateway.start()
+    rest = CliRunner().invoke(
+        main, ["tail", "log://a/b", "--from", replay_id, "--until", "now", "--url", gateway.url]
+    )
+    assert [line[-1] for line in [*shown, *rest.stdout.splitlines()]] == ["1", "2", "3"]
+
+
+def test_what_cannot_be_read_is_shown_all_the_same(rewind: Rewind, gateway: RunningGateway) -> None:
+    """A message that is malformed behind its first section is shown as bytes, and keeps none behind it from view."""
+    malformed = data("a") + section(PROPERTIES, [])
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([malformed, data("b")])
+    first, second = objects(rewind("tail", "log://a", "--from", "beginning", "--until", "now", "--json"))
+    assert "properties may not stand behind data" in first["malformed"]
+    assert base64.b64decode(first["body"]["base64"]) == malformed
+    assert (first["offset"], second["body"]) == (1, "b")
+
+
+def test_standard_input_may_stay_open(gateway: RunningGateway) -> None:
+    """When the gateway goes away while more lines are waited for, the command ends with a sentence and status 1."""
+    code = "from gateway.cli import main; main()"
+    command = [sys.executable, "-c", code, "send", "orders", "--url", gateway.url]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("1\n")
+        process.stdin.flush()
+        while not gateway.depth("orders"):
+            assert process.poll() is None
+        gateway.stop()
+        said = process.stderr.read()
+        assert process.wait(20) == 1, said
+    assert "there is no connection, or no longer" in said
+    assert "of 1 accepted" in said
+    assert "Fatal" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:5672", "amqp://", "amqp:///", "amqp://host:port", "host:99999", "amqp://host:0"],
+)
 def test_a_url_of_no_gateway(url: str) -> None:
     """What is no address of AMQP is refused as wrong usage, with what to write."""
     result = CliRunner().invoke(main, ["tail", "log://>", "--url", url])
     assert result.exit_code == 2
-    assert "write amqp://HOST:PORT" in result.stderr
+    assert "write amqp://HOST:PORT" in result.stderr or "has no port" in result.stderr
 
 
 def test_a_message_nobody_takes_fails_the_command(tmp_path: Path) -> None:
@@ -171,3 +262,19 @@ def test_any_message_can_be_shown() -> None:
     assert as_object(value) == {"bodyType": "value", "body": "sym"}
     assert as_object(sequence + sequence) == {"bodyType": "sequence", "body": [[], []]}
     assert as_line(value) == "#- sym"
+    assert as_line(sequence) == "#- [[]]"
+    assert as_line(data(b"\xff")) == '#- {"base64": "/w=="}'
+
+
+def test_values_that_json_or_no_calendar_has() -> None:
+    """A time beyond all calendars is a number, and a number that is none is text: nothing keeps a message from view."""
+    assert as_object(section(VALUE, Timestamp(1 << 60)))["body"] == 1 << 60
+    assert as_object(section(VALUE, Timestamp(-(1 << 62))))["body"] == -(1 << 62)
+    assert as_object(section(VALUE, float("nan")))["body"] == "nan"
+
+
+def test_a_message_does_not_steer_the_terminal() -> None:
+    """Whatever part of a message has control characters in it, its line has none, and all other letters stay."""
+    message = section(PROPERTIES, [None, None, None, "s\n#2"])
+    message += section(APPLICATION_PROPERTIES, {"k\x1b[2J": "ü\r"}) + data("☃\x1b[31m\n".encode())
+    assert as_line(message) == r"#- subject=s\n#2 k\x1b[2J=ü\r ☃\x1b[31m\n"
