@@ -91,6 +91,8 @@ class Dialect:
     """Whether the vendor's clients want performatives whole and send batches (``amqp_ext.event_hubs.frames``)."""
     hubs_are_streams: bool = False
     """Whether a queue that an attach makes is to be a stream, as an event hub is."""
+    consumer_priority: str | None = None
+    """The property of a consumer's link that says its priority, a whole number; 0 where it is not there."""
     default_vhost: str | None = None
     """The virtual host that the vendor's clients open when their user names none."""
 

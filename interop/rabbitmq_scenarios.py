@@ -219,6 +219,18 @@ def single_active_consumer(trial: Trial) -> None:
     equal("second", second.ok().bodies, sent[2:])
 
 
+def consumer_priority(trial: Trial) -> None:
+    """A consumer of a higher priority gets messages while it can take any, the other what is left."""
+    address = declared(trial, "queue")
+    low = trial.start("receive", address, count=1, timeout=30)
+    low.until("attached")
+    high = trial.start("receive", address, count=3, priority=5, timeout=30)
+    high.until("attached")
+    sent = trial.send(address, 4)
+    equal("higher", high.ok().bodies, sent[:3])
+    equal("lower", low.ok().bodies, sent[3:])
+
+
 def declared_otherwise(trial: Trial) -> None:
     """A stream that is declared as a queue."""
     error = trial.start("declare", declared(trial), kind="queue").error()
@@ -277,4 +289,5 @@ SCENARIOS: tuple[Callable[[Trial], None], ...] = (
     exclusive_queue_recovered,
     settled_before_sent,
     single_active_consumer,
+    consumer_priority,
 )

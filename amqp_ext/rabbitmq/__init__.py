@@ -37,5 +37,6 @@ DIALECT: Final = Dialect(
     nodes=MappingProxyType({MANAGEMENT: ManagementNode(NODE_NAME)}),
     topic_of_address=topic_of_address,
     address_of_queue=address_of_queue,
+    consumer_priority="rabbitmq:priority",
     default_vhost="/",
 )

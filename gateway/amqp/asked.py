@@ -103,6 +103,22 @@ def epoch_of(link: Link, options: Mapping[str, str]) -> int | None:
     return option if said is None else said
 
 
+def consumer_priority_of(connection: Connection, link: Link) -> int:
+    """
+    The consumer's priority, as a dialect's clients say it in a property of the link; 0 where there is none.
+
+    Raises:
+        Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number.
+    """
+    for name in connection.listening.spoken.consumer_priorities:
+        value = properties_of(link).get(symbol(name), 0)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused(ErrorCode.INVALID_FIELD, f"the link's {name} is a whole number, not {value!r:.80}")
+        if value:
+            return int(value)
+    return 0
+
+
 def properties_of(link: Link) -> Mapping[Any, Any]:
     """
     The properties of a link, by symbol; empty where there are none.

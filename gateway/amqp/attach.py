@@ -36,7 +36,15 @@ from amqp_ext.replay_start import (
 )
 from gateway import log_keys
 from gateway.amqp.access import Denied
-from gateway.amqp.asked import capabilities_of, epoch_of, filters_of, is_gone, kind_for, lifetime_of
+from gateway.amqp.asked import (
+    capabilities_of,
+    consumer_priority_of,
+    epoch_of,
+    filters_of,
+    is_gone,
+    kind_for,
+    lifetime_of,
+)
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.coordinator import attach_to_coordinator
 from gateway.amqp.event_hubs import hub_at, read_hub
@@ -365,7 +373,8 @@ async def _consume(
         wants_replay = start is not None and start.kind is not StartKind.LIVE
         if wants_replay:
             vpn.broker.replays.check(endpoint, by_client=True)
-        flow = vpn.bind(endpoint, consumer, epoch_of(link, options), selects)
+        priority = consumer_priority_of(connection, link)
+        flow = vpn.bind(endpoint, consumer, epoch_of(link, options), selects, priority)
         if wants_replay:
             vpn.replays.start(endpoint, resolved.first, flow)
             await vpn.committed(())

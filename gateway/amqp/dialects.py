@@ -57,6 +57,8 @@ class Spoken:
         self.has_frames_of_event_hubs = any(dialect.frames_of_event_hubs for dialect in dialects)
         self.has_hubs = any(dialect.hubs_are_streams for dialect in dialects)
         self._default_vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
+        self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
+        """Properties of a consumer's link that say its priority."""
         self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
         self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
         for dialect in dialects:

@@ -105,6 +105,7 @@ class Flow:
         "epoch",
         "link",
         "matches",
+        "priority",
         "selector",
         "shunned",
         "unsettled",
@@ -116,7 +117,10 @@ class Flow:
         link: Any,
         epoch: int | None = None,
         matches: Callable[[Row], bool] | None = None,
+        priority: int = 0,
     ) -> None:
+        self.priority = priority
+        """It is given messages before those of a lower one, while it can take any."""
         self.selector = matches
         """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
         self.matches = matches
@@ -203,6 +207,8 @@ class Endpoint:
     era: int = 0
     """Rises whenever what is known here of the store is forgotten: a page that was asked for before is void."""
     _turn: deque[Flow] = field(default_factory=deque)
+    _has_preferred: bool = False
+    """Some flow has had a priority of its own since there were none."""
 
     def __post_init__(self, beyond: int) -> None:
         lanes = PriorityLanes if self.settings.priorities else Lane
@@ -463,6 +469,7 @@ class Endpoint:
                 **{"rewind:reason": "endpoint-flows", "rewind:endpoint": self.name},
             )
         self.flows[flow] = None
+        self._has_preferred |= flow.priority != 0
         if flow.matches is not None:
             self.select(flow, flow.matches)
         return displaced
@@ -471,6 +478,7 @@ class Endpoint:
         """The flow is gone; what it had not settled is ready again, in its place."""
         if flow in self.flows:
             del self.flows[flow]
+            self._has_preferred &= bool(self.flows)
             self.give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
@@ -487,18 +495,26 @@ class Endpoint:
         if len(self.flows) == 1:
             (flow,) = self.flows
             return flow if flow.is_hungry else None
-        turn = self._turn
+        turn, highest = self._turn, self._highest_hungry()
         for _ in range(2):
             while turn:
                 flow = turn.popleft()
-                if flow.is_hungry and flow in self.flows:
+                if flow.is_hungry and flow in self.flows and (highest is None or flow.priority == highest):
                     return flow
             turn.extend(f for f in self.flows if f.is_hungry)
         return None
+
+    def _highest_hungry(self) -> int | None:
+        """The priority of the flows whose turn it is; None where they are all alike."""
+        if not self._has_preferred:
+            return None
+        return max((f.priority for f in self.flows if f.is_hungry), default=None)
 
     def share(self, flow: Flow) -> int:
         """How many messages ``flow`` is given in this turn."""
         if len(self.flows) == 1 or self.settings.exclusive is not Exclusivity.NONE:
             return min(flow.demand, FLOW_QUANTUM)
-        hungry = sum(1 for f in self.flows if f.is_hungry)
+        hungry = sum(
+            1 for f in self.flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
+        )
         return min(flow.demand, FLOW_QUANTUM, max(1, -(-self.ready.ready // hungry)))

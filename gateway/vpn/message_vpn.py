@@ -379,17 +379,19 @@ class MessageVpn:
         link: ConsumingLink,
         epoch: int | None = None,
         selects: Callable[[Row], bool] | None = None,
+        priority: int = 0,
     ) -> Flow:
         """
         Bind a consumer to an endpoint.
 
         Args:
             selects: The consumer's selector and filters, if it has any.
+            priority: While it can take messages, consumers of a lower one get none.
 
         Raises:
             Refused: The endpoint's exclusivity says so.
         """
-        flow = Flow(endpoint, link, epoch, selects)
+        flow = Flow(endpoint, link, epoch, selects, priority)
         displaced = endpoint.bind(flow)
         self.feed_of(endpoint)
         self.replays.bound(endpoint)

@@ -130,6 +130,7 @@ _NAMES_ALONE = dict.fromkeys(
     ("replay by address option", "exclusive taken", "replay by inactive consumer", "no such queue"),
     "takes the name of a queue, and percent-encodes the '?' that options begin with",
 )
+_NO_CONSUMER_PRIORITY = "its consumers have no priority"
 _DISCARDED = "discarding with annotations says undeliverable-here, too: another consumer gets the message"
 _RECOVERY = (
     "the library's own recovery calls a method that a stream's options do not have, and attaches a queue's consumer "
@@ -274,6 +275,7 @@ CLIENTS = (
             **_WITHOUT_OF_RABBITMQ,
             "released": _CREDIT_AT_ANY_TIME,
             "stream from interval": "StreamConsumerOptions takes first, last, next, an offset or a datetime",
+            "consumer priority": _NO_CONSUMER_PRIORITY,
             "exclusive queue recovered": "declares nothing anew, and its own recovery fails: see failover",
         },
     ),
@@ -319,6 +321,7 @@ CLIENTS = (
             **_WITHOUT_OF_RABBITMQ,
             **_NAMES_ALONE,
             "released": _CREDIT_AT_ANY_TIME,
+            "consumer priority": _NO_CONSUMER_PRIORITY,
             **dict.fromkeys(
                 ("stream from timestamp", "stream from interval"),
                 "its offsets are first, last, next or a number",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proton import Link, symbol
 
 from gateway.config import Listener
 from tests.support.client import Client, Refused, texts
@@ -126,3 +127,29 @@ def test_what_goes_is_no_quorum_queue_and_no_stream(gateway: RunningGateway, kin
             body = declaration(x_queue_type=kind) | {field: True}
             status, text = Pair(client).ask("PUT", "/queues/q", body)
             assert (status, "classic" in text) == (400, True)
+
+
+def test_a_consumer_of_higher_priority_is_given_messages_first(gateway: RunningGateway) -> None:
+    """`rabbitmq:priority` of a consumer's link: while it has credit, those of a lower one get none."""
+    with Client(gateway.address) as client:
+
+        def preferred(link: Link) -> None:
+            link.properties = {symbol("rabbitmq:priority"): 5}
+
+        low = client.receiver("/queues/q", credit=10)
+        high = client.receiver("/queues/q", credit=2, set_up=preferred)
+        client.sender("/queues/q").send_all([data(str(number)) for number in range(4)])
+        assert texts(high.take(2)) == ["0", "1"]
+        assert texts(low.take(2)) == ["2", "3"]
+
+
+def test_a_priority_that_is_none_is_refused(gateway: RunningGateway) -> None:
+    """A consumer whose priority is no whole number is told so."""
+    with Client(gateway.address) as client:
+
+        def preferred(link: Link) -> None:
+            link.properties = {symbol("rabbitmq:priority"): "high"}
+
+        with pytest.raises(Refused, match="a whole number, not 'high'") as refused:
+            client.receiver("/queues/q", set_up=preferred)
+        assert refused.value.name == "amqp:invalid-field"
