@@ -45,7 +45,7 @@ from gateway.amqp.asked import (
     kind_for,
     lifetime_of,
 )
-from gateway.amqp.conditions import condition_of
+from gateway.amqp.conditions import condition_of, room_of
 from gateway.amqp.coordinator import attach_to_coordinator
 from gateway.amqp.event_hubs import hub_at, read_hub
 from gateway.amqp.links import AttachedLink, QueueConsumer, ReadingLink
@@ -126,7 +126,7 @@ def refuse(link: Link, refused: Refused) -> None:
         link.source.type = Terminus.UNSPECIFIED
         link.target.copy(link.remote_target)
     link.open()
-    link.condition = condition_of(refused)
+    link.condition = condition_of(refused, room_of(link))
     link.close()
 
 

@@ -13,7 +13,7 @@ from proton import Link
 from amqp_ext.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway import log_keys
-from gateway.amqp.conditions import condition_of
+from gateway.amqp.conditions import condition_of, room_of
 from gateway.amqp.transfers import ACCEPTED, MODIFIED, RELEASED, OutgoingTransfers
 from gateway.core.effects import Row
 from gateway.core.endpoint import Flow
@@ -51,7 +51,7 @@ class AttachedLink(Protocol):
 def detach(connection: Connection, link: Link, refused: Refused | None) -> None:
     """Close a link from our side, with an error or without."""
     if refused is not None:
-        link.condition = condition_of(refused)
+        link.condition = condition_of(refused, room_of(link))
         connection.log_event(
             "link_detached",
             **{

@@ -4,6 +4,7 @@ The reply to a consumer's attach: the source as it is in place, with where its r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, timestamp, ulong
@@ -14,6 +15,7 @@ from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
 from gateway.amqp.asked import capabilities_of
+from gateway.amqp.conditions import room_of
 from gateway.core.replay_position import Resolved
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ _SAYING_WHAT_IT_IS: Final = frozenset(
     {"queue", "topic", "temporary-queue", "temporary-topic", "stream", "shared", "global"}
 )
 """Capabilities of a source that say which node its address means, or how it is subscribed to."""
+
+_FIXED_BYTES: Final = 120
+"""Bytes of an attach that are always there: frame header, descriptors, sizes, and fields of fixed width."""
+
+_PROPERTIES_BYTES: Final = 120
+"""Bytes of the link's properties, with 64-bit numbers."""
 
 
 def fill_reply(
@@ -56,21 +64,49 @@ def fill_reply(
     vpn = connection.vpn
     log = vpn.broker.log
     in_place = _entries_in_place(asked, filters)
-    in_place[symbol(REPLAY_START)] = Described(
-        symbol(REPLAY_START), _described_start(resolved, log.generation, replays=replays)
-    )
-    source.filter.clear()
-    source.filter.put_object(in_place)
+    start = Described(symbol(REPLAY_START), _described_start(resolved, log.generation, replays=replays))
+    _put_filters(source, {**in_place, symbol(REPLAY_START): start})
     source.capabilities.clear()
     source.capabilities.put_object(_capabilities_in_place(asked))
     link.target.copy(link.remote_target)
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
-    link.properties = {
+    properties: dict[symbol, Any] = {
         symbol("rewind:replay-first"): ulong(max(log.first_id, first_id)),
         symbol("rewind:replay-last"): ulong(log.next_id - 1),
         symbol("rewind:replay-generation"): ulong(log.generation),
     }
+    # An attach is one frame (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
+    room = room_of(link) - _bytes_of(link)
+    if room < 0:
+        _put_filters(source, in_place)
+    if room >= _PROPERTIES_BYTES:
+        link.properties = properties
+
+
+def _put_filters(source: Terminus, entries: Mapping[Any, Any]) -> None:
+    source.filter.clear()
+    if entries:
+        source.filter.put_object(entries)
+
+
+def _bytes_of(link: Link) -> int:
+    """About how many bytes our attach takes, without properties; never fewer than it does."""
+    source, target = link.source, link.target
+    values = (
+        source.filter,
+        source.capabilities,
+        source.properties,
+        source.outcomes,
+        target.capabilities,
+        target.properties,
+    )
+    texts = (link.name, source.address or "", target.address or "")
+    return (
+        _FIXED_BYTES
+        + sum(len(value.encode()) for value in values)
+        + sum(len(text.encode()) for text in texts)
+    )
 
 
 def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
