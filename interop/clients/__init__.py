@@ -295,11 +295,6 @@ CLIENTS = (
         needs=("java", "javac", "mvn"),
         dialect="rabbitmq",
         own_filter=False,
-        remarks=dict.fromkeys(
-            ("released", "modified"),
-            "Consumer.pause() waits for a flow that answers its own, which the gateway's engine does not send, and "
-            "goes on after 10 s",
-        ),
         without={**_WITHOUT_OF_RABBITMQ, **_NAMES_ALONE},
     ),
     Client(
