@@ -1,12 +1,14 @@
 """What an administrator does to endpoints, the log and clients. As at Solace, actions are PUT."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_text
+from gateway.admin.semp.documented import DONE, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.resources import (
     LOG_NAME,
@@ -100,6 +102,40 @@ class Nothing(_Body):
     """An action without a choice."""
 
 
+class _Trimmed(TypedDict):
+    firstMsgId: int
+
+
+class _UpTo(TypedDict):
+    archivedMsgId: int
+
+
+class _Disconnected(TypedDict):
+    disconnectedCount: int
+
+
+class _Started(TypedDict):
+    firstMsgId: int
+    firstMsgTimeMs: int | None
+
+
+class _Preview(_Started):
+    msgCount: int
+    msgSpoolUsage: int
+
+
+class _Purged(TypedDict):
+    deletedMsgCount: int
+
+
+TRIMMED: Final = resource("Trimmed", _Trimmed)
+ARCHIVED: Final = resource("ArchivedUpTo", _UpTo)
+DISCONNECTED: Final = resource("Disconnected", _Disconnected)
+STARTED: Final = resource("ReplayStarted", _Started)
+PREVIEW: Final = resource("ReplayPreview", _Preview)
+PURGED: Final = resource("MsgsDeleted", _Purged)
+
+
 def _replay_id(attribute: str, text: str) -> ReplayId:
     try:
         return parse_replay_id(text)
@@ -113,20 +149,28 @@ def action_routes() -> APIRouter:
     for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
         _add_common(router, collection, kinds)
 
-    @router.put("/replayLogs/{log}/trimLoggedMsgs", summary="Trim the log, or a part of it")
+    @router.put(
+        "/replayLogs/{log}/trimLoggedMsgs", summary="Trim the log, or a part of it", responses=one(TRIMMED)
+    )
     async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         first_id = await administration.trim_before(body.place())
         return answer(request, {"firstMsgId": first_id})
 
-    @router.put("/replayLogs/{log}/archivedUpTo", summary="Ours: an archive holds the log up to a message")
+    @router.put(
+        "/replayLogs/{log}/archivedUpTo",
+        summary="Ours: an archive holds the log up to a message",
+        responses=one(ARCHIVED),
+    )
     async def archived(request: Request, vpn: Name, log: Name, body: Archived) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
 
-    @router.put("/clients/{client}/disconnect", summary="Close a client's connections")
+    @router.put(
+        "/clients/{client}/disconnect", summary="Close a client's connections", responses=one(DISCONNECTED)
+    )
     async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
         vpn_of(request, vpn)
         found = [
@@ -144,13 +188,17 @@ def action_routes() -> APIRouter:
 def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
     path = f"/{collection}/{{name}}"
 
-    @router.put(f"{path}/startReplay", summary="Replay the log to it")
+    @router.put(f"{path}/startReplay", summary="Replay the log to it", responses=one(STARTED))
     async def start_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         administration = vpn_of(request, vpn)
         resolved = await administration.start_replay(endpoint_of(administration, name, kinds), body.place())
         return answer(request, {"firstMsgId": resolved.first, "firstMsgTimeMs": resolved.time_ms})
 
-    @router.put(f"{path}/previewReplay", summary="Ours: what a replay would bring, without doing it")
+    @router.put(
+        f"{path}/previewReplay",
+        summary="Ours: what a replay would bring, without doing it",
+        responses=one(PREVIEW),
+    )
     async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, kinds)
@@ -165,7 +213,7 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
             },
         )
 
-    @router.put(f"{path}/cancelReplay", summary="End the replay under way")
+    @router.put(f"{path}/cancelReplay", summary="End the replay under way", responses=DONE)
     async def cancel_replay(
         request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
     ) -> Answer:
@@ -174,13 +222,13 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
         await administration.cancel_replay(endpoint_of(administration, name, kinds), force_complete=force)
         return answer(request)
 
-    @router.put(f"{path}/deleteMsgs", summary="Drop what lies on it; the log keeps it")
+    @router.put(f"{path}/deleteMsgs", summary="Drop what lies on it; the log keeps it", responses=one(PURGED))
     async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
         administration = vpn_of(request, vpn)
         count = await administration.purge(endpoint_of(administration, name, kinds))
         return answer(request, {"deletedMsgCount": count})
 
-    @router.put(f"{path}/copyMsgFromReplayLog", summary="Put one message of the log on it")
+    @router.put(f"{path}/copyMsgFromReplayLog", summary="Put one message of the log on it", responses=DONE)
     async def copy_message(request: Request, vpn: Name, name: Name, body: CopyMessage) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)

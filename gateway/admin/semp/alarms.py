@@ -1,9 +1,10 @@
 """Alarms in the monitor tree: what an administrator should know of now."""
 
-from typing import Any
+from typing import Final
 
 from fastapi import APIRouter, Request
 
+from gateway.admin.semp.documented import InVpn, listed, resource
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, vpn_of
@@ -11,11 +12,22 @@ from gateway.admin.semp.tree import tree_router
 from gateway.core.alarms import Alarm
 
 
+class _Alarm(InVpn):
+    alarm: str
+    endpointName: str
+    thresholdPercent: int
+    raisedTime: int
+    description: str
+
+
+ALARM: Final = resource("Alarm", _Alarm)
+
+
 def alarm_routes() -> APIRouter:
     """`/monitor/msgVpns/{vpn}/alarms`."""
     router = tree_router("monitor", "/msgVpns")
 
-    @router.get("/{vpn}/alarms", summary="Ours: alarms that hold now")
+    @router.get("/{vpn}/alarms", summary="Ours: alarms that hold now", responses=listed(ALARM))
     async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:
         found = {_key(alarm): alarm for alarm in vpn_of(request, vpn).vpn.alarms.active()}
         page, cursor = await paging.page(found, lambda key: _alarm(found[key], vpn))
@@ -28,7 +40,7 @@ def _key(alarm: Alarm) -> str:
     return f"{alarm.kind.value} {alarm.threshold_percent:03} {alarm.subject}"
 
 
-def _alarm(alarm: Alarm, vpn: str) -> dict[str, Any]:
+def _alarm(alarm: Alarm, vpn: str) -> _Alarm:
     return {
         "msgVpnName": vpn,
         "alarm": alarm.kind.value,

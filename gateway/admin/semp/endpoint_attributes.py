@@ -4,10 +4,12 @@ from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from amqp_ext.addresses import check_queue_name
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
+from gateway.admin.semp.documented import InVpn, resource
 from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 
 MEGABYTE: Final = 1_048_576
@@ -107,6 +109,10 @@ class NewTopicEndpoint(EndpointBody):
     topic: Topic = Field(description="Ours: its subscription.")
 
 
+class _TopicEndpointKind(TypedDict):
+    kind: Literal["topic-endpoint"]
+
+
 def name_attribute(endpoint: Endpoint) -> str:
     """What the name of an endpoint is called."""
     return "topicEndpointName" if endpoint.kind is EndpointKind.TOPIC_ENDPOINT else "queueName"
@@ -132,13 +138,52 @@ def configured(endpoint: Endpoint, vpn: str) -> dict[str, Any]:
     }
 
 
+class EndpointState(TypedDict):
+    """What an endpoint is like now. Times are seconds since the epoch, 0 for never, as at Solace."""
+
+    durable: bool
+    declared: bool
+    bindCount: int
+    spooledMsgCount: int
+    msgSpoolUsage: int
+    txUnackedMsgCount: int
+    topicSubscriptionCount: int
+    replayState: str
+    replayStartCount: int
+    replaySuccessCount: int
+    replayFailureCount: int
+    replayedTxMsgCount: int
+    replayedAckedMsgCount: int
+    lastReplayStartTime: int
+    lastReplayCompleteTime: int
+    lastReplayFailureTime: int
+    lastReplayFailureReason: str
+    lastReplayedMsgTxTime: int
+    replayPosition: int
+    replayRemaining: int
+    replayOutstandingMsgCount: int
+    replayEtaMs: int | None
+    replayBlockedBySelector: bool
+
+
+QUEUE: Final = resource("Queue", InVpn, NewQueue)
+TOPIC_ENDPOINT: Final = resource("TopicEndpoint", InVpn, NewTopicEndpoint, _TopicEndpointKind)
+MONITORED: Final = {
+    EndpointKind.QUEUE: resource("QueueState", QUEUE, EndpointState),
+    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointState", TOPIC_ENDPOINT, EndpointState),
+}
+
+
 def monitored(endpoint: Endpoint, vpn: str, next_id: int, now_ms: int) -> dict[str, Any]:
-    """An endpoint in the monitor tree. Times are seconds since the epoch, 0 for never, as at Solace."""
+    """An endpoint in the monitor tree."""
+    return {**configured(endpoint, vpn), **_state(endpoint, next_id, now_ms)}
+
+
+def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
     replay = endpoint.replay
     record = replay.record if replay is not None else None
     progress = replay.progress(next_id, now_ms) if replay is not None else None
     return {
-        **configured(endpoint, vpn),
         "durable": not endpoint.settings.temporary,
         "declared": endpoint.settings.declared,
         "bindCount": len(endpoint.flows),

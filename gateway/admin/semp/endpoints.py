@@ -4,9 +4,13 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from amqp_ext.topics import TopicPattern
+from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import (
+    QUEUE,
+    TOPIC_ENDPOINT,
     EndpointBody,
     NewQueue,
     NewTopicEndpoint,
@@ -37,6 +41,13 @@ class NewSubscription(BaseModel):
     )
 
 
+class _OfQueue(TypedDict):
+    queueName: str
+
+
+SUBSCRIPTION: Final = resource("Subscription", InVpn, _OfQueue, NewSubscription)
+
+
 def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
     return {"msgVpnName": vpn, "queueName": endpoint.name, "subscriptionTopic": topic}
 
@@ -44,17 +55,20 @@ def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
 def config_routes() -> APIRouter:
     """`/config/msgVpns/{vpn}/queues` and `…/topicEndpoints`."""
     router = tree_router("config", "/msgVpns/{vpn}")
-    for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
-        _add_common(router, collection, kinds)
+    for collection, kinds, shown in (
+        ("queues", QUEUES, QUEUE),
+        ("topicEndpoints", TOPIC_ENDPOINTS, TOPIC_ENDPOINT),
+    ):
+        _add_common(router, collection, kinds, shown)
 
-    @router.post("/queues", summary="Make a queue or a stream")
+    @router.post("/queues", summary="Make a queue or a stream", responses=one(QUEUE))
     async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
         administration = vpn_of(request, vpn)
         settings = body.settings(EndpointSettings())
         endpoint = await administration.create(body.queueName, EndpointKind(body.kind), settings)
         return answer(request, configured(endpoint, vpn))
 
-    @router.post("/topicEndpoints", summary="Make a durable topic endpoint")
+    @router.post("/topicEndpoints", summary="Make a durable topic endpoint", responses=one(TOPIC_ENDPOINT))
     async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
         endpoint = await vpn_of(request, vpn).create(
             body.topicEndpointName,
@@ -65,14 +79,14 @@ def config_routes() -> APIRouter:
         )
         return answer(request, configured(endpoint, vpn))
 
-    @router.patch("/queues/{name}", summary=CHANGE)
+    @router.patch("/queues/{name}", summary=CHANGE, responses=one(QUEUE))
     async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, QUEUES)
         await administration.change(endpoint, body.settings(endpoint.settings))
         return answer(request, configured(endpoint, vpn))
 
-    @router.patch("/topicEndpoints/{name}", summary=CHANGE)
+    @router.patch("/topicEndpoints/{name}", summary=CHANGE, responses=one(TOPIC_ENDPOINT))
     async def change_topic_endpoint(
         request: Request, vpn: Name, name: Name, body: TopicEndpointBody
     ) -> Answer:
@@ -83,7 +97,11 @@ def config_routes() -> APIRouter:
         await administration.change(endpoint, body.settings(endpoint.settings))
         return answer(request, configured(endpoint, vpn))
 
-    @router.get("/queues/{name}/subscriptions", summary="Topic subscriptions of a queue")
+    @router.get(
+        "/queues/{name}/subscriptions",
+        summary="Topic subscriptions of a queue",
+        responses=listed(SUBSCRIPTION),
+    )
     async def subscriptions(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         endpoint = endpoint_of(vpn_of(request, vpn), name, QUEUES)
         page, cursor = await paging.page(
@@ -91,14 +109,20 @@ def config_routes() -> APIRouter:
         )
         return list_answer(request, page, cursor, len(endpoint.subscriptions))
 
-    @router.post("/queues/{name}/subscriptions", summary="Add a topic subscription or an exception")
+    @router.post(
+        "/queues/{name}/subscriptions",
+        summary="Add a topic subscription or an exception",
+        responses=one(SUBSCRIPTION),
+    )
     async def subscribe(request: Request, vpn: Name, name: Name, body: NewSubscription) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, QUEUES)
         await administration.subscribe(endpoint, body.subscriptionTopic)
         return answer(request, _subscription(endpoint, vpn, body.subscriptionTopic))
 
-    @router.delete("/queues/{name}/subscriptions/{topic}", summary="Take a topic subscription away")
+    @router.delete(
+        "/queues/{name}/subscriptions/{topic}", summary="Take a topic subscription away", responses=DONE
+    )
     async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
         administration = vpn_of(request, vpn)
         await administration.unsubscribe(endpoint_of(administration, name, QUEUES), topic)
@@ -107,10 +131,10 @@ def config_routes() -> APIRouter:
     return router
 
 
-def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
+def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...], shown: type) -> None:
     """What both kinds of endpoint have: list, show, delete."""
 
-    @router.get(f"/{collection}", summary=f"All {collection}")
+    @router.get(f"/{collection}", summary=f"All {collection}", responses=listed(shown))
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
         broker = vpn_of(request, vpn).vpn.broker
 
@@ -122,12 +146,12 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
         page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
-    @router.get(f"/{collection}/{{name}}", summary=f"One of the {collection}")
-    async def one(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    @router.get(f"/{collection}/{{name}}", summary=f"One of the {collection}", responses=one(shown))
+    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
         return answer(request, paging.shown(configured(endpoint, vpn)))
 
-    @router.delete(f"/{collection}/{{name}}", summary="Delete it with what lies on it")
+    @router.delete(f"/{collection}/{{name}}", summary="Delete it with what lies on it", responses=DONE)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         administration = vpn_of(request, vpn)
         await administration.delete(endpoint_of(administration, name, kinds))

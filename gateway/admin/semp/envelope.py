@@ -6,6 +6,7 @@ attribute was wrong and what is allowed. As Solace does, a client's error is sta
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from fastapi import FastAPI, Request, Response
@@ -116,9 +117,11 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
 """What any of these resources may answer but 200, for the OpenAPI document."""
 
 
-def answer(request: Request, data: dict[str, Any] | None = None) -> Answer:
+def answer(request: Request, data: Mapping[str, Any] | None = None) -> Answer:
     """One object, or, for an action, that it is done."""
-    return Answer(data=data, links={"uri": str(request.url)}, meta=_meta(request))
+    return Answer(
+        data=None if data is None else dict(data), links={"uri": str(request.url)}, meta=_meta(request)
+    )
 
 
 def _meta(request: Request, status: int = 200) -> Meta:

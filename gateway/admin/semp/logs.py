@@ -7,10 +7,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
+from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of
@@ -73,13 +75,43 @@ class NewPoint(_Body):
     start: str = Field("live", description="The place, as a replay start says one; `live` is now.")
 
 
+class _Named(InVpn):
+    replayLogName: str
+
+
+class _LogState(TypedDict):
+    msgSpoolUsage: int
+    usagePercent: float
+    generation: int
+    firstMsgId: int
+    lastMsgId: int
+    archivedMsgId: int
+    oldestMsgTimeMs: int | None
+    newestMsgTimeMs: int | None
+    wholeFromTimeMs: int
+
+
+class _Point(InVpn):
+    replayPointName: str
+    msgId: int
+    replicationGroupMsgId: str
+    timeMs: int | None
+    createdTimeMs: int
+    trimmed: bool
+
+
+LOG: Final = resource("ReplayLog", _Named, LogBody)
+LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
+TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
+POINT: Final = resource("ReplayPoint", _Point)
+
+
 async def log_attributes(administration: Administration) -> dict[str, Any]:
     """The log, in the monitor tree."""
     broker = administration.vpn.broker
     oldest_ms, newest_ms = await administration.log_age()
     log = broker.log
-    return {
-        **_configured(administration),
+    state: _LogState = {
         "msgSpoolUsage": log.size_bytes,
         "usagePercent": round(broker.log_usage * 100, 2),
         "generation": log.generation,
@@ -90,6 +122,7 @@ async def log_attributes(administration: Administration) -> dict[str, Any]:
         "newestMsgTimeMs": newest_ms,
         "wholeFromTimeMs": log.floor_ms,
     }
+    return {**_configured(administration), **state}
 
 
 def _configured(administration: Administration) -> dict[str, Any]:
@@ -105,7 +138,7 @@ def _configured(administration: Administration) -> dict[str, Any]:
     }
 
 
-def _point(administration: Administration, point: Point) -> dict[str, Any]:
+def _point(administration: Administration, point: Point) -> _Point:
     broker = administration.vpn.broker
     return {
         "msgVpnName": administration.vpn.name,
@@ -127,18 +160,18 @@ def log_routes() -> APIRouter:
 
 
 def _add_log(router: APIRouter) -> None:
-    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list")
+    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list", responses=listed(LOG))
     async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
         shown = _configured(vpn_of(request, vpn))
         return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
 
-    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log")
+    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log", responses=one(LOG))
     async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         return answer(request, paging.shown(_configured(administration)))
 
-    @router.patch("/{vpn}/replayLogs/{log}", summary="Change the log")
+    @router.patch("/{vpn}/replayLogs/{log}", summary="Change the log", responses=one(LOG))
     async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
@@ -147,7 +180,9 @@ def _add_log(router: APIRouter) -> None:
 
     path = "/{vpn}/replayLogs/{log}/topicFilterSubscriptions"
 
-    @router.get(path, summary="Topics that the log takes while its filter is on")
+    @router.get(
+        path, summary="Topics that the log takes while its filter is on", responses=listed(TOPIC_FILTER)
+    )
     async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
@@ -155,7 +190,7 @@ def _add_log(router: APIRouter) -> None:
         page, cursor = await paging.page(shown, shown.get)
         return list_answer(request, page, cursor, len(shown))
 
-    @router.post(path, summary="Add a topic")
+    @router.post(path, summary="Add a topic", responses=one(TOPIC_FILTER))
     async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
         vpn_of(request, vpn)
         check_log(log)
@@ -172,7 +207,7 @@ def _add_log(router: APIRouter) -> None:
         await resources_of(request).vpns.change(vpn, added)
         return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
 
-    @router.delete(path + "/{topic}", summary="Take a topic away")
+    @router.delete(path + "/{topic}", summary="Take a topic away", responses=DONE)
     async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
         vpn_of(request, vpn)
         check_log(log)
@@ -190,7 +225,7 @@ def _add_log(router: APIRouter) -> None:
 def _add_points(router: APIRouter) -> None:
     path = "/{vpn}/replayPoints"
 
-    @router.get(path, summary="Ours: named places in the log")
+    @router.get(path, summary="Ours: named places in the log", responses=listed(POINT))
     async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         found = administration.vpn.broker.points
@@ -199,13 +234,13 @@ def _add_points(router: APIRouter) -> None:
         )
         return list_answer(request, page, cursor, len(found))
 
-    @router.post(path, summary="Name a place in the log")
+    @router.post(path, summary="Name a place in the log", responses=one(POINT))
     async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
         administration = vpn_of(request, vpn)
         point = await administration.vpn.create_point(body.replayPointName, parse_text(body.start))
         return answer(request, _point(administration, point))
 
-    @router.delete(path + "/{name}", summary="Take a name away")
+    @router.delete(path + "/{name}", summary="Take a name away", responses=DONE)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         await vpn_of(request, vpn).vpn.delete_point(name)
         return answer(request)

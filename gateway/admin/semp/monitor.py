@@ -1,15 +1,18 @@
 """What goes on: endpoints and their replays, flows, clients, the log and what is in it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request
+from typing_extensions import TypedDict
 
 from amqp_ext.priority import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
-from gateway.admin.semp.endpoint_attributes import monitored, name_attribute
+from gateway.admin.semp.documented import InVpn, listed, one, resource
+from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
+from gateway.admin.semp.logs import LOG_STATE as LOG
 from gateway.admin.semp.logs import log_attributes
 from gateway.admin.semp.paging import Pages, encoded
 from gateway.admin.semp.resources import (
@@ -30,21 +33,81 @@ from gateway.core.replay import ReplayState
 from gateway.vpn.message_vpn import MessageVpn
 
 
+class _Vpn(InVpn):
+    enabled: bool
+    state: Literal["up", "down"]
+    storeProblem: str | None
+    clientCount: int
+    endpointCount: int
+    msgReplayInitializingCount: int
+    msgReplayActiveCount: int
+    msgReplayPendingCompleteCount: int
+    msgReplayFailedCount: int
+    lastMsgId: int
+    pendingBytes: int
+    directDroppedMsgCount: int
+
+
+class _Client(InVpn):
+    clientName: str
+    clientId: str
+    clientUsername: str
+    clientAddress: str
+    linkCount: int
+
+
+class _Flow(InVpn):
+    flowId: int
+    clientName: str
+    clientId: str
+    activityState: Literal["active-consumer", "inactive"]
+    unackedMsgCount: int
+    epoch: int | None
+    hasSelector: bool
+
+
+class _OfQueue(TypedDict):
+    queueName: str
+
+
+class _OfTopicEndpoint(TypedDict):
+    topicEndpointName: str
+
+
+class _Message(TypedDict):
+    msgId: int
+    replicationGroupMsgId: str
+    spooledTime: int
+    spooledTimeMs: int
+    topic: str
+    priority: int
+    contentSize: int
+
+
+VPN: Final = resource("MsgVpnState", _Vpn)
+CLIENT: Final = resource("Client", _Client)
+MESSAGE: Final = resource("LoggedMsg", _Message)
+FLOWS: Final = {
+    EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, _Flow),
+    EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
+}
+
+
 def monitor_routes() -> APIRouter:
     """`/monitor/msgVpns/…`."""
     router = tree_router("monitor", "/msgVpns")
 
-    @router.get("", summary="All Message VPNs")
+    @router.get("", summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
         resources = resources_of(request)
 
-        def show(name: str) -> dict[str, Any]:
+        def show(name: str) -> _Vpn:
             return _vpn(resources.administration(name).vpn, len(resources.clients(name)))
 
         page, cursor = await paging.page(resources.names, show)
         return list_answer(request, page, cursor, len(resources.names))
 
-    @router.get("/{vpn}", summary="One Message VPN")
+    @router.get("/{vpn}", summary="One Message VPN", responses=one(VPN))
     async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
         return answer(request, paging.shown(_vpn(running, len(resources_of(request).clients(vpn)))))
@@ -52,25 +115,27 @@ def monitor_routes() -> APIRouter:
     for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
         _add_endpoints(router, collection, kinds)
 
-    @router.get("/{vpn}/clients", summary="Clients, by connection")
+    @router.get("/{vpn}/clients", summary="Clients, by connection", responses=listed(CLIENT))
     async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
         vpn_of(request, vpn)
         found = {f"{client.number:012}": client for client in resources_of(request).clients(vpn)}
         page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
 
-    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list")
+    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list", responses=listed(LOG))
     async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
         shown = await log_attributes(vpn_of(request, vpn))
         return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
 
-    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log: use, oldest, newest")
+    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log: use, oldest, newest", responses=one(LOG))
     async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         return answer(request, paging.shown(await log_attributes(administration)))
 
-    @router.get("/{vpn}/replayLogs/{log}/msgs", summary="Messages of the log, in order")
+    @router.get(
+        "/{vpn}/replayLogs/{log}/msgs", summary="Messages of the log, in order", responses=listed(MESSAGE)
+    )
     async def messages(
         request: Request,
         vpn: Name,
@@ -101,7 +166,11 @@ def monitor_routes() -> APIRouter:
 
 
 def _add_endpoints(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
-    @router.get(f"/{{vpn}}/{collection}", summary=f"All {collection}, with their replays")
+    shown, flow = MONITORED[kinds[0]], FLOWS[kinds[0]]
+
+    @router.get(
+        f"/{{vpn}}/{collection}", summary=f"All {collection}, with their replays", responses=listed(shown)
+    )
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
         broker = running.broker
@@ -116,23 +185,25 @@ def _add_endpoints(router: APIRouter, collection: str, kinds: tuple[EndpointKind
         page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
-    @router.get(f"/{{vpn}}/{collection}/{{name}}", summary="One of them")
-    async def one(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+    @router.get(f"/{{vpn}}/{collection}/{{name}}", summary="One of them", responses=one(shown))
+    async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         running = administration.vpn
         endpoint = endpoint_of(administration, name, kinds)
-        shown = monitored(endpoint, vpn, running.broker.log.next_id, running.now_ms())
-        return answer(request, paging.shown(shown))
+        found = monitored(endpoint, vpn, running.broker.log.next_id, running.now_ms())
+        return answer(request, paging.shown(found))
 
-    @router.get(f"/{{vpn}}/{collection}/{{name}}/txFlows", summary="Consumers bound to it")
+    @router.get(
+        f"/{{vpn}}/{collection}/{{name}}/txFlows", summary="Consumers bound to it", responses=listed(flow)
+    )
     async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
-        shown = _flows(endpoint, vpn)
-        page, cursor = await paging.page(shown, shown.get)
-        return list_answer(request, page, cursor, len(shown))
+        found = _flows(endpoint, vpn)
+        page, cursor = await paging.page(found, found.get)
+        return list_answer(request, page, cursor, len(found))
 
 
-def _vpn(vpn: MessageVpn, clients: int) -> dict[str, Any]:
+def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
     broker = vpn.broker
     states = [e.replay.state for e in broker.endpoints.values() if e.replay is not None]
     return {
@@ -152,7 +223,7 @@ def _vpn(vpn: MessageVpn, clients: int) -> dict[str, Any]:
     }
 
 
-def _client(client: ClientConnection, vpn: str) -> dict[str, Any]:
+def _client(client: ClientConnection, vpn: str) -> _Client:
     return {
         "msgVpnName": vpn,
         "clientName": client.peer_container,
@@ -165,12 +236,11 @@ def _client(client: ClientConnection, vpn: str) -> dict[str, Any]:
 
 def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     active = endpoint.active_flows
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for number, flow in enumerate(endpoint.flows):
         connection = getattr(flow.link, "connection", None)
-        found[f"{number:012}"] = {
+        shown: _Flow = {
             "msgVpnName": vpn,
-            name_attribute(endpoint): endpoint.name,
             "flowId": number,
             "clientName": getattr(connection, "peer_container", ""),
             "clientId": f"#{connection.number}" if connection is not None else "",
@@ -179,10 +249,11 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
             "epoch": flow.epoch,
             "hasSelector": flow.selector is not None,
         }
+        found[f"{number:012}"] = {name_attribute(endpoint): endpoint.name, **shown}
     return found
 
 
-def _message(row: Row, generation: int) -> dict[str, Any]:
+def _message(row: Row, generation: int) -> _Message:
     message_id, time_ms, topic, bare, _held, content = row
     return {
         "msgId": message_id,

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 from typing import Annotated, Any, Final
@@ -44,10 +44,10 @@ class Paging:
         self.select = select
         self.where = [_condition(text) for text in where.split(",")] if where else []
 
-    def shown(self, thing: dict[str, Any]) -> dict[str, Any]:
+    def shown(self, thing: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes asked for."""
         if not self.select:
-            return thing
+            return dict(thing)
         names = self.select.split(",")
         without = {name[1:] for name in names if name.startswith("-")}
         for name in (name.removeprefix("-") for name in names):
@@ -56,7 +56,7 @@ class Paging:
             return {name: value for name, value in thing.items() if name not in without}
         return {name: thing[name] for name in names}
 
-    def takes(self, thing: dict[str, Any]) -> bool:
+    def takes(self, thing: Mapping[str, Any]) -> bool:
         """Whether it meets the conditions."""
         for name, operator, text in self.where:
             _check_attribute("where", name, thing)
@@ -65,7 +65,7 @@ class Paging:
         return True
 
     async def page(
-        self, keys: Iterable[str], show: Callable[[str], dict[str, Any] | None]
+        self, keys: Iterable[str], show: Callable[[str], Mapping[str, Any] | None]
     ) -> tuple[list[dict[str, Any]], str | None]:
         """
         A page of the things with these keys, in the order of the keys, and the cursor of the next one, if there is one.
@@ -117,7 +117,7 @@ def _condition(text: str) -> tuple[str, str, str]:
     return found[1], found[2], found[3]
 
 
-def _check_attribute(what: str, name: str, thing: dict[str, Any]) -> None:
+def _check_attribute(what: str, name: str, thing: Mapping[str, Any]) -> None:
     if name not in thing:
         raise SempError(
             "INVALID_PARAMETER",

@@ -1,6 +1,9 @@
 """All resources under `/SEMP/v2`, and `/metrics`, put on the application."""
 
+from functools import cache
+
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from gateway.admin.access import Access
 from gateway.admin.metrics import metrics_routes
@@ -20,8 +23,16 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
     app.state.access = Access(administered)
     app.add_middleware(EncodedPaths)
     tell_errors(app)
-    for router in (
-        metrics_routes(),
+    # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
+    # for that.
+    app.router.routes.extend(metrics_routes().routes)
+    app.router.routes.extend(_resources())
+
+
+@cache
+def _resources() -> list[BaseRoute]:
+    """The routes, which know of no gateway but by their requests: made once in a process."""
+    routers = (
         vpn_routes(),
         reload_routes(),
         log_routes(),
@@ -29,7 +40,5 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
         action_routes(),
         monitor_routes(),
         alarm_routes(),
-    ):
-        # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a
-        # second for that.
-        app.router.routes.extend(router.routes)
+    )
+    return [route for router in routers for route in router.routes]

@@ -1,10 +1,12 @@
 """Config of Message VPNs: made, changed and deleted; and the gateway's own configuration, read again."""
 
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
+from gateway.admin.semp.documented import DONE, listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
@@ -33,6 +35,20 @@ class NewVpn(VpnBody):
     msgVpnName: str = Field(description="1 to 64 characters of A-Z a-z 0-9 . _ -")
 
 
+class _Fixed(TypedDict):
+    maxTopicBytes: int
+    maxTopicLevels: int
+
+
+class _Reloaded(TypedDict):
+    applied: list[str]
+    refused: list[str]
+
+
+VPN: Final = resource("MsgVpn", NewVpn, _Fixed)
+RELOADED: Final = resource("Reloaded", _Reloaded)
+
+
 def _configured(vpn: MessageVpn) -> dict[str, Any]:
     return {
         "msgVpnName": vpn.name,
@@ -47,7 +63,7 @@ def vpn_routes() -> APIRouter:
     """`/config/msgVpns` and `/config/msgVpns/{vpn}`."""
     router = tree_router("config", "/msgVpns")
 
-    @router.get("", summary="All Message VPNs")
+    @router.get("", summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
         found = resources_of(request).vpns
         page, cursor = await paging.page(
@@ -55,22 +71,24 @@ def vpn_routes() -> APIRouter:
         )
         return list_answer(request, page, cursor, len(found))
 
-    @router.post("", summary="Make a Message VPN, with a file of its own")
+    @router.post("", summary="Make a Message VPN, with a file of its own", responses=one(VPN))
     async def create(request: Request, body: NewVpn) -> Answer:
         vpn = await resources_of(request).vpns.create(body.msgVpnName, body.changes())
         return answer(request, _configured(vpn))
 
-    @router.get("/{vpn}", summary="One Message VPN")
-    async def one(request: Request, vpn: Name, paging: Pages) -> Answer:
+    @router.get("/{vpn}", summary="One Message VPN", responses=one(VPN))
+    async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
         return answer(request, paging.shown(_configured(vpn_of(request, vpn).vpn)))
 
-    @router.patch("/{vpn}", summary="Enable, disable or change a Message VPN")
+    @router.patch("/{vpn}", summary="Enable, disable or change a Message VPN", responses=one(VPN))
     async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
         running = vpn_of(request, vpn).vpn
         await resources_of(request).vpns.change(vpn, body.changes())
         return answer(request, _configured(running))
 
-    @router.delete("/{vpn}", summary="Delete a Message VPN that is disabled and empty, with its file")
+    @router.delete(
+        "/{vpn}", summary="Delete a Message VPN that is disabled and empty, with its file", responses=DONE
+    )
     async def delete(request: Request, vpn: Name) -> Answer:
         vpn_of(request, vpn)
         await resources_of(request).vpns.delete(vpn)
@@ -83,7 +101,11 @@ def reload_routes() -> APIRouter:
     """`/action/reload`."""
     router = tree_router("action", "")
 
-    @router.put("/reload", summary="Ours: read the configuration file again, and take what can change")
+    @router.put(
+        "/reload",
+        summary="Ours: read the configuration file again, and take what can change",
+        responses=one(RELOADED),
+    )
     async def reload(request: Request) -> Answer:
         try:
             reloaded = await resources_of(request).reload()

@@ -81,3 +81,55 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(
     file = gateway.call(lambda running: running.vpns["default"]._path)
     gateway.stop()
     assert check(file) == []
+
+
+def documented(document: dict[str, Any], path: str, method: str = "get") -> dict[str, Any]:
+    """The properties of `data` in the answer of an operation."""
+
+    def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+        reference = schema.get("$ref")
+        if reference is None:
+            return schema
+        found: dict[str, Any] = document["components"]["schemas"][reference.rpartition("/")[2]]
+        return found
+
+    answer = document["paths"][path][method]["responses"]["200"]["content"]["application/json"]["schema"]
+    shown = resolved(resolved(answer)["properties"]["data"])
+    shown = resolved(shown.get("items", shown))
+    assert shown["additionalProperties"] is False, path
+    properties: dict[str, Any] = shown["properties"]
+    return properties
+
+
+def test_every_attribute_that_is_shown_is_documented_with_its_type_and_no_other(
+    api: Api, client: Client
+) -> None:
+    """What each resource shows is exactly what the document says, and no attribute is just anything."""
+    client.sender("q").send_all([data(0), data(1)])
+    client.receiver("q")
+    api.done("POST", "config", "/queues/q/subscriptions", {"subscriptionTopic": "q/>"})
+    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
+    client.receiver("topic://a/>", name="te", durable=True)
+    api.done("POST", "config", "/replayPoints", {"replayPointName": "p"})
+    topics = "/replayLogs/default/topicFilterSubscriptions"
+    api.done("POST", "config", topics, {"topicFilterSubscription": "a/>"})
+    document = api.http.get("/openapi.json").json()
+    seen = 0
+    for path, operations in document["paths"].items():
+        if "get" not in operations or not path.startswith("/SEMP"):
+            continue
+        name = "te" if "/topicEndpoints" in path else "q"
+        answer = api.http.get(path.format(vpn="default", log="default", name=name)).json()["data"]
+        properties = documented(document, path)
+        for shown in answer if isinstance(answer, list) else [answer]:
+            assert set(shown) == set(properties), path
+            seen += 1
+        for attribute, schema in properties.items():
+            assert {"type", "const", "enum", "anyOf", "$ref"} & set(schema), (path, attribute)
+    assert seen >= 20
+    assert documented(document, "/SEMP/v2/monitor/msgVpns/{vpn}/queues/{name}")["spooledMsgCount"] == {
+        "title": "Spooledmsgcount",
+        "type": "integer",
+    }
+    started = documented(document, "/SEMP/v2/action/msgVpns/{vpn}/queues/{name}/startReplay", "put")
+    assert set(api.done("PUT", "action", "/queues/q/startReplay", {})) == set(started)
