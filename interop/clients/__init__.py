@@ -134,7 +134,7 @@ _NO_CONSUMER_PRIORITY = "its consumers have no priority"
 _DISCARDED = "discarding with annotations says undeliverable-here, too: another consumer gets the message"
 _RECOVERY = (
     "the library's own recovery calls a method that a stream's options do not have, and attaches a queue's consumer "
-    "twice by one name on one session, which the gateway's engine does not take: the program connects anew"
+    "twice by one name on one session, of which the second takes the first one's place: the program connects anew"
 )
 
 CLIENTS = (
