@@ -18,12 +18,13 @@ from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
 from amqp_ext.event_hubs.frames import Padder, Watch
-from amqp_ext.sasl import Identity, SaslServer, SaslState
+from amqp_ext.sasl import Identity
 from gateway import log_keys
 from gateway.amqp import attach, heartbeats
 from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
 from gateway.amqp.flow_answers import FlowAnswers
+from gateway.amqp.handshake import Handshake
 from gateway.amqp.last_words import LastWord
 from gateway.amqp.link_names import LinkNames
 from gateway.amqp.transactions import Transactions
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
         self.peer_container = ""
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
-        self._sasl: SaslServer | None = None
+        self._handshake: Handshake | None = None
         self._engine: EngineConnection | None = None
         self._transport: Transport | None = None
         self._collector: Collector | None = None
@@ -155,9 +156,8 @@ class Connection(asyncio.Protocol):
             socket.abort()
             return
         tls = socket.get_extra_info("ssl_object")
-        self._sasl = self.container.sasl_for(
-            self.listening, peer_common_name(tls) if tls is not None else None
-        )
+        name = peer_common_name(tls) if tls is not None else None
+        self._handshake = Handshake(self, self.container.sasl_for(self.listening, name))
         self._timer = self._loop.call_later(
             self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out
         )
@@ -167,8 +167,8 @@ class Connection(asyncio.Protocol):
             # We have said our last. The engine would keep what comes now, however much.
             return
         try:
-            if self._sasl is not None:
-                self._negotiate(data)
+            if self._handshake is not None:
+                self._handshake.receive(data)
             elif self._transport is not None:
                 self._feed(data)
         except Refused as refused:
@@ -214,32 +214,9 @@ class Connection(asyncio.Protocol):
 
     # --- handshake ----------------------------------------------------------------------------------------------
 
-    def _negotiate(self, data: bytes) -> None:
-        sasl = self._sasl
-        assert sasl is not None and self._socket is not None
-        before = sasl.state
-        sasl.receive(data)
-        self._write(sasl.take_output())
-        match sasl.state:
-            # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
-            case SaslState.VERIFYING if before is not SaslState.VERIFYING:
-                self.spawn(self._verify(sasl))
-            case SaslState.DONE:
-                self._authenticated(sasl)
-            case SaslState.FAILED:
-                self._log.warning("handshake_failed", **{log_keys.REASON: sasl.failure})
-                self._socket.close()
-
-    async def _verify(self, sasl: SaslServer) -> None:
-        """A password's hash is slow on purpose: it is computed off the loop."""
-        assert sasl.verification is not None
-        sasl.resolve(await self._loop.run_in_executor(None, sasl.verification))
-        self._negotiate(b"")
-
-    def _authenticated(self, sasl: SaslServer) -> None:
-        identity = sasl.identity
-        assert identity is not None
-        self._sasl = None
+    def authenticated(self, identity: Identity, leftover: bytes) -> None:
+        """The handshake says who the peer is; the first bytes behind it are here."""
+        self._handshake = None
         self._know(identity)
         self._log = self._log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
         self._transport = Transport(Transport.SERVER)
@@ -251,7 +228,7 @@ class Connection(asyncio.Protocol):
         self._collector = Collector()
         self._engine.collect(self._collector)
         self._transport.bind(self._engine)
-        self._feed(sasl.leftover)
+        self._feed(leftover)
 
     def _know(self, identity: Identity) -> None:
         """Who the peer is, and with it what its frames need."""
@@ -280,6 +257,12 @@ class Connection(asyncio.Protocol):
             self._access = self.container.access_for(user, self.vpn)
             self._log = self._log.bind(**{log_keys.USER: user})
 
+    def turn_away(self, reason: str | None) -> None:
+        """The handshake has failed, and said so."""
+        self._log.warning("handshake_failed", **{log_keys.REASON: reason})
+        if self._socket is not None:
+            self._socket.close()
+
     def _handshake_timed_out(self) -> None:
         if self._vpn is None and self._socket is not None:
             self._log.warning("handshake_failed", **{log_keys.REASON: "no open in time"})
@@ -294,7 +277,7 @@ class Connection(asyncio.Protocol):
             self._take(piece)
             if asked is not None and self._is_writable and not self._is_ending:
                 assert self._transport is not None
-                self._write(self._answers.to(asked, list(self._sessions), self._transport))
+                self.write(self._answers.to(asked, list(self._sessions), self._transport))
 
     def _take(self, data: bytes) -> None:
         transport, collector = self._transport, self._collector
@@ -457,7 +440,7 @@ class Connection(asyncio.Protocol):
                     data = self._last_word.put_into(data + b"".join(iter(lambda: pull(transport), b"")))
                 if self.names.unanswered:
                     self.names.saw(data)
-                self._write(data)
+                self.write(data)
             if self.waiting_for_output and self.free_bytes > 0:
                 waiting, self.waiting_for_output = self.waiting_for_output, {}
                 for link in waiting:
@@ -508,7 +491,8 @@ class Connection(asyncio.Protocol):
 
     # --- plumbing ---------------------------------------------------------------------------------------------
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
+        """Bytes for the peer, as frames or what comes before them."""
         if self._padder is not None:
             data = self._padder.pad(data)
         if data and self._socket is not None and not self._socket.is_closing():

@@ -1,0 +1,44 @@
+"""
+SASL on one connection, from its first byte until the peer is known or turned away (AMQP 1.0 part 5.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from amqp_ext.sasl import SaslServer, SaslState
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+
+class Handshake:
+    """What the connection does with its bytes before there is an engine for them."""
+
+    def __init__(self, connection: Connection, sasl: SaslServer) -> None:
+        self._connection = connection
+        self._sasl = sasl
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer; at the end the connection is told of it."""
+        connection, sasl = self._connection, self._sasl
+        before = sasl.state
+        sasl.receive(data)
+        connection.write(sasl.take_output())
+        match sasl.state:
+            # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
+            case SaslState.VERIFYING if before is not SaslState.VERIFYING:
+                connection.spawn(self._verify())
+            case SaslState.DONE:
+                assert sasl.identity is not None
+                connection.authenticated(sasl.identity, sasl.leftover)
+            case SaslState.FAILED:
+                connection.turn_away(sasl.failure)
+
+    async def _verify(self) -> None:
+        """A password's hash is slow on purpose: it is computed off the loop."""
+        sasl = self._sasl
+        assert sasl.verification is not None
+        sasl.resolve(await asyncio.get_running_loop().run_in_executor(None, sasl.verification))
+        self.receive(b"")
