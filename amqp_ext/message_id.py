@@ -46,6 +46,17 @@ def readings(text: str) -> frozenset[MessageId]:
     return frozenset(found)
 
 
+def text_of(value: MessageId) -> str:
+    """The text that stands for ``value`` in its type alone; a string stands for itself."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return f"{JMS_TYPE_PREFIX}ULONG:{int(value)}"
+    if isinstance(value, UUID):
+        return f"{JMS_TYPE_PREFIX}UUID:{value}"
+    return f"{JMS_TYPE_PREFIX}BINARY:{value.hex().upper()}"
+
+
 def traces(ids: frozenset[MessageId]) -> tuple[bytes, ...]:
     """Bytes of which at least one stands in every message that has one of these ids; none where that cannot be said."""
     found = [_trace(one) for one in ids]

@@ -28,8 +28,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from amqp_ext.codec import Char, Timestamp
+from amqp_ext.message_id import text_of
 from amqp_ext.replay_id import MAX_FIELD, ReplayId, ReplayIdError, parse_replay_id
 
 MAX_OFFSET: Final = (1 << 63) - 1
@@ -193,8 +195,9 @@ def from_rewind_filter(value: Any) -> ReplayStart:
 
     A map has symbols (or strings) as keys: one start of ``from`` ``date`` ``offset`` ``after`` ``at`` ``ago``
     ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``;
-    null is as good as absent. Short forms: a string or symbol is the text of a start, a timestamp a date, an
-    integer of any type an offset. What the gateway answered to an attach is read, too: see `is_answer`.
+    null is as good as absent. A message-id is of its own type, or a text. Short forms: a string or symbol is the text
+    of a start, a timestamp a date, an integer of any type an offset. What the gateway answered to an attach is read,
+    too: see `is_answer`.
     """
     if is_answer(value):
         return _from_answer(value)
@@ -422,6 +425,15 @@ def _from_name(key: str, kind: StartKind) -> Callable[[Any], tuple[StartKind, st
     return read
 
 
+def _from_message_id(value: Any) -> tuple[StartKind, str]:
+    # As a client has it in its hands: of a message's own type, not as somebody would type it.
+    if isinstance(value, UUID | bytes) or (_is_integer(value) and value >= 0):
+        return StartKind.MESSAGE_ID, text_of(value)
+    if not _is_text(value):
+        raise ReplayStartError(f"'message-id' is a text, a ulong, a uuid or binary, not {_cut(value)}.")
+    return StartKind.MESSAGE_ID, _check_name("message-id", value)
+
+
 def _read_until(value: Any) -> Until:
     if isinstance(value, Timestamp):
         return Until(UntilKind.DATE, _check_date(value))
@@ -559,7 +571,7 @@ _START_KEYS: Final[Mapping[str, Callable[[Any], tuple[StartKind, int | ReplayId 
     "at": _from_id("at", StartKind.AT),
     "ago": _from_ago,
     "point": _from_name("point", StartKind.POINT),
-    "message-id": _from_name("message-id", StartKind.MESSAGE_ID),
+    "message-id": _from_message_id,
     "match": _from_name("match", StartKind.MATCH),
 }
 

@@ -396,10 +396,8 @@ class MessageVpn:
         self.feed_of(endpoint)
         self.replays.bound(endpoint)
         if displaced is not None:
-            self._displace(
-                displaced,
-                Refused(ErrorCode.STOLEN, f"a consumer of epoch {epoch} took {endpoint.name!r} over"),
-            )
+            who = "a consumer" if epoch is None else f"a consumer of epoch {epoch}"
+            self._displace(displaced, Refused(ErrorCode.STOLEN, f"{who} took {endpoint.name!r} over"))
         return flow
 
     def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:

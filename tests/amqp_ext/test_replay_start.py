@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -166,6 +167,12 @@ def test_any_date_that_python_writes_is_read_back(moment: datetime, zone: timezo
         ({Symbol("ago"): UInt(1_500)}, start(StartKind.AGO, 1_500)),
         ({Symbol("point"): "deploy"}, start(StartKind.POINT, "deploy")),
         ({Symbol("message-id"): "m-1"}, start(StartKind.MESSAGE_ID, "m-1")),
+        ({Symbol("message-id"): ULong(77)}, start(StartKind.MESSAGE_ID, "ID:AMQP_ULONG:77")),
+        ({Symbol("message-id"): b"\x00\xff"}, start(StartKind.MESSAGE_ID, "ID:AMQP_BINARY:00FF")),
+        (
+            {Symbol("message-id"): UUID(int=5)},
+            start(StartKind.MESSAGE_ID, "ID:AMQP_UUID:00000000-0000-0000-0000-000000000005"),
+        ),
         ({Symbol("match"): "a = 1"}, start(StartKind.MATCH, "a = 1")),
         ({Symbol("offset"): ULong(5), Symbol("date"): None}, start(StartKind.OFFSET, 5)),
         ({"offset": 5, "until": Symbol("now")}, start(StartKind.OFFSET, 5, until=Until(UntilKind.NOW))),

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 import structlog
-from proton import Link, symbol
+from proton import Link, symbol, ulong
 from structlog.testing import capture_logs
 
 from amqp_ext.codec import ULong
@@ -199,6 +199,20 @@ def test_every_type_of_message_id_has_a_text(
     client = connect(start(vpn=vpn))
     client.sender("topic://t").send_all([data("before"), trade("it", message_id=one), data("after")])
     assert texts(by_map(client, "log://t", "message-id", text).take(2)) == ["it", "after"]
+
+
+@either_index
+@pytest.mark.parametrize(
+    ("one", "said"), [(ULong(42), ulong(42)), (A_UUID, A_UUID), (b"B", b"B")], ids=["ulong", "uuid", "binary"]
+)
+def test_a_message_id_of_its_own_type(start: Start, connect: Connect, vpn: Vpn, one: Any, said: Any) -> None:
+    """In a map an id may be given as the client has it, and stands for no id of another type that looks the same."""
+    client = connect(start(vpn=vpn))
+    alike = ["42", str(A_UUID)]
+    client.sender("topic://t").send_all(
+        [*(trade(f"not {text}", message_id=text) for text in alike), trade("it", message_id=one)]
+    )
+    assert texts(by_map(client, "log://t", "message-id", said).take(1)) == ["it"]
 
 
 @either_index

@@ -304,7 +304,11 @@ def test_exclusive_steal(
     robbed.take(2)
     set_up = None if newcomer is None else with_epoch(newcomer)
     thief = second.receiver("orders", credit=3, set_up=set_up)
-    assert robbed.detached_by_peer().name == "amqp:link:stolen"
+    told = robbed.detached_by_peer()
+    assert told.name == "amqp:link:stolen"
+    assert told.text.startswith(
+        "a consumer took" if newcomer is None else f"a consumer of epoch {newcomer} took"
+    )
     assert texts(thief.take(3)) == ["0", "1", "2"]
 
 
