@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import IO, Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
@@ -26,6 +27,29 @@ TIMEOUT_S = 600
 """Seconds until an answer: a start that is searched for in a long log takes its time."""
 PAGE = 200
 """Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
+
+
+class NotDone(click.ClickException):
+    """
+    What was asked for is not done: exit status 1, and on stderr a sentence, or with `--json` an object of JSON.
+
+    Args:
+        more: The gateway's `code` and `status`, and what else it said.
+    """
+
+    def __init__(
+        self, sentence: str, *, as_json: bool, more: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        super().__init__(sentence)
+        self._as_json = as_json
+        self._more = more
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if self._as_json:
+            error = {"description": self.message, **self._more}
+            click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
+        else:
+            super().show(file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +69,7 @@ class Api:
         A request about what `names` lead to in this Message VPN; the whole answer.
 
         Raises:
-            click.ClickException: It was refused, or there is no gateway.
+            NotDone: It was refused, or there is no gateway.
         """
         path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
         return self._ask(method, f"/SEMP/v2/{tree}/{path}", body, query)
@@ -55,9 +79,13 @@ class Api:
         A request about what is not of one Message VPN; the whole answer.
 
         Raises:
-            click.ClickException: It was refused, or there is no gateway.
+            NotDone: It was refused, or there is no gateway.
         """
         return self._ask(method, f"/SEMP/v2/{path}", body, {})
+
+    def all_vpns(self) -> Iterator[dict[str, Any]]:
+        """Every Message VPN, page by page."""
+        return self._pages("/SEMP/v2/monitor/msgVpns", None, {})
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> dict[str, Any]:
         text = urlencode({name: value for name, value in query.items() if value is not None})
@@ -74,18 +102,26 @@ class Api:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
-            raise click.ClickException(_refusal(error)) from None
+            raise self.not_done(*_refusal(error)) from None
         except (URLError, OSError) as error:
             reason = getattr(error, "reason", error)
-            raise click.ClickException(f"no gateway's administration at {self.url}: {reason}") from None
+            raise self.not_done(f"no gateway's administration at {self.url}: {reason}") from None
+
+    def not_done(self, sentence: str, more: Mapping[str, Any] = MappingProxyType({})) -> NotDone:
+        """To be raised: why it is not done."""
+        return NotDone(sentence, as_json=self.as_json, more=more)
 
     def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
         """Every object of a list, page by page."""
+        path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
+        return self._pages(f"/SEMP/v2/{tree}/{path}", limit, query)
+
+    def _pages(self, path: str, limit: int | None, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         left = limit
         cursor: str | None = None
         while left is None or left > 0:
             count = PAGE if left is None else min(PAGE, left)
-            answer = self.ask("GET", tree, *names, count=count, cursor=cursor, **query)
+            answer = self._ask("GET", path, None, {**query, "count": count, "cursor": cursor})
             yield from answer["data"]
             if left is not None:
                 left -= len(answer["data"])
@@ -169,12 +205,13 @@ def api_options(command: F) -> F:
     return result
 
 
-def _refusal(error: HTTPError) -> str:
+def _refusal(error: HTTPError) -> tuple[str, dict[str, Any]]:
+    """The sentence, and what else the gateway said."""
     try:
-        text: str = json.load(error)["meta"]["error"]["description"]
+        more: dict[str, Any] = dict(json.load(error)["meta"]["error"])
+        return str(more.pop("description")), more
     except (ValueError, KeyError, TypeError):
-        return f"the gateway answered {error.code} {error.reason}"
-    return text
+        return f"the gateway answered {error.code} {error.reason}", {}
 
 
 def _text(value: Any) -> str:

@@ -74,7 +74,8 @@ def disable(api: Api, reads: bool) -> None:
     )
 
 
-@replay_log.command()
+# So that a number below 0 is told to be one, and is no option that does not exist.
+@replay_log.command(context_settings={"ignore_unknown_options": True})
 @click.argument("megabytes", type=click.IntRange(min=0))
 @api_options
 def quota(api: Api, megabytes: int) -> None:

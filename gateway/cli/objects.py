@@ -31,7 +31,16 @@ def alarms(api: Api) -> None:
 
 @click.group()
 def vpn() -> None:
-    """Show, make, enable, disable or delete the Message VPN of `--vpn`."""
+    """List Message VPNs; show, make, enable, disable or delete the one of `--vpn`."""
+
+
+@vpn.command("list")
+@api_options
+def vpn_list(api: Api) -> None:
+    """List all of them."""
+    api.table(
+        api.all_vpns(), ("msgVpnName", "state", "clientCount", "endpointCount", "lastMsgId", "storeProblem")
+    )
 
 
 @vpn.command("show")

@@ -44,9 +44,7 @@ def start(api: Api, endpoint: str, start: str, wait: bool, topic_endpoint: bool)
         return
     shown = _wait(api, collection, endpoint, data["firstMsgId"])
     if shown["replayState"] != "complete":
-        raise click.ClickException(
-            f"the replay is {shown['replayState']}: {shown['lastReplayFailureReason']}"
-        )
+        raise api.not_done(f"the replay is {shown['replayState']}: {shown['lastReplayFailureReason']}")
     api.done(shown, f"the replay of {endpoint} is complete")
 
 

@@ -182,7 +182,7 @@ def send(
     template.inferred = True
     client = Send(Gateway(**gateway), address, _bodies(file, whole), template, rate)
     status = client.run()
-    if not quiet:
+    if not quiet and (client.sent or not status):
         click.echo(f"{client.accepted} of {client.sent} accepted", err=True)
     context.exit(status or int(client.accepted < client.sent))
 

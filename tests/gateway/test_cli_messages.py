@@ -141,6 +141,7 @@ def test_what_is_wrong_is_said(rewind: Rewind, arguments: list[str], status: int
     assert result.exit_code == status
     assert says in result.stderr
     assert "Traceback" not in result.stderr
+    assert " of 0 accepted" not in result.stderr
 
 
 def test_a_gateway_that_is_not_there() -> None:

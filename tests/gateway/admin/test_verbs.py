@@ -101,3 +101,30 @@ def test_clients_are_listed_and_disconnected(rewind: Rewind, client: Client) -> 
     found = rewind.json("client", "list")
     assert "1 connections closed" in rewind("client", "disconnect", found["clientId"])
     client.wait(lambda: client.connection.remote_condition, "closed by the gateway")
+
+
+def test_a_program_is_told_why_in_json(rewind: Rewind) -> None:
+    """With `--json` a refusal, or that there is no gateway, is an object on stderr, with the gateway's code."""
+    refused = rewind.run("queue", "show", "none", "--json")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    error = {"description": "there is no queue 'none'", "code": 6, "status": "NOT_FOUND"}
+    assert json.loads(refused.stderr) == {"error": error}
+    absent = CliRunner().invoke(main, ["status", "--json", "--admin", "http://127.0.0.1:9"])
+    assert absent.exit_code == 1
+    assert "no gateway's administration" in json.loads(absent.stderr)["error"]["description"]
+
+
+def test_message_vpns_are_listed(rewind: Rewind) -> None:
+    """All of them, whichever `--vpn` says."""
+    rewind("vpn", "create", "--vpn", "trading")
+    lines = rewind("vpn", "list", "--json").splitlines()
+    assert [json.loads(line)["msgVpnName"] for line in lines] == ["default", "trading"]
+    assert "trading" in rewind("vpn", "list", "--vpn", "trading")
+
+
+def test_a_quota_below_0_is_told_to_be_one(rewind: Rewind) -> None:
+    """A negative number is no unknown option."""
+    refused = rewind.run("log", "quota", "-5")
+    assert refused.exit_code == 2
+    assert "-5 is not in the range x>=0" in refused.stderr
+    assert rewind.run("log", "quota", "--bogus").exit_code == 2
