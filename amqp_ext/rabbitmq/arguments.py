@@ -41,6 +41,7 @@ _WITHOUT_MEANING: Final = frozenset(
         "x-quorum-initial-group-size",
         "x-quorum-target-group-size",
         "x-stream-filter-size-bytes",
+        "x-stream-initial-cluster-size",  # as the Go client spells it
         "x-stream-max-segment-size-bytes",
     }
 )

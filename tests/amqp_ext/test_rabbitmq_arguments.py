@@ -46,6 +46,9 @@ def test_arguments_of_a_cluster_mean_nothing() -> None:
     """What clients send for replicas, segments and leaders changes nothing on one node with one log."""
     cluster = {"x-queue-leader-locator": "balanced", "x-quorum-initial-group-size": 3, "x-queue-version": 2}
     assert read_queue_arguments(cluster) == QueueArguments()
+    for name in ("x-initial-cluster-size", "x-stream-initial-cluster-size"):  # the latter is the Go client's
+        stream = {"x-queue-type": "stream", name: 3}
+        assert read_queue_arguments(stream) == QueueArguments(is_stream=True)
 
 
 def test_a_stream_keeps_to_the_bounds_of_the_log() -> None:
