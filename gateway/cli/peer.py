@@ -117,9 +117,13 @@ class Client(MessagingHandler):
             status = self._run()
             self.finish()
         except BrokenPipeError:
-            # Whoever read our output has seen enough; Python must not try once more at its own end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Whoever read our output has seen enough.
+            _drop_output()
             return 0
+        except OSError as error:
+            _drop_output()
+            click.echo(f"rewind: what came could not be written: {error.strerror or error}", err=True)
+            return EXIT_FAILED
         if status:
             return status
         if self.problem is not None:
@@ -226,6 +230,11 @@ class Client(MessagingHandler):
             condition = event.transport.condition if event.transport is not None else None
             why = f": {condition.description}" if condition is not None and condition.description else ""
             self.fail(f"{self._gateway.url}: there is no connection, or no longer{why}")
+
+
+def _drop_output() -> None:
+    """What could not be written Python must not try to write once more at its own end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _trusted(authorities: Path | None) -> SSLDomain:

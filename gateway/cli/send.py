@@ -174,7 +174,7 @@ def send(
         elif address is not None:
             raise click.UsageError(f"{address!r} and --topic both say where to: keep one")
         address = f"topic://{topic}"
-    if address is None:
+    if not address:
         raise click.UsageError("say where to: an ADDRESS, or --topic")
     template = Message(
         durable=True, subject=subject, content_type=content_type, properties=properties or None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -53,6 +55,10 @@ class Tail(Client):
         self._as_json = as_json
         self._asked = 0
         self._last: bytes | None = None
+        self._is_unicode = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            # A terminal that lacks a letter is no reason to stop.
+            sys.stdout.reconfigure(errors="backslashreplace")
 
     def attach(self, event: Any) -> None:
         options = [Browsing()] if self._browses else []
@@ -93,7 +99,7 @@ class Tail(Client):
 
     def _show(self, content: bytes) -> None:
         if self._as_json:
-            print(json.dumps(as_object(content), ensure_ascii=False), flush=True)
+            print(json.dumps(as_object(content), ensure_ascii=not self._is_unicode), flush=True)
         else:
             print(as_line(content), flush=True)
         self._last = content
@@ -143,6 +149,7 @@ def tail(
     rewind tail 'log://#queue/orders' --from '#1000'  what was sent to a queue
     rewind tail 'topic://flights/>'                   live only
     rewind tail orders                                what lies on a queue, left there
+    rewind tail 'audit?kind=stream' --from 1h         a stream
     """
     try:
         parsed = parse_source(address)
@@ -150,13 +157,16 @@ def tail(
             parse_text(start)
     except (AddressError, ReplayStartError) as error:
         raise click.UsageError(str(error)) from error
-    is_queue = parsed.kind is AddressKind.QUEUE
+    is_queue = parsed.kind is AddressKind.QUEUE and parsed.options.get("kind") != "stream"
+    if clamp and start is None:
+        raise click.UsageError("--clamp says what becomes of a --from that is not there, and there is none")
     if consume and not is_queue:
         raise click.UsageError("--consume is for queues; nothing else is taken by reading it")
-    if is_queue and start is not None and not consume:
+    if is_queue and (start is not None or until is not None) and not consume:
         raise click.UsageError(
-            f"a look at a queue has no start: to see what was sent to it, tail 'log://#queue/{parsed.name}'; "
-            "to rewind the queue itself and take what it has, say --consume"
+            f"a look at a queue has no start and no end: to see what was sent to it, tail "
+            f"'log://#queue/{parsed.name}'; if it is a stream, '{parsed.name}?kind=stream'; to rewind the queue "
+            "itself and take what it has, say --consume and --from"
         )
     context.exit(
         Tail(

@@ -128,6 +128,9 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
         (["tail", "log://>", "--from", "#7"], 1, "subcode 156"),
         (["tail", "log://>", "--consume"], 2, "--consume is for queues"),
         (["tail", "queue://"], 2, "queue"),
+        (["tail", "orders", "--until", "now"], 2, "no start and no end"),
+        (["tail", "log://>", "--clamp"], 2, "there is none"),
+        (["send", ""], 2, "say where to"),
         (["send"], 2, "say where to"),
         (["send", "log://a"], 1, "never sent to"),
         (["send", "orders", "--property", "novalue"], 2, "KEY=VALUE"),
@@ -198,6 +201,44 @@ def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
         main, ["tail", "log://a/b", "--from", replay_id, "--until", "now", "--url", gateway.url]
     )
     assert [line[-1] for line in [*shown, *rest.stdout.splitlines()]] == ["1", "2", "3"]
+
+
+def test_a_stream_has_starts(rewind: Rewind) -> None:
+    """A stream is read from any start, and nothing is taken from it."""
+    rewind("send", "audit?kind=stream", input="1\n2\n")
+    for _ in range(2):
+        found = objects(rewind("tail", "audit?kind=stream", "--from", "#2", "--until", "now", "--json"))
+        assert [message["body"] for message in found] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"), [([], r" \u2603\xfc"), (["--json"], r'"body": "\u2603\u00fc"')]
+)
+def test_a_terminal_without_the_letters(gateway: RunningGateway, options: list[str], shown: str) -> None:
+    """Where the output's encoding lacks a letter it is shown by its number, in JSON as JSON has it."""
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data("☃ü".encode())])
+    arguments = ["tail", "log://a", "--from", "beginning", "--count", "1", *options, "--url", gateway.url]
+    result = CliRunner(charset="ascii").invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert shown in result.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_an_output_that_is_full(gateway: RunningGateway) -> None:
+    """Output that cannot be written ends the command with a sentence and status 1."""
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data("x")])
+    code = "from gateway.cli import main; main()"
+    command = [sys.executable, "-c", code, "tail", "log://a", "--from", "beginning", "--url", gateway.url]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False
+        )
+    assert (result.returncode, result.stderr) == (
+        1,
+        "rewind: what came could not be written: No space left on device\n",
+    )
 
 
 def test_what_cannot_be_read_is_shown_all_the_same(rewind: Rewind, gateway: RunningGateway) -> None:
