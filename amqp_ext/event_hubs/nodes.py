@@ -5,7 +5,8 @@ A request says in application properties what it asks for; an answer's applicati
 HTTP's. Where a request has no reply-to, the receiving link whose target is called like the node is meant.
 
 Sources: OASIS, "AMQP Claims-based Security Version 1.0" and "AMQP Management Version 1.0" (drafts); Microsoft, "AMQP
-1.0 in Azure Service Bus and Event Hubs protocol guide"; Event Hubs' clients for Python, JavaScript, Go and Java.
+1.0 in Azure Service Bus and Event Hubs protocol guide"; Event Hubs' clients for Python, JavaScript, Go, Java
+and Rust.
 """
 
 from __future__ import annotations
@@ -183,6 +184,9 @@ def _described(state: HubState | PartitionState) -> dict[str, Any]:
         "name": state.hub,
         "partition": PARTITION,
         "begin_sequence_number": Long(state.begin),
+        # Nothing is replicated, so nothing has an epoch. The Rust client takes no answer without the latter.
+        "begin_sequence_number_epoch": Int(-1),
+        "last_enqueued_sequence_number_epoch": Int(-1),
         "last_enqueued_sequence_number": Long(last),
         "last_enqueued_offset": str(last),
         "last_enqueued_time_utc": Timestamp(state.last_ms),

@@ -85,6 +85,8 @@ def test_a_partition_is_described(state: PartitionState, numbers: tuple[Any, ...
     _, _, found = said(node.answer(read, state))
     keys = ("begin_sequence_number", "last_enqueued_sequence_number", "last_enqueued_offset")
     assert tuple(found[key] for key in (*keys, "last_enqueued_time_utc", "is_partition_empty")) == numbers
+    # The Rust client takes no answer without them, where nothing is replicated neither.
+    assert (found["begin_sequence_number_epoch"], found["last_enqueued_sequence_number_epoch"]) == (-1, -1)
 
 
 def test_a_token_comes_with_a_request_and_is_not_shown() -> None:
