@@ -81,6 +81,9 @@ class FlowAnswers:
         handle = self._connection.names.handle_of(link)
         if handle is None or (link.credit and not asked.is_echo):
             return b""
+        if asked.is_drain and link.queued:
+            # The session's window is closed: what waits for it goes first, and the engine tells the rest.
+            return b""
         flows = (fields_of(frame, FLOW) for frame in frames_of(said))
         if any(fields is not None and fields[4:5] == [handle] for fields in flows):
             return b""

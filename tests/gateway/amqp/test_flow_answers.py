@@ -108,6 +108,24 @@ def test_a_drain_is_answered_once(opened: Opened, echo: bool | None) -> None:
     nothing_more(peer)
 
 
+def test_a_drain_waits_for_the_sessions_window(opened: Opened) -> None:
+    """While the peer's window is closed nothing is told as drained; once it opens, the message that waited goes."""
+    peer = opened()
+    own = peer.attach_receiver("queue://drained").field(1)
+    closed = [UInt(0), UInt(0), UInt(0), UInt(WINDOW), UInt(0), UInt(0), UInt(5)]
+    peer.send(frame(FLOW, closed))
+    other = opened()
+    other.attach_sender("queue://drained")
+    other.publish(b"one")
+    peer.send(frame(FLOW, [*closed, None, False, True]))
+    assert link_of(peer.expect(FLOW)) == (own, 0, 5, False)
+    peer.send(frame(FLOW, [*closed, None, True, True]))
+    peer.send(frame(FLOW, [*closed[:4], None, None, None, None, None, True]))
+    assert peer.expect(FLOW).field(4) is None
+    peer.send(flow())
+    assert peer.receive() == b"one"
+
+
 def test_each_of_several_flows_at_once_is_answered(opened: Opened) -> None:
     """Flows that come together are answered each for its link, in their order."""
     peer = opened()
