@@ -39,6 +39,8 @@ NOT_RECORDED = {
     "failover": "the gateway is restarted",
     "failover of publisher": "the gateway is restarted",
     "large message": "it is long",
+    "exclusive queue recovered": "the gateway is restarted",
+    "reply on declared queue": "its name is another each time",
     "request reply": "the address of the temporary queue is another each time",
     "replay after id": "the id is another each time",
     "replay from date": "the date is another each time",
