@@ -70,10 +70,13 @@ def create_app(health: Health, administered: Administered | None = None) -> Fast
         # Not `async`: on a thread, as the first one to ask has to wait a fifth of a second for it.
         return JSONResponse(app.openapi())
 
+    # Load balancers ask with HEAD, too.
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", summary="Does the event loop live?", tags=["health"])
     async def healthz() -> Alive:
         return Alive()
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get(
         "/readyz",
         summary="Can clients be served?",

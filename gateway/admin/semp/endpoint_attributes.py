@@ -22,6 +22,12 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _attracting(text: str) -> str:
+    if text.startswith("!"):
+        raise ValueError(f"{text!r} is an exception, and a topic endpoint has one topic, which it attracts")
+    return _pattern(text)
+
+
 def _start(text: str) -> str:
     parse_text(text)
     return text
@@ -93,7 +99,7 @@ class NewQueue(EndpointBody):
     kind: Literal["queue", "stream"] = Field("queue", description="Ours: a stream is a view of the log.")
 
 
-Topic = Annotated[str, AfterValidator(_pattern)]
+Topic = Annotated[str, AfterValidator(_attracting)]
 
 
 class TopicEndpointBody(EndpointBody):

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from amqp_ext.addresses import AddressError
 from amqp_ext.replay_start import ReplayStartError
@@ -110,7 +111,7 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {
         "model": Failure,
         "description": "Refused: 400, whatever is wrong with the request; 401, who asks is not known; "
-        "403, may not; 405, the method is none of this resource.",
+        "403, may not; 405, the method is none of this resource; 413, the body is too large.",
     },
     503: {"model": Failure, "description": "The store could not write, or the gateway is ending."},
 }
@@ -190,9 +191,18 @@ def tell_errors(app: FastAPI) -> None:
         if not request.url.path.startswith(ROOT):
             return await http_exception_handler(request, error)
         if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "other methods")
+            # The framework names those of the first route with this path alone.
+            allowed = ", ".join(sorted(_methods(request)))
             text = f"{request.method} is nothing to do here; {allowed} may be. See /openapi.json."
-            return _told(request, SempError("NOT_SUPPORTED", text, 405))
+            told = _told(request, SempError("NOT_SUPPORTED", text, 405))
+            told.headers["Allow"] = allowed
+            return told
+        if error.status_code == 413:
+            return _told(request, SempError("INVALID_PARAMETER", error.detail, 413))
+        if error.status_code == 400:
+            return _told(
+                request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}")
+            )
         text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."
         return _told(request, SempError("NOT_FOUND", text, error.status_code))
 
@@ -209,6 +219,19 @@ def tell_errors(app: FastAPI) -> None:
         return _told(request, SempError(status, " ".join(_sentence(request, e) for e in error.errors())))
 
 
+def _methods(request: Request) -> set[str]:
+    """What the resource that a request is about can be asked."""
+    path = request.scope["path"]
+    return {
+        method
+        for route in request.app.routes
+        if isinstance(route, Route) and route.path_regex.fullmatch(path)
+        for method in route.methods or ()
+    }
+
+
+_OBJECT: Final = "A JSON object is expected as body, with Content-Type: application/json."
+
 _KIND_OF: Final = {"json_invalid": "PARSE_ERROR", "missing": "MISSING_PARAMETER"}
 
 
@@ -217,10 +240,12 @@ def _sentence(request: Request, error: Any) -> str:
     if error["type"] == "extra_forbidden":
         return f"Unknown attribute {place[:80]!r}; allowed here: {', '.join(_attributes(request))}."
     if error["type"] == "missing":
-        return f"The attribute {place!r} is missing." if place else "A JSON object is expected as body."
+        return f"The attribute {place!r} is missing." if place else _OBJECT
     if error["type"] == "json_invalid":
         return f"The body is no JSON: {error['ctx']['error']}."
-    return f"The attribute {place[:80]!r} is wrong: {error['msg'].removeprefix('Value error, ')}."
+    if not place:
+        return _OBJECT
+    return f"The attribute {place[:80]!r} is wrong: {error['msg'].removeprefix('Value error, ').rstrip('.')}."
 
 
 def _attributes(request: Request) -> list[str]:

@@ -9,6 +9,7 @@ from gateway.admin.access import Access
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.actions import action_routes
 from gateway.admin.semp.alarms import alarm_routes
+from gateway.admin.semp.body_bound import BoundedBodies
 from gateway.admin.semp.endpoints import config_routes
 from gateway.admin.semp.envelope import tell_errors
 from gateway.admin.semp.logs import log_routes
@@ -22,6 +23,7 @@ def add_semp(app: FastAPI, administered: Administered) -> None:
     app.state.resources = Resources(administered)
     app.state.access = Access(administered)
     app.add_middleware(EncodedPaths)
+    app.add_middleware(BoundedBodies)
     tell_errors(app)
     # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
     # for that.
