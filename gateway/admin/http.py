@@ -30,6 +30,10 @@ shutdown."""
 _KEEP_ALIVE_S = 75
 """Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
 
+FIRST_REQUEST_S = 30
+"""Seconds a new connection has until its first request's head is there: longer than any network takes, and a peer that
+says nothing, or a letter a minute, does not hold a socket for ever."""
+
 _BACKLOG = 128
 """Connections the kernel holds for us; administrators come in small numbers."""
 
@@ -166,14 +170,24 @@ class AdminServer:
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's, but that the application is told whom the client's certificate names."""
+    """uvicorn's, but that it waits for a request not for ever, and tells whom the client's certificate names."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._waiting = self.loop.call_later(FIRST_REQUEST_S, self._end_if_silent)
         ssl_object = transport.get_extra_info("ssl_object")
         name = peer_common_name(ssl_object) if ssl_object is not None else None
         if name is not None:
             self.app = Certified(self.app, name)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.cancel()
+        super().connection_lost(exc)
+
+    def _end_if_silent(self) -> None:
+        has_asked = bool(self.cycle)  # None until then, whatever its type says
+        if not has_asked:
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

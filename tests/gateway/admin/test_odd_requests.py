@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from gateway.admin import http
 from gateway.admin.semp.body_bound import MOST_BYTES
 from tests.gateway.admin.conftest import Api
 
@@ -120,3 +121,22 @@ def test_a_list_goes_on_behind_what_was_deleted(api: Api) -> None:
         api.done("DELETE", "config", f"/queues/{name}")
     rest = api.http.get(first["meta"]["paging"]["nextPageUri"]).json()
     assert [queue["queueName"] for queue in rest["data"]] == ["q4", "q5"]
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: gate"])
+def test_a_client_that_asks_nothing_is_not_waited_for(
+    api: Api, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """A connection whose first request does not come is closed; one that asked in time is not."""
+    monkeypatch.setattr(http, "FIRST_REQUEST_S", 0.3)
+    url = urlsplit(str(api.http.base_url))
+    where = (url.hostname or "", url.port or 0)
+    with socket.create_connection(where) as asking, socket.create_connection(where) as silent:
+        for sock in (asking, silent):
+            sock.settimeout(20)
+        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        assert asking.recv(4_096).startswith(b"HTTP/1.1 200 ")
+        silent.sendall(said)
+        assert silent.recv(4_096) == b""
+        asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        assert asking.recv(4_096).startswith(b"HTTP/1.1 200 ")
