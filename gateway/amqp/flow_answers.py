@@ -79,7 +79,7 @@ class FlowAnswers:
     def _state_of(self, link: Link, asked: Asked, said: bytes, transport: Transport) -> bytes:
         """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
         handle = self._connection.names.handle_of(link)
-        if handle is None or (link.credit and not asked.is_echo):
+        if handle is None or (link.credit > 0 and not asked.is_echo):
             return b""
         if asked.is_drain and link.queued:
             # The session's window is closed: what waits for it goes first, and the engine tells the rest.
@@ -90,9 +90,9 @@ class FlowAnswers:
         link.session.incoming_capacity = 0
         output = self._pull(transport)
         credit = link.credit + link.queued
-        return with_link_state(
-            output, handle, count=asked.limit - credit, credit=credit, is_drain=asked.is_drain
-        )
+        count = asked.limit - credit
+        # Below 0 where the peer has taken back credit that was used up already.
+        return with_link_state(output, handle, count=count, credit=max(credit, 0), is_drain=asked.is_drain)
 
     def _pull(self, transport: Transport) -> bytes:
         output = b"".join(iter(lambda: pull(transport), b""))
