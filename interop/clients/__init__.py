@@ -389,5 +389,22 @@ CLIENTS = (
             "events from enqueued time inclusive": "isInclusive is for sequence numbers",
         },
     ),
+    Client(
+        name="azure-eventhubs-rust",
+        library="azure_messaging_eventhubs 0.16.0",
+        language="Rust",
+        command=(str(FOLDER / "azure_eventhubs_rust" / "target" / "debug" / "client"),),
+        install=(("cargo", "build", "--quiet", "--locked"),),
+        folder=FOLDER / "azure_eventhubs_rust",
+        pinned=("Cargo.toml", "Cargo.lock", "src/main.rs", "src/store.rs"),
+        needs=("cargo",),
+        dialect="event_hubs",
+        own_filter=False,
+        remarks={
+            "receiver over a restart": "told at once that a session has ended, the library closes its connection: "
+            "the program opens another, here and wherever that happens"
+        },
+        without=_WITHOUT_OF_EVENT_HUBS,
+    ),
 )
 """In the order in which they are tried. The first is the observer: it shows annotations."""
