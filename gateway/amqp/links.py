@@ -83,6 +83,8 @@ class _Outgoing:
         self._connection = connection
         self._link = link
         self._vpn = connection.vpn
+        self._waits_to_drain = False
+        """There is nothing to send, and credit to be drained once all that was sent is written."""
         self.is_pre_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
         self.transfers = OutgoingTransfers(
             link,
@@ -116,6 +118,15 @@ class _Outgoing:
 
     def writable(self) -> None:
         """The connection has room for output again."""
+        if not self._waits_to_drain:
+            self._resume()
+        elif self.transfers.drained():
+            self.idle()
+        else:
+            self._connection.waiting_for_output[self] = None
+
+    def _resume(self) -> None:
+        """Go on sending, where that stopped for want of room."""
         raise NotImplementedError
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
@@ -123,7 +134,9 @@ class _Outgoing:
         self._connection.schedule_flush()
 
     def idle(self) -> None:
-        self.transfers.drained()
+        self._waits_to_drain = not self.transfers.drained()
+        if self._waits_to_drain:
+            self._connection.waiting_for_output[self] = None
         self._connection.schedule_flush()
 
 
@@ -251,7 +264,7 @@ class QueueConsumer(_Outgoing):
         confirm()
         self._connection.schedule_flush()
 
-    def writable(self) -> None:
+    def _resume(self) -> None:
         if self.flow is not None and self.flow.demand <= 0 and self.transfers.credit > 0:
             self._ask()
 
@@ -314,7 +327,7 @@ class ReadingLink(_Outgoing):
             self.transfers.settle(delivery, ACCEPTED)
         self._outcomes([], [], None)
 
-    def writable(self) -> None:
+    def _resume(self) -> None:
         if self.transfers.credit > 0:
             self._run()
 

@@ -555,10 +555,13 @@ class OutgoingTransfers:
         if not self.is_closed:
             self._on_credit()
 
-    def drained(self) -> None:
-        """There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7)."""
-        if not self.is_closed and lib.pn_link_get_drain(self._link):
-            lib.pn_link_drained(self._link)
+    def drained(self) -> bool:
+        """
+        There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7). False: not before
+        what is queued is written; the engine would not tell it once the session's window opens.
+        """
+        link, is_drain = self._link, not self.is_closed and lib.pn_link_get_drain(self._link)
+        return not is_drain or (not lib.pn_link_queued(link) and lib.pn_link_drained(link) >= 0)
 
 
 def _tag_of(delivery: Any) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from amqp_ext.codec import Symbol, UInt
 from tests.bench.frames import FLOW, OPEN, TRANSFER, Frame, frame
 from tests.support.running import RunningGateway
-from tests.system.peer import WINDOW, Peer, flow_frame, message, transfer_frame
+from tests.system.peer import WINDOW, Peer, body_of, flow_frame, message, transfer_frame
 
 Opened = Callable[[], Peer]
 
@@ -109,7 +109,7 @@ def test_a_drain_is_answered_once(opened: Opened, echo: bool | None) -> None:
 
 
 def test_a_drain_waits_for_the_sessions_window(opened: Opened) -> None:
-    """While the peer's window is closed nothing is told as drained; once it opens, the message that waited goes."""
+    """While the peer's window is closed nothing is drained; once it opens, the message goes first, then the rest."""
     peer = opened()
     own = peer.attach_receiver("queue://drained").field(1)
     closed = [UInt(0), UInt(0), UInt(0), UInt(WINDOW), UInt(0), UInt(0), UInt(5)]
@@ -123,7 +123,8 @@ def test_a_drain_waits_for_the_sessions_window(opened: Opened) -> None:
     peer.send(frame(FLOW, [*closed[:4], None, None, None, None, None, True]))
     assert peer.expect(FLOW).field(4) is None
     peer.send(flow())
-    assert peer.receive() == b"one"
+    assert body_of(peer.expect(TRANSFER).payload) == b"one"
+    assert link_of(peer.expect(FLOW)) == (own, 5, 0, True)
 
 
 def test_each_of_several_flows_at_once_is_answered(opened: Opened) -> None:
