@@ -117,6 +117,7 @@ def redeclare(vpn: MessageVpn, queues: Mapping[str, Queue], refused: list[Differ
         endpoint = broker.endpoints[name]
         vpn.look_at(endpoint)
         vpn.streams.subscriptions_changed(endpoint)
+        vpn.replays.subscriptions_changed(endpoint)
     return fitting
 
 

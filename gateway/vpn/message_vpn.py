@@ -429,9 +429,10 @@ class MessageVpn:
         self.commit(self.broker.delete(endpoint))
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> None:
-        """Make these an endpoint's subscriptions; what lies on it stays, and readers of a stream go on by them."""
+        """Make these an endpoint's subscriptions; what lies on it stays, and who reads the log for it goes by them."""
         self.commit(self.broker.set_subscriptions(endpoint, subscriptions))
         self.streams.subscriptions_changed(endpoint)
+        self.replays.subscriptions_changed(endpoint)
 
     def ask(self, flow: Flow, room: int) -> None:
         """The flow's link can take ``room`` messages now."""

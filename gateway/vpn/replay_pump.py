@@ -43,16 +43,28 @@ class ReplayPump:
         self._replay: Replay = endpoint.replay
         self._ahead = ahead
         self._busy = False
-        self._reader = LogReader(
-            self._replay.position,
-            self._replay.live_from - 1 if self._replay.live_from is not None else None,
-            vpn.broker.topic_matcher(endpoint),
-            None,
-            is_live=False,
-        )
-        self._source = LogSource(
-            vpn.tail, vpn.reader, self._replay.position, vpn.broker.topic_patterns(endpoint), self._woken
-        )
+        self._read_from(self._replay.position)
+
+    def _read_from(self, position: int) -> None:
+        """Read the log from here on, by the endpoint's subscriptions as they are now."""
+        vpn, endpoint, live_from = self._vpn, self._endpoint, self._replay.live_from
+        last = live_from - 1 if live_from is not None else None
+        self._reader = LogReader(position, last, vpn.broker.topic_matcher(endpoint), None, is_live=False)
+        patterns = vpn.broker.topic_patterns(endpoint)
+        self._source = LogSource(vpn.tail, vpn.reader, position, patterns, self._woken)
+
+    def subscriptions_changed(self) -> None:
+        """
+        What was not put yet is read by the new ones: live messages of theirs are in the log alone until they are read.
+        """
+        self._read_from(self._considered)
+        self._vpn.next_turn(self.run)
+
+    @property
+    def _considered(self) -> int:
+        """Everything before this id was put, or is not wanted."""
+        held_back = self._reader.held_back
+        return self._reader.position if held_back is None else held_back[0]
 
     @property
     def is_over(self) -> bool:
@@ -111,8 +123,7 @@ class ReplayPump:
 
     def _put(self, rows: list[Row]) -> None:
         self._busy = True
-        held_back = self._reader.held_back
-        position = self._reader.position if held_back is None else held_back[0]
+        position = self._considered
         ids = [row[0] for row in rows]
         if ids[0] < self._vpn.broker.trimming_below:
             self._woken(LogTrimmed(ids[0], self._vpn.broker.trimming_below))

@@ -167,6 +167,12 @@ class Replays:
         if pump is not None:
             self._vpn.next_turn(pump.run)
 
+    def subscriptions_changed(self, endpoint: Endpoint) -> None:
+        """A replay goes on by the new ones, from where it is."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None and not pump.is_over:
+            pump.subscriptions_changed()
+
     def acknowledged(self, endpoint: Endpoint) -> None:
         """Messages left an endpoint whose replay was under way."""
         pump = self._pumps.get(endpoint.name)

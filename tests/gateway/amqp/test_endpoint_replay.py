@@ -47,6 +47,29 @@ def test_what_lay_on_the_queue_is_dropped_first(client: Client) -> None:
     assert client.receiver("orders").drain() == []
 
 
+def test_a_subscription_that_changes_on_the_way(start: Start, connect: Connect) -> None:
+    """What a replay has not put yet goes by the new subscriptions, live messages that wait in the log among it."""
+    gateway = start(Vpn(queues={"orders": Queue(subscriptions=("a/>",), max_unsettled=3)}))
+    client = connect(gateway)
+    old, new = client.sender("topic://a/1"), client.sender("topic://b/1")
+    for i in range(4):
+        old.send_all([data(f"a{i}")])
+        new.send_all([data(f"b{i}")])
+    receiver = client.receiver(FROM_BEGINNING, credit=100)
+    first = receiver.take(3)
+    assert texts(first) == ["a0", "a1", "a2"]
+    assert gateway.replay_state("orders") == "active"
+    gateway.subscribe("orders", ["b/>"])
+    new.send_all([data("live")])
+    old.send_all([data("unwanted")])
+    receiver.settle(first)
+    rest = receiver.take_and_accept(2)
+    assert texts(rest) == ["b3", "live"]
+    assert [message.is_end for message in rest] == [False, True]
+    new.send_all([data("later")])
+    assert texts(receiver.take(1)) == ["later"]
+
+
 def test_failed_deliveries_are_forgotten(client: Client) -> None:
     """A replayed message is not marked redelivered even if it had failed before the replay."""
     client.sender("orders").send_all([data("x")])
