@@ -17,11 +17,20 @@ LOOK_SECONDS = 0.2
 """Between two looks at a replay that is waited for."""
 
 _endpoint = click.argument("endpoint")
+_clamp = click.option(
+    "--clamp",
+    is_flag=True,
+    help="Where the start is not in the log (any more), begin at the nearest that is.",
+)
 _is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
 
 
 def _collection(topic_endpoint: bool) -> str:
     return "topicEndpoints" if topic_endpoint else "queues"
+
+
+def _place(start: str, clamp: bool) -> dict[str, str]:
+    return {"start": start, "missing": "clamp" if clamp else "fail"}
 
 
 @click.group()
@@ -32,13 +41,14 @@ def replay() -> None:
 @replay.command()
 @_endpoint
 @click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
+@_clamp
 @click.option("--wait", is_flag=True, help="Return when everything replayed was acknowledged.")
 @_is_topic
 @api_options
-def start(api: Api, endpoint: str, start: str, wait: bool, topic_endpoint: bool) -> None:
+def start(api: Api, endpoint: str, start: str, clamp: bool, wait: bool, topic_endpoint: bool) -> None:
     """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
     collection = _collection(topic_endpoint)
-    data = api.ask("PUT", "action", collection, endpoint, "startReplay", body={"start": start})["data"]
+    data = api.ask("PUT", "action", collection, endpoint, "startReplay", body=_place(start, clamp))["data"]
     if not wait:
         api.done(data, f"the replay of {endpoint} starts at message {data['firstMsgId']}")
         return
@@ -90,12 +100,13 @@ def show(api: Api, endpoint: str, topic_endpoint: bool) -> None:
 @replay.command()
 @_endpoint
 @click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
+@_clamp
 @_is_topic
 @api_options
-def preview(api: Api, endpoint: str, start: str, topic_endpoint: bool) -> None:
+def preview(api: Api, endpoint: str, start: str, clamp: bool, topic_endpoint: bool) -> None:
     """Say what a replay would bring to ENDPOINT, without doing it."""
     path = (_collection(topic_endpoint), endpoint, "previewReplay")
-    api.show(api.ask("PUT", "action", *path, body={"start": start})["data"])
+    api.show(api.ask("PUT", "action", *path, body=_place(start, clamp))["data"])
 
 
 @click.group()

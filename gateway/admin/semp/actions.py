@@ -1,13 +1,14 @@
 """What an administrator does to endpoints, the log and clients. As at Solace, actions are PUT."""
 
-from typing import Annotated, Final
+from dataclasses import replace
+from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
-from amqp_ext.replay_start import MAX_DATE_MS, ReplayStart, StartKind, parse_text
+from amqp_ext.replay_start import MAX_DATE_MS, Missing, ReplayStart, StartKind, parse_text
 from gateway.admin.semp.documented import DONE, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.resources import (
@@ -43,9 +44,16 @@ class StartReplay(_Body):
         description="Ours: any start: `beginning`, `last`, a date, `10m`, `rmid1:…`, `#123`, `point:<name>`, "
         "`message-id:<id>`, `match:<selector>`.",
     )
+    missing: Literal["fail", "clamp"] = Field(
+        "fail",
+        description="Ours: `clamp` takes the nearest place where the start is not in the log (any more).",
+    )
 
     def place(self) -> ReplayStart:
         """The start. Raises SempError or ReplayStartError."""
+        return replace(self._start(), missing=Missing(self.missing))
+
+    def _start(self) -> ReplayStart:
         check_log(self.replayLogName)
         given = [name for name in ("fromTime", "afterMsg", "start") if getattr(self, name) is not None]
         if len(given) > 1:

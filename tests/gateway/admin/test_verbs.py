@@ -128,3 +128,14 @@ def test_a_quota_below_0_is_told_to_be_one(rewind: Rewind) -> None:
     assert refused.exit_code == 2
     assert "-5 is not in the range x>=0" in refused.stderr
     assert rewind.run("log", "quota", "--bogus").exit_code == 2
+
+
+def test_a_start_before_the_log_can_be_clamped(rewind: Rewind, client: Client) -> None:
+    """What the refusal offers can be had: the replay then begins with the first message that there is."""
+    client.sender("q").send_all([data(i) for i in range(3)])
+    refused = rewind.run("replay", "start", "q", "--from", "10D")
+    assert refused.exit_code == 1
+    assert "missing=clamp" in refused.stderr
+    assert rewind.json("replay", "preview", "q", "--from", "10D", "--clamp")["msgCount"] == 3
+    assert rewind.json("replay", "start", "q", "--from", "10D", "--clamp")["firstMsgId"] == 1
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
