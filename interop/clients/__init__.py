@@ -252,7 +252,8 @@ CLIENTS = (
         needs=("cargo",),
         remarks={
             "failover": "the library does not reconnect: the program connects anew",
-            "failover of publisher": "the library does not reconnect: the program connects anew",
+            "failover of publisher": "the library does not reconnect, nor end a send that is under way when the "
+            "connection ends: the program waits 5 s and connects anew",
         },
     ),
     Client(

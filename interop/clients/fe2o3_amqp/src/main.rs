@@ -77,7 +77,9 @@ impl Program {
         let mut sender = Sender::attach(session, name("sender"), self.options.of("address", "")).await?;
         say("attached", json!({}));
         while self.count < self.options.count() {
-            let outcome = match sender.send(self.options.message(self.count)).await? {
+            let sending = sender.send(self.options.message(self.count));
+            // The end of the connection does not end a send that is under way.
+            let outcome = match timeout(self.options.timeout(), sending).await?? {
                 Outcome::Accepted(_) => "accepted",
                 Outcome::Rejected(_) => "rejected",
                 Outcome::Released(_) => "released",
