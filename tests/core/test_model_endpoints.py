@@ -92,7 +92,7 @@ class EndpointMachine(TransactingMachine):
         vpn, endpoint = self.world.vpn, self.endpoint(pick)
         if subscriptions is None:
             self.world.on_loop(lambda: vpn.delete(endpoint))
-        elif endpoint.replay is None or not endpoint.replay.is_reading:
+        else:
             self.world.on_loop(lambda: vpn.set_subscriptions(endpoint, subscriptions))
 
     def endpoint(self, pick: int) -> Endpoint:
