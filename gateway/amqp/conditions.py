@@ -10,7 +10,7 @@ from proton import Condition, Link, int32, symbol
 
 from amqp_ext import codec
 from amqp_ext.codec import Int, Symbol
-from gateway.amqp.transfers import describe_condition
+from gateway.amqp.engine import describe_condition
 from gateway.core.errors import Refused
 from gateway.vpn.counters import REFUSALS
 

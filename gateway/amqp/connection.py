@@ -23,12 +23,13 @@ from gateway import log_keys
 from gateway.amqp import attach, heartbeats
 from gateway.amqp.claims import Claims
 from gateway.amqp.conditions import condition_of
+from gateway.amqp.engine import pull, push
 from gateway.amqp.flow_answers import FlowAnswers
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.last_words import LastWord
 from gateway.amqp.link_names import LinkNames
 from gateway.amqp.transactions import Transactions
-from gateway.amqp.transfers import Links, pull, push
+from gateway.amqp.transfers import Links
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import peer_common_name
 

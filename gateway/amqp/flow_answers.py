@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proton import Link, Transport
 
 from amqp_ext.flows import FLOW, FLOW_MARK, Asked, asked_by, fields_of, frames_of, with_link_state
-from gateway.amqp.transfers import pull
+from gateway.amqp.engine import pull
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
@@ -41,7 +41,11 @@ class FlowAnswers:
         self._most_room = max(self._most_room, room)
 
     def pieces_of(self, data: bytes) -> list[tuple[bytes, Asked | None]]:
-        """Bytes from the peer, cut behind each flow that asks for something."""
+        """
+        Bytes from the peer, cut so that each piece has at most one flow that asks for something. What follows such a
+        flow and is none is taken with it: engines write a drain in front of the settlements that make room for what
+        it is to bring.
+        """
         if len(data) > MOST_BYTES or FLOW_MARK not in data or self._room < self._most_room:
             return [(data, None)]
         pieces: list[tuple[bytes, Asked | None]] = []
@@ -52,8 +56,12 @@ class FlowAnswers:
             if asked is not None:
                 pieces.append((b"".join(kept), asked))
                 kept = []
-        if kept:
-            pieces.append((b"".join(kept), None))
+        rest = b"".join(kept)
+        if rest and pieces and FLOW_MARK not in rest:
+            last, asked = pieces.pop()
+            pieces.append((last + rest, asked))
+        elif rest:
+            pieces.append((rest, None))
         return pieces
 
     def to(self, asked: Asked, sessions: list[Any], transport: Transport) -> bytes:

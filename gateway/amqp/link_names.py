@@ -14,7 +14,7 @@ from typing import Any
 from proton import Link
 
 from amqp_ext.flows import ATTACH, fields_of, frames_of
-from gateway.amqp.transfers import forget_name
+from gateway.amqp.engine import forget_name
 
 
 class LinkNames:

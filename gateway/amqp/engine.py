@@ -1,0 +1,123 @@
+"""
+The engine's C structures, as far as they are asked for more than what public objects tell: bytes in and out, a link's
+name, a delivery's tag and state, a condition. What happens once a message is in ``transfers``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cproton_ffi import ffi, lib
+from proton import Link, Transport
+
+from amqp_ext import codec
+
+TRANSACTIONAL: Final = 0x34
+"""A delivery's state that belongs to a transaction (AMQP 1.0 section 4.5.8); the engine has no name for it."""
+
+OUTPUT_BYTES: Final = 256 * 1024
+
+
+class Buffer:
+    """A C buffer that grows to the largest message it was asked for, and shrinks back after a giant."""
+
+    KEEP: Final = 1024 * 1024
+
+    def __init__(self) -> None:
+        self._size = 64 * 1024
+        self._data = ffi.new("char[]", self._size)
+
+    def of(self, size: int) -> Any:
+        if size > self._size:
+            if size > self.KEEP:
+                return ffi.new("char[]", size)
+            self._size = size
+            self._data = ffi.new("char[]", size)
+        return self._data
+
+
+_output = Buffer()
+
+
+def push(transport: Transport, data: bytes) -> int:
+    """
+    Feed bytes from the peer to the engine.
+
+    Returns:
+        How many bytes more the engine takes at once. Negative when it takes no more: it has an error, or the peer has
+        closed; its output still has to go.
+    """
+    impl = transport._impl
+    view = ffi.from_buffer(data)
+    left = len(data)
+    position = 0
+    while left:
+        taken = lib.pn_transport_push(impl, view + position, left)
+        if taken <= 0:
+            return -1
+        position += taken
+        left -= taken
+    # The last frame may have been one too many.
+    return int(lib.pn_transport_capacity(impl))
+
+
+def pull(transport: Transport) -> bytes:
+    """What the engine has to write now; empty when there is nothing, or it is closed."""
+    impl = transport._impl
+    size = lib.pn_transport_pending(impl)
+    if size <= 0:
+        return b""
+    pieces = []
+    total = 0
+    while size > 0:
+        buffer = _output.of(size)
+        lib.pn_transport_peek(impl, buffer, size)
+        pieces.append(ffi.unpack(buffer, size))
+        lib.pn_transport_pop(impl, size)
+        total += size
+        if total >= OUTPUT_BYTES:
+            break
+        size = lib.pn_transport_pending(impl)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def forget_name(link: Link) -> None:
+    """Have the engine find a link by its name no more. It has one, and is an empty text to who asks for it then."""
+    ffi.cast("char *", lib.pn_link_name(link._impl))[0] = b"\0"
+
+
+def tag_of(delivery: Any) -> bytes:
+    """A delivery's tag, as the peer chose it."""
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.unpack(tag.start, tag.size)) if tag.size else b""
+
+
+def state_fields(delivery: Any) -> Any:
+    """
+    The fields of the transactional-state that the peer gave a delivery; None where it gave it none.
+    """
+    if lib.pn_delivery_remote_state(delivery) != TRANSACTIONAL:
+        return None
+    data = lib.pn_disposition_data(lib.pn_delivery_remote(delivery))
+    size = lib.pn_data_encoded_size(data)
+    if size <= 0:
+        return []
+    buffer = ffi.new("char[]", size)
+    written = lib.pn_data_encode(data, buffer, size)
+    try:
+        return codec.decode(ffi.unpack(buffer, written))[0] if written > 0 else []
+    except codec.CodecError:
+        return []
+
+
+def describe_condition(condition: Any, name: str, description: str, info: bytes) -> None:
+    """
+    Fill in a C condition.
+
+    Args:
+        info: The info map, encoded; empty for none.
+    """
+    lib.pn_condition_set_name(condition, name.encode("ascii"))
+    lib.pn_condition_set_description(condition, description.encode("utf-8", "replace"))
+    if info:
+        lib.pn_data_decode(lib.pn_condition_info(condition), info, len(info))
