@@ -66,6 +66,9 @@ class LinkNames:
         """All that the engine had to say is written: it forgets the names of links that were answered."""
         output = b"".join(self._output)
         self._output.clear()
+        if all(link.state & Link.LOCAL_UNINIT for link in self.unanswered):
+            # A start may take long to find, and whatever else is written meanwhile is not looked through.
+            return
         handles = {
             (fields[0], fields[2]): fields[1]
             for fields in (fields_of(frame, ATTACH) for frame in frames_of(output))
