@@ -139,6 +139,16 @@ class _Outgoing:
             self._connection.waiting_for_output[self] = None
         self._connection.schedule_flush()
 
+    def detached(self, *, closed: bool) -> None:
+        """The peer has detached (or closed) the link, or its session is gone."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        self.detached(closed=False)
+
+    def refuse(self, refused: Refused) -> None:
+        detach(self._connection, self._link, refused)
+
 
 class QueueConsumer(_Outgoing):
     """A consumer bound to an endpoint."""
@@ -276,12 +286,6 @@ class QueueConsumer(_Outgoing):
         if self._held is not None:
             self._held.release()
 
-    def lost(self) -> None:
-        self.detached(closed=False)
-
-    def refuse(self, refused: Refused) -> None:
-        detach(self._connection, self._link, refused)
-
     def finish(self) -> None:
         detach(self._connection, self._link, None)
 
@@ -338,12 +342,6 @@ class ReadingLink(_Outgoing):
             self.feed = None
         if self.held is not None:
             self.held.release()
-
-    def lost(self) -> None:
-        self.detached(closed=False)
-
-    def refuse(self, refused: Refused) -> None:
-        detach(self._connection, self._link, refused)
 
     def finish(self) -> None:
         # A client that settles may do so to the end; one that never does has the end marked on its last message.
