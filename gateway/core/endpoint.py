@@ -5,7 +5,8 @@ What is ready is kept in a ``lane``, of which only a window is in memory, or in 
 is at the flows.
 
 Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in the lane (in memory or
-in the store), or in one flow's unsettled, or awaits a replay, or is retired by a transaction that is being committed.
+in the store), or in one flow's unsettled, or awaits a replay, or is retired by a transaction that is being committed,
+or by one that brings it to a dead message queue, which may have to wait for the disk.
 """
 
 from __future__ import annotations
@@ -168,18 +169,24 @@ class Retired:
 
     def undone(self) -> None:
         """They were not settled after all: the flow has them as before, or they are ready where it is gone."""
-        endpoint = self.endpoint
-        if endpoint.number != self.number:
+        if not self.counts_again():
             return
-        endpoint.depth += len(self.held)
-        endpoint.size_bytes += self.size_bytes
-        if endpoint.era != self.era:
-            # They are in the store, and read from there.
-            return
-        if self.flow in endpoint.flows:
+        if self.flow in self.endpoint.flows:
             self.flow.unsettled.update(self.held)
         else:
-            endpoint.give_back(self.held)
+            self.endpoint.give_back(self.held)
+
+    def counts_again(self) -> bool:
+        """
+        They were not settled after all, and whoever retired them has them: unless the endpoint has forgotten them, or
+        knows them from the store alone (False).
+        """
+        endpoint = self.endpoint
+        if endpoint.number != self.number:
+            return False
+        endpoint.depth += len(self.held)
+        endpoint.size_bytes += self.size_bytes
+        return endpoint.era == self.era
 
 
 @dataclass(slots=True)

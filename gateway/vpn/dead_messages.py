@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -25,8 +26,8 @@ from amqp_ext.addresses import queue_topic
 from amqp_ext.annotations import annotated
 from amqp_ext.codec import Long, Timestamp
 from gateway import log_keys
-from gateway.core.effects import Row
-from gateway.core.endpoint import Flow
+from gateway.core.effects import Retirement, Row
+from gateway.core.endpoint import Endpoint, Flow, Retired
 from gateway.core.errors import Refused
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-TRY_AGAIN_S = 1.0
-"""Seconds after a failed read until rejected messages are read again for their copies."""
+TRY_AGAIN_S: Final = 1.0
+"""Seconds after a read or a write that failed until messages are read again for their copies."""
+
+UNDER_WAY_MOST = 1_000
+"""Messages of one endpoint that are on their way to its dead message queue, beyond which no more are taken off."""
 
 
 class _Copies:
@@ -73,6 +77,22 @@ def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes,
     )
 
 
+@dataclass(eq=False, slots=True)
+class Burial:
+    """Messages on their way from an endpoint to its dead message queue."""
+
+    endpoint: Endpoint
+    queue: str
+    reason: str
+    time_ms: int
+    number: int
+    era: int
+    """The endpoint's: with another number or era it has forgotten them, or knows them from the store alone."""
+    grave: Flow
+    """Bound to nothing; has them between a write that failed and the next, so that they go to nobody else."""
+    ids: list[int]
+
+
 class DeadMessages:
     """Takes messages off endpoints for good, to the dead message queue of those that have one."""
 
@@ -80,30 +100,96 @@ class DeadMessages:
         self._vpn = vpn
         self._log = log.bind(**{log_keys.VPN: vpn.name})
         self._tasks: set[asyncio.Task[None]] = set()
+        self._under_way: dict[Burial, None] = {}
 
     def is_their_queue(self, name: str) -> bool:
         """Whether some endpoint's dead messages come to this queue."""
         endpoints = self._vpn.broker.endpoints.values()
         return any(endpoint.settings.dead_message_queue == name for endpoint in endpoints)
 
+    def holds_up(self, endpoint: Endpoint) -> bool:
+        """
+        Whether so many of the endpoint's messages are on their way that no more are to be looked at: on a disk that
+        takes nothing, a backlog of dead messages must not become memory.
+        """
+        if not self._under_way:
+            return False
+        return sum(len(b.ids) for b in self._under_way if b.endpoint is endpoint) >= UNDER_WAY_MOST
+
     def bury(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
         """
         Messages that a flow has unsettled leave the endpoint; for its dead message queue where it has one, in the
-        same commit.
+        same commit. One that fails is tried again until it succeeds, and nobody else is given them meanwhile.
         """
         vpn, endpoint = self._vpn, flow.endpoint
-        name = endpoint.settings.dead_message_queue
-        if name and name != endpoint.name:
-            now = vpn.now_ms()
-            copies = [dead_copy(row, endpoint.name, reason, now) for row in rows]
-            contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
-            ids = [row[0] for row in rows]
-            vpn.publish(_Copies(vpn.name, name), queue_topic(name), contents, bares, ids)
+        queue, ids = endpoint.settings.dead_message_queue, [row[0] for row in rows]
         self._log.info(
             "messages_buried",
-            **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(rows), log_keys.REASON: reason},
+            **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(ids), log_keys.REASON: reason},
         )
-        vpn.settle(flow, [row[0] for row in rows])
+        if not queue or queue == endpoint.name:
+            vpn.settle(flow, ids)
+            return
+        burial = Burial(
+            endpoint, queue, reason, vpn.now_ms(), endpoint.number, endpoint.era, Flow(endpoint, None), ids
+        )
+        self._under_way[burial] = None
+        self._put(burial, flow, rows)
+
+    def _put(self, burial: Burial, flow: Flow, rows: Sequence[Row]) -> None:
+        """Have the copies written, and with them that the messages are gone."""
+        vpn, endpoint = self._vpn, burial.endpoint
+        copies = [dead_copy(row, endpoint.name, burial.reason, burial.time_ms) for row in rows]
+        contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
+        vpn.publish(
+            _Copies(vpn.name, burial.queue), queue_topic(burial.queue), contents, bares, list(burial.ids)
+        )
+        retired = endpoint.retire(flow, burial.ids)
+        vpn.commit(
+            [Retirement(retired.number, sorted(retired.held), retired.size_bytes)],
+            lambda error: self._written(burial, retired, error),
+        )
+
+    def _written(self, burial: Burial, retired: Retired, error: sqlite3.Error | None) -> None:
+        vpn, endpoint = self._vpn, burial.endpoint
+        if error is None:
+            del self._under_way[burial]
+            replay = endpoint.replay
+            is_replaying = replay is not None and replay.is_under_way
+            retired.done()
+            vpn.counters.settled_messages += len(retired.held)
+            if is_replaying:
+                vpn.replays.acknowledged(endpoint)
+            vpn.look_at(endpoint)
+        elif retired.counts_again():
+            burial.grave.unsettled.update(retired.held)
+            vpn.later(TRY_AGAIN_S, partial(self._put_again, burial))
+        else:
+            del self._under_way[burial]
+
+    def _put_again(self, burial: Burial) -> None:
+        self._start(self._read_and_put(burial))
+
+    async def _read_and_put(self, burial: Burial) -> None:
+        # Contents were let go of meanwhile: there may be many of them, and the disk may stay as it is for hours.
+        rows: list[Row] = []
+        while len(rows) < len(burial.ids):
+            try:
+                page = await self._read(burial.ids[len(rows) :])
+            except sqlite3.Error as error:
+                self._vpn.report("dead_messages_not_read", error)
+                self._vpn.later(TRY_AGAIN_S, partial(self._put_again, burial))
+                return
+            if not page:
+                break
+            rows += page
+        endpoint = burial.endpoint
+        if len(rows) == len(burial.ids) and (endpoint.number, endpoint.era) == (burial.number, burial.era):
+            self._put(burial, burial.grave, rows)
+        else:
+            # The endpoint was emptied or deleted, or knows them from the store, where they are as they were.
+            del self._under_way[burial]
+            self._vpn.look_at(endpoint)
 
     def bury_rejected(self, flow: Flow, ids: list[int]) -> None:
         """Messages that a consumer rejected."""
@@ -115,15 +201,13 @@ class DeadMessages:
         if ids and ids[0] >= vpn.tail.first_id:
             self.bury(flow, vpn.tail.pick(ids), "rejected")
         elif ids:
-            task = asyncio.get_running_loop().create_task(self._read_and_bury(flow, ids))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._read_and_bury(flow, ids))
 
     async def _read_and_bury(self, flow: Flow, ids: list[int]) -> None:
         vpn = self._vpn
         while ids:
             try:
-                rows = await asyncio.wrap_future(vpn.reader.submit(partial(vpn.reader.messages, ids)))
+                rows = await self._read(ids)
             except sqlite3.Error as error:
                 # Given back, they would be delivered to somebody, and rejected means never again.
                 vpn.report("dead_messages_not_read", error)
@@ -138,3 +222,12 @@ class DeadMessages:
                 # Its link may have waited for room among what it has unsettled.
                 vpn.ask(flow, flow.link.room())
             ids = ids[len(rows) :]
+
+    async def _read(self, ids: Sequence[int]) -> list[Row]:
+        reader = self._vpn.reader
+        return await asyncio.wrap_future(reader.submit(partial(reader.messages, ids)))
+
+    def _start(self, reading: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(reading)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -51,9 +51,9 @@ class EndpointFeed:
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
-        if self._is_scheduled:
-            return
         endpoint = self.endpoint
+        if self._is_scheduled or self._vpn.dead.holds_up(endpoint):
+            return
         for waiting in endpoint.waiting_flows:
             # Nothing is for them until the active one is gone.
             waiting.link.idle()
@@ -168,6 +168,8 @@ class EndpointFeed:
             Whether there may be more of them at once; and the message at the head now, as far as it is at hand.
         """
         endpoint = self.endpoint
+        if self._vpn.dead.holds_up(endpoint):
+            return False, None
         ids = endpoint.peek(limit)
         rows = self._at_hand(ids) if ids else ()
         if not rows:

@@ -104,7 +104,7 @@ class Content:
         self.rejected: set[int] = set()
         """Unsettled still, but nobody is to have them again."""
         self.retired: set[int] = set()
-        """Acknowledged in a transaction that is being committed."""
+        """Acknowledged in a transaction that is being committed, or on its way to a dead message queue."""
         self.failures: dict[int, int] = {}
         self.handed_out_once: set[int] = set()
         for row in store.published.values():
@@ -182,6 +182,12 @@ class Content:
         del self.unsettled[message_id]
         self.retired.add(message_id)
 
+    def taken_to_bury(self, message_id: int) -> None:
+        """It is on its way to a dead message queue, and nobody else's."""
+        self.ready.discard(message_id)
+        self.rejected.discard(message_id)
+        self.retired.add(message_id)
+
     def committed(self, message_id: int) -> None:
         """The transaction was."""
         self.retired.discard(message_id)
@@ -223,6 +229,7 @@ class Content:
         self.is_failed = False
         self.ids = {*left, *self.gone}
         self.ready = set(left)
+        self.retired.clear()
         self.failures = dict(store.attempts[self.number])
 
     def forced(self, position: int) -> None:

@@ -162,8 +162,8 @@ class LogConsumer:
             self.offer(row)
         self._is_past = last is not None and last < world.vpn.broker.log.next_id
         """It ends before live: which message is the last, can be known in time."""
-        self.has_history = bisect_left(self.due, world.vpn.broker.log.next_id) > 0
-        """There was something to read before live when it attached."""
+        self.has_history = bisect_left(self.due, world.vpn.tail.next_id) > 0
+        """There was something to read before live when it attached, and the gateway had been told so."""
 
     def offer(self, row: Row) -> None:
         """A message became durable."""

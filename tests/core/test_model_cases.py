@@ -159,6 +159,64 @@ def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine:
     assert world.broker.endpoints["dead"].depth == 1
 
 
+def test_a_message_that_could_not_be_buried_is_buried_later(machine: EndpointMachine) -> None:
+    """Where its copy cannot be written a rejected message stays on its queue, goes to nobody, and is buried later."""
+    world = machine.world
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
+    queue, dead = world.broker.endpoints["q2"], world.broker.endpoints["dead"]
+    publish(machine, 1)
+    machine.attach_plain(queue, credit=5)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
+    machine.disk_fails(count=1, is_write=True)
+    world.loop.run()
+    assert (queue.depth, dead.depth) == (1, 0)
+    machine.attach_plain(queue, credit=5)
+    world.loop.run()
+    machine.settle_down()
+    assert (queue.depth, dead.depth) == (0, 1)
+    assert [consumer.history for consumer in world.consumers] == [[1], []]
+
+
+def test_a_message_that_could_not_be_buried_outlives_a_crash(machine: EndpointMachine) -> None:
+    """What was rejected and could not be buried before the gateway ended is on its queue when it starts again."""
+    world = machine.world
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
+    publish(machine, 1)
+    machine.attach_plain(world.broker.endpoints["q2"], credit=5)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
+    machine.disk_fails(count=1, is_write=True)
+    machine.restart(is_clean=False)
+    machine.settle_down()
+    assert world.broker.endpoints["q2"].depth == 1
+    assert world.broker.endpoints["dead"].depth == 0
+
+
+def test_a_backlog_of_dead_messages_waits_for_the_disk(machine: EndpointMachine) -> None:
+    """While copies cannot be written only a few messages at a time are taken off, whoever asks for more."""
+    world = machine.world
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
+    queue, dead = world.broker.endpoints["q2"], world.broker.endpoints["dead"]
+    for _ in range(6):
+        publish(machine, 2, ttl_ms=1)
+    machine.settle_down()
+    world.clock.now += 10
+    machine.attach_plain(queue, credit=20)
+    for _ in range(5):
+        machine.read(count=5)
+        machine.disk_fails(count=1, is_write=True)
+        world.loop.run()
+        assert queue.depth == 12
+        assert 0 < sum(len(burial.ids) for burial in world.vpn.dead._under_way) <= 4
+    for _ in range(10):
+        machine.settle_down()
+    assert (queue.depth, dead.depth) == (0, 12)
+
+
 def test_ids_that_a_crash_took_back_are_not_replayed_twice_over(machine: EndpointMachine) -> None:
     """A message that got an id which a crash took back stays live, however often the gateway is started anew."""
     world = machine.world

@@ -7,6 +7,7 @@ clock, the store's threads and the links.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from amqp_ext.addresses import queue_topic
 from gateway.config import Limits, ReplayLog, Store, Vpn
 from gateway.core import endpoint as endpoint_module
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
+from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
 from gateway.core.errors import ErrorCode
 from gateway.core.replay import ReplayState
 from gateway.vpn import (
+    alarm_watch,
     dead_messages,
     endpoint_feed,
     history_pace,
@@ -32,6 +34,7 @@ from gateway.vpn import (
     replays,
     trimmer,
 )
+from gateway.vpn.dead_messages import Burial
 from gateway.vpn.message_vpn import MessageVpn
 from tests.core.model import Content, Publisher, is_expired, matches
 from tests.core.naive_links import Consumer, LogConsumer
@@ -74,7 +77,7 @@ class _Silent:
 def replaced_surroundings() -> Iterator[None]:
     """While it lasts, every Message VPN is opened in the world made last."""
     with ExitStack() as stack:
-        for module in (dead_messages, message_vpn, replays, trimmer):
+        for module in (alarm_watch, dead_messages, message_vpn, replays, trimmer):
             stack.enter_context(patch.object(module, "log", _Silent()))
         for module, names in TUNED.items():
             for name in names:
@@ -101,6 +104,7 @@ def _seconds() -> float:
 
 
 TUNED: dict[Any, tuple[str, ...]] = {
+    dead_messages: ("UNDER_WAY_MOST",),
     endpoint_module: ("FLOW_QUANTUM",),
     endpoint_feed: ("FLOW_QUANTUM", "TURN_ROWS"),
     history_pace: ("LONGEST_PAUSE",),
@@ -148,8 +152,8 @@ class World:
         self.departed: list[Consumer] = []
         self.committing: list[NaiveTransaction] = []
         self.log_consumers: list[LogConsumer] = []
-        self.buried: list[tuple[int, list[int], list[bytes]]] = []
-        """Messages taken off an endpoint (by number) in one go, and what was to be put on a dead message queue."""
+        self.buried: dict[object, tuple[int, list[int], list[bytes]]] = {}
+        """Messages on their way from an endpoint (by number), and what is to be put on its dead message queue."""
         self.published_last: list[bytes] = []
         self.has_failed_to_write = False
         self.open()
@@ -186,8 +190,7 @@ class World:
         self.log_consumers.clear()
         self.publisher.waiting.clear()
         self.contents = {number: self.contents[number] for number in self.store.endpoints}
-        if not self.has_failed_to_write:
-            self.check_buried()
+        self.check_buried()
         self.buried.clear()
         self.loop.close()
         self.open()
@@ -195,7 +198,7 @@ class World:
     def _listen(self) -> None:
         """Tell the model what the gateway does by itself."""
         broker, vpn = self.broker, self.vpn
-        publish, bury = broker.publish, vpn.dead.bury
+        publish, bury, put, written = broker.publish, vpn.dead.bury, vpn.dead._put, vpn.dead._written
         start, fail = vpn.replays.start, vpn.replays.fail
         finish_reading = broker.replays.finish_reading
 
@@ -218,13 +221,33 @@ class World:
         def buried(flow: Flow, rows: Sequence[Row], reason: str) -> None:
             endpoint = flow.endpoint
             content = self.contents[endpoint.number]
+            is_discarded = endpoint.settings.dead_message_queue in ("", endpoint.name)
             for row in rows:
                 self._check_burial(content, endpoint, row, reason)
                 content.unsettled.pop(row[0], None)
-                content.buried(row[0])
-            self.published_last = []
+                if is_discarded:
+                    content.buried(row[0])
+                else:
+                    content.taken_to_bury(row[0])
             bury(flow, rows, reason)
-            self.buried.append((endpoint.number, [row[0] for row in rows], self.published_last))
+
+        def being_put(burial: Burial, flow: Flow, rows: Sequence[Row]) -> None:
+            self.published_last = []
+            put(burial, flow, rows)
+            self.buried[burial] = burial.number, burial.ids, self.published_last
+
+        def buried_at_last(burial: Burial, retired: Retired, error: sqlite3.Error | None) -> None:
+            assert error is None or self.has_failed_to_write
+            content = self.contents.get(burial.number)
+            if error is not None:
+                del self.buried[burial]
+            if content is not None and error is None:
+                for i in burial.ids:
+                    content.committed(i)
+            elif content is not None and retired.era != burial.endpoint.era:
+                for i in burial.ids:
+                    content.not_committed(i, None)
+            written(burial, retired, error)
 
         def started(endpoint: Endpoint, first: int, requester: Flow | None) -> None:
             self.contents[endpoint.number].note_hand_over()
@@ -250,6 +273,8 @@ class World:
 
         broker.publish = published  # type: ignore[method-assign]
         vpn.dead.bury = buried  # type: ignore[method-assign]
+        vpn.dead._put = being_put  # type: ignore[method-assign]
+        vpn.dead._written = buried_at_last  # type: ignore[method-assign]
         vpn.replays.start = started  # type: ignore[method-assign]
         vpn.replays.fail = failed  # type: ignore[method-assign]
         broker.replays.finish_reading = finished  # type: ignore[method-assign]
@@ -431,16 +456,11 @@ class World:
                 assert replay.put == len(before_live)
 
     def check_buried(self) -> None:
-        """
-        What left an endpoint lies on the dead message queue, and the other way round; but where a write failed, what
-        was buried in it is gone all the same, and is told as discarded (README, "Messages nobody gets").
-        """
-        for number, ids, contents in self.buried:
+        """What left an endpoint lies on the dead message queue, and the other way round."""
+        for number, ids, contents in self.buried.values():
             if number not in self.store.endpoints:
                 continue
             gone = self.store.removed[number]
+            assert gone.issuperset(ids) or gone.isdisjoint(ids)
             durable = [content for content in contents if content in self.store.contents]
-            if contents:
-                assert gone.issuperset(ids) or gone.isdisjoint(ids)
-                is_discarded = self.has_failed_to_write and not durable
-                assert is_discarded or len(durable) == (len(contents) if gone.issuperset(ids) else 0)
+            assert len(durable) == (len(contents) if gone.issuperset(ids) else 0)
