@@ -13,7 +13,8 @@ from uuid import uuid4
 
 from cproton import ffi, lib
 
-from amqp_ext.codec import Described, Symbol
+from amqp_ext.batches import BATCHES, messages_of
+from amqp_ext.codec import CodecError, Described, Symbol
 from spark_bridge.errors import ConnectionFailed, Refused
 from spark_bridge.wire import Wire, mapping, put, refusal
 
@@ -73,9 +74,14 @@ class Receiver(Link):
         *,
         filters: Mapping[str, Described] | None = None,
         settled: bool = False,
+        batches: bool = False,
         credit: int = CREDIT,
     ) -> None:
-        """Attach; no credit is granted before the first ``take``. Raises Refused and ConnectionFailed."""
+        """Attach; no credit is granted before the first ``take``. Raises Refused and ConnectionFailed.
+
+        With ``batches`` a log's sender is asked for many messages in a delivery; they come out one by one all the
+        same, and some more of them than were asked for.
+        """
         pointer = lib.pn_receiver(wire.session, f"rewind-{uuid4().hex[:12]}".encode())
         super().__init__(wire, pointer, f"Reading {address} from {wire.broker.url}")
         self._credit = credit
@@ -86,7 +92,10 @@ class Receiver(Link):
             put(lib.pn_terminus_filter(source), {Symbol(key): value for key, value in filters.items()})
         if settled:
             lib.pn_link_set_snd_settle_mode(pointer, lib.PN_SND_SETTLED)
+        if batches:
+            put(lib.pn_link_properties(pointer), {Symbol(BATCHES): True})
         self._open(lib.pn_link_remote_source)
+        self._in_batches = batches and self.properties.get(BATCHES) is True
         self._is_settled = lib.pn_link_remote_snd_settle_mode(pointer) == lib.PN_SND_SETTLED
         self.source_filter = mapping(lib.pn_terminus_filter(lib.pn_link_remote_source(pointer)))
 
@@ -120,15 +129,18 @@ class Receiver(Link):
         return taken + self._collect(1 << 30)
 
     def _collect(self, limit: int) -> list[bytes]:
-        """Complete deliveries the engine already holds. Only the last one it holds may be one in part."""
+        """Messages of complete deliveries the engine already holds. Only the last one it holds may be one in part."""
         link, buffer, size, is_settled = self._link, self._buffer, len(self._buffer), self._is_settled
         current, pending, receive, unpack, advance, settle = (
             lib.pn_link_current, lib.pn_delivery_pending, lib.pn_link_recv, ffi.unpack, lib.pn_link_advance,
             lib.pn_delivery_settle,
         )  # fmt: skip
         taken: list[bytes] = []
+        in_batches = self._in_batches
         held = lib.pn_link_queued(link)
         for left in range(held, max(held - limit, 0), -1):
+            if in_batches and len(taken) >= limit:
+                break
             delivery = current(link)
             if not delivery or (left == 1 and lib.pn_delivery_partial(delivery)):
                 break
@@ -137,7 +149,10 @@ class Receiver(Link):
                 size = length
                 buffer = self._buffer = ffi.new("char[]", size)
             if receive(link, buffer, size) == length:
-                taken.append(unpack(buffer, length))
+                if in_batches:
+                    taken += self._messages_of(unpack(buffer, length))
+                else:
+                    taken.append(unpack(buffer, length))
             elif not lib.pn_delivery_aborted(delivery):
                 raise ConnectionFailed(
                     f"{self._what} failed: a message of {length} bytes could not be taken."
@@ -147,6 +162,12 @@ class Receiver(Link):
             advance(link)
             settle(delivery)
         return taken
+
+    def _messages_of(self, envelope: bytes) -> list[bytes]:
+        try:
+            return list(messages_of(envelope))
+        except CodecError as error:
+            raise ConnectionFailed(f"{self._what} failed: {error}.") from error
 
 
 class Sender(Link):

@@ -177,6 +177,7 @@ class LogLink:
                 where,
                 filters=_filter({Symbol(key): value for key, value in start.items()}),
                 settled=True,
+                batches=True,
             )
         except Refused as error:
             raise DataLoss(

@@ -5,12 +5,13 @@ What a peer asks for in an attach, read off the engine: each part by our own cod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from proton import DataException, Link, symbol
 
 from amqp_ext import codec
 from amqp_ext.addresses import Address
+from amqp_ext.batches import BATCHES
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters import FilterError, Filters, read_filter_set
 from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
@@ -20,6 +21,8 @@ from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
+
+BATCHES_KEY: Final = symbol(BATCHES)
 
 
 def is_gone(connection: Connection, link: Link) -> bool:
@@ -117,6 +120,16 @@ def consumer_priority_of(connection: Connection, link: Link) -> int:
         if value:
             return int(value)
     return 0
+
+
+def wants_batches(link: Link) -> bool:
+    """
+    Whether a reader asks for several messages in a delivery (``amqp_ext.batches``), and wants no say in them.
+
+    Raises:
+        Refused: DECODE_ERROR.
+    """
+    return link.remote_snd_settle_mode == Link.SND_SETTLED and properties_of(link).get(BATCHES_KEY) is True
 
 
 def properties_of(link: Link) -> Mapping[Any, Any]:

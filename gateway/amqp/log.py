@@ -12,7 +12,7 @@ from proton import Link
 from amqp_ext.annotations import Splicer
 from amqp_ext.filters import Filters
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.amqp.asked import is_gone
+from gateway.amqp.asked import is_gone, wants_batches
 from gateway.amqp.links import ReadingLink
 from gateway.amqp.reply import fill_reply, log_attach
 from gateway.amqp.selection import selection_of
@@ -50,7 +50,11 @@ async def read_log(
         return
     splicer = Splicer(vpn.broker.log.generation, stream_offset=filters.wants_stream_offset)
     reader = ReadingLink(connection, link, splicer)
-    fill_reply(connection, link, link.remote_source.address, filters, resolved, copies=True)
+    batches = wants_batches(link)
+    is_said = fill_reply(
+        connection, link, link.remote_source.address, filters, resolved, copies=True, batches=batches
+    )
+    reader.transfers.in_batches = batches and is_said
     if join is not None:
         reader.held = join(reader)
     connection.links.outgoing[reader.key] = reader.transfers

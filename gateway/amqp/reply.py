@@ -14,7 +14,7 @@ from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
-from gateway.amqp.asked import capabilities_of
+from gateway.amqp.asked import BATCHES_KEY, capabilities_of
 from gateway.amqp.conditions import room_of
 from gateway.core.replay_position import Resolved
 
@@ -29,7 +29,7 @@ _SAYING_WHAT_IT_IS: Final = frozenset(
 _FIXED_BYTES: Final = 120
 """Bytes of an attach that are always there: frame header, descriptors, sizes, and fields of fixed width."""
 
-_PROPERTIES_BYTES: Final = 120
+_PROPERTIES_BYTES: Final = 140
 """Bytes of the link's properties, with 64-bit numbers."""
 
 
@@ -44,7 +44,8 @@ def fill_reply(
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE,
     first_id: int = 0,
     replays: bool = True,
-) -> None:
+    batches: bool = False,
+) -> bool:
     """
     Fill in our side of the attach: the source as it is in place, and the log's bounds.
 
@@ -53,6 +54,10 @@ def fill_reply(
         first_id: Of a stream: the first id in its view, where the log has older ones.
         replays: Whether what is resolved is where the link starts. Else the answer says that it is live: who attaches
             the link again with what is in place (section 2.6.3) does not mean to rewind a queue.
+        batches: Whether messages will come in batches, where that can be said.
+
+    Returns:
+        Whether there was room for the link's properties, which say so.
     """
     source, asked = link.source, link.remote_source
     source.copy(asked)
@@ -76,12 +81,16 @@ def fill_reply(
         symbol("rewind:replay-last"): ulong(log.next_id - 1),
         symbol("rewind:replay-generation"): ulong(log.generation),
     }
+    if batches:
+        properties[BATCHES_KEY] = True
     # An attach is one frame (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
     room = room_of(link) - _bytes_of(link)
     if room < 0:
         _put_filters(source, in_place)
-    if room >= _PROPERTIES_BYTES:
-        link.properties = properties
+    if room < _PROPERTIES_BYTES:
+        return False
+    link.properties = properties
+    return True
 
 
 def _put_filters(source: Terminus, entries: Mapping[Any, Any]) -> None:

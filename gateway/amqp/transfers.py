@@ -17,6 +17,7 @@ from cproton_ffi import ffi, lib
 from proton import Collector, Link
 
 from amqp_ext.annotations import Splicer
+from amqp_ext.batches import batch_of
 from gateway.amqp.engine import TRANSACTIONAL, Buffer, state_fields, tag_of
 from gateway.amqp.link_sides import Receiving, Sending
 from gateway.core.effects import Row
@@ -33,6 +34,9 @@ MODIFIED: Final = lib.PN_MODIFIED
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
+
+BATCH_BYTES: Final = 128 * 1024
+"""Content in a delivery that is a batch, about."""
 
 _incoming = Buffer()
 _tag = ffi.new("uint64_t *")
@@ -351,6 +355,8 @@ class OutgoingTransfers:
         self._others: list[tuple[int, int, bool, bool]] = []
         self._confirm: list[Any] = []
         self._average_bytes = 256
+        self.in_batches = False
+        """Several messages go in one delivery (``amqp_ext.batches``); only where they go out settled."""
         self.is_closed = False
 
     @property
@@ -385,6 +391,9 @@ class OutgoingTransfers:
         unsettled = self._unsettled
         pre_settled = self._pre_settled
         fronts = self._splicer.fronts(rows, attempts, end_id)
+        if self.in_batches:
+            self._send_batches(rows, fronts)
+            return
         total = 0
         for (message_id, _, _, bare, _, content), front in zip(rows, fronts, strict=True):
             tag[0] = message_id
@@ -402,6 +411,21 @@ class OutgoingTransfers:
                 lib.pn_delivery_settle(delivery)
             else:
                 unsettled[delivery] = message_id
+        self._average_bytes = max(total // len(rows), 1) + 200
+
+    def _send_batches(self, rows: Sequence[Row], fronts: Sequence[bytes]) -> None:
+        """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
+        total = sum(len(row[5]) for row in rows)
+        count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
+        for first in range(0, len(rows), count):
+            batch = rows[first : first + count]
+            bares = [row[5][row[3] :] if row[3] else row[5] for row in batch]
+            data = batch_of(fronts[first : first + count], bares)
+            _tag[0] = batch[0][0]
+            delivery = lib.pn_delivery(self._link, _tag_bytes)
+            lib.pn_link_send(self._link, data, len(data))
+            lib.pn_link_advance(self._link)
+            lib.pn_delivery_settle(delivery)
         self._average_bytes = max(total // len(rows), 1) + 200
 
     def updated(self, delivery: Any) -> None:

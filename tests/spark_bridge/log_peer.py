@@ -13,6 +13,7 @@ from typing import Any
 from proton import Collector, Condition, Connection, Endpoint, Event, Link, Terminus, Transport, symbol, ulong
 from proton import Described as ProtonDescribed
 
+from amqp_ext.batches import BATCHES, batch_of
 from amqp_ext.codec import Described, Symbol, Timestamp, encode
 from spark_bridge.options import Broker
 
@@ -44,7 +45,8 @@ class LogPeer:
     The faults: ``refusal`` answers every attach with an error; ``echo`` off forgets our filter in the
     answer; ``stop_after`` ends a read after so many messages, as ``ending`` says ("error": detach with an
     error, "drop": close the socket, "silent": do nothing more); ``bounds`` off sends beyond ``until``;
-    ``first`` overrides the first id told.
+    ``first`` overrides the first id told. With ``batch`` it grants batches of so many messages, and ``cut`` takes bytes
+    off the end of each.
     """
 
     messages: dict[int, bytes] = field(default_factory=dict)
@@ -55,6 +57,8 @@ class LogPeer:
     stop_after: int | None = None
     ending: str = "error"
     first: int | None = None
+    batch: int = 0
+    cut: int = 0
     port: int = 0
     attaches: list[tuple[str, Any]] = field(default_factory=list)
     received: list[bytes] = field(default_factory=list)
@@ -177,6 +181,8 @@ class Conversation:
             symbol("rewind:replay-last"): ulong(last),
             symbol("rewind:replay-generation"): ulong(peer.generation),
         }
+        if peer.batch and (link.remote_properties or {}).get(symbol(BATCHES)) is True:
+            link.properties[symbol(BATCHES)] = True
         link.snd_settle_mode = Link.SND_SETTLED
         link.open()
         ids = sorted(peer.messages)
@@ -192,11 +198,21 @@ class Conversation:
                 self.break_off(link)
                 return
             delivery = link.delivery(str(self.sent))
-            link.send(self.peer.messages[queue.pop(0)])
+            link.send(self.next_of(queue))
             delivery.settle()
             self.sent += 1
         if not queue and link.credit and link.name not in self.endless:
             link.close()
+
+    def next_of(self, queue: list[int]) -> bytes:
+        """What one delivery brings."""
+        peer = self.peer
+        if not peer.batch:
+            return peer.messages[queue.pop(0)]
+        messages = [peer.messages[n] for n in queue[: peer.batch]]
+        del queue[: peer.batch]
+        envelope = batch_of([b""] * len(messages), messages)
+        return envelope[: len(envelope) - peer.cut]
 
     def break_off(self, link: Link) -> None:
         """End a read too early."""

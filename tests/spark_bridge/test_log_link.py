@@ -54,6 +54,22 @@ def test_offsets_bound_a_plan(peer: LogPeer, options: dict[str, str], ids: IdRan
     assert plan(peer, **options) == ids
 
 
+@pytest.mark.parametrize("batch", [1, 7, 100])
+def test_batches_hold_the_range(peer: LogPeer, batch: int) -> None:
+    """From a broker that grants batches comes what comes without: each message of the range, in order."""
+    ids = plan(peer)
+    peer.batch = batch
+    assert read(peer, ids) == list(peer.messages.values())
+
+
+def test_a_batch_cut_short_is_an_error(peer: LogPeer) -> None:
+    """A delivery that is no whole batch never looks like a short log."""
+    ids = plan(peer)
+    peer.batch, peer.cut = 7, 1
+    with pytest.raises(ConnectionFailed, match="a batch is data sections"):
+        read(peer, ids)
+
+
 def test_an_empty_log_is_an_empty_range(log_peer: LogPeer) -> None:
     """A new log gives no rows rather than an error."""
     ids = plan(log_peer)
