@@ -15,3 +15,8 @@ def now_ms() -> int:
 def seconds() -> float:
     """A clock that only goes forward, for how long something takes."""
     return time.perf_counter()
+
+
+def processor_seconds() -> float:
+    """What the calling thread has had of a processor so far."""
+    return time.thread_time()

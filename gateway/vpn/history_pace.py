@@ -2,9 +2,9 @@
 How quickly log readers go through history beside live traffic: one pace for all of a Message VPN's readers together.
 
 History waits for the present, not the other way round, but only as long as it has to. After each turn a reader leaves
-the loop to others for a multiple of the time that the turn took. The multiple rises with the share of the loop that
-live traffic takes, so that a queue under full load keeps most of its throughput, a reader beside a trickle hardly
-notices it, and neither depends on how quick the machine is.
+the gateway to others for a multiple of the time that the turn took, and the reading of its page in another thread. The
+multiple rises with the share of the loop that live traffic takes, so that a queue under full load keeps most of its
+throughput, a reader beside a trickle hardly notices it, and neither depends on how quick the machine is.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gateway.vpn.counters import Counters
 WINDOW_SECONDS: Final = 0.02
 """Over this live traffic is measured: a few group commits."""
 
-LONGEST_PAUSE = 16
-"""The most that a reader waits, in times of what its turns took. Writing what they sent to the socket, and reading the
-next page, take as long again: history is left with about an eighth of the loop."""
+LONGEST_PAUSE = 9
+"""The most that a reader waits, in times of what its turns and pages took. Writing what it was sent to the socket comes
+on top: history is left with about an eighth of a processor."""
 
-PAUSE_PER_LIVE = 100
+PAUSE_PER_LIVE = 60
 """How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
 history slows down must not look like little traffic."""
 
@@ -45,16 +45,19 @@ class HistoryPace:
         self._row_seconds = 0.0
         self._free = 0.0
 
-    def spent(self, started: float, rows: int) -> float:
+    def spent(self, started: float, rows: int, reading: float = 0.0) -> float:
         """
         Count a turn that begins at ``started`` and ends now, and in which so many rows were sent.
+
+        Args:
+            reading: Seconds of a processor that its pages took in another thread.
 
         Returns:
             When its reader may take the next one; the readers' turns follow each other.
         """
         now = seconds()
         self._measure(now)
-        taken = min(now - started, LONGEST_TURN)
+        taken = min(now - started, LONGEST_TURN) + reading
         if rows:
             row_seconds = taken / rows
             self._row_seconds += (row_seconds - self._row_seconds) / 8 if self._row_seconds else row_seconds

@@ -84,7 +84,7 @@ class LogFeed:
         activity, self._activity = self._activity, self._vpn.activity
         turn = TURN_ROWS if activity == self._activity else TURN_ROWS_BESIDE_LIVE
         left = self._send(turn)
-        self._due = self._vpn.history_pace.spent(started, turn - left)
+        self._due = self._vpn.history_pace.spent(started, turn - left, self._source.spent_reading())
         if left <= 0 and not self._closed:
             self._wait(self._due - seconds())
 

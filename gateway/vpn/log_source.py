@@ -10,6 +10,7 @@ from concurrent.futures import Future
 
 from gateway.core.effects import Row
 from gateway.core.tail import Tail
+from gateway.vpn.clock import processor_seconds
 from store.reader import LogPage, Reader
 
 
@@ -38,7 +39,8 @@ class LogSource:
         self._wake = wake
         self._page: LogPage | None = None
         self._index = 0
-        self._next: Future[LogPage] | None = None
+        self._next: Future[tuple[LogPage, float]] | None = None
+        self._read_seconds = 0.0
         self._waits = False
 
     @property
@@ -72,6 +74,11 @@ class LogSource:
                 return None
         return self._from_page(page, limit)
 
+    def spent_reading(self) -> float:
+        """Seconds of a processor that pages took which have arrived since this was asked last."""
+        spent, self._read_seconds = self._read_seconds, 0.0
+        return spent
+
     def _from_page(self, page: LogPage, limit: int) -> tuple[Sequence[Row], int]:
         rows = page.rows
         start = self._index
@@ -95,17 +102,24 @@ class LogSource:
                 self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
             return None
         arrived, self._next = self._next, None
-        page = arrived.result()
+        page, taken = arrived.result()
+        self._read_seconds += taken
         self._page, self._index = page, 0
         if page.position < self._tail.first_id:
             self._next = self._read(page.position)
         return page
 
-    def _read(self, position: int) -> Future[LogPage]:
+    def _read(self, position: int) -> Future[tuple[LogPage, float]]:
         end, patterns, reader = self._tail.next_id, self._patterns, self._reader
-        return reader.submit(lambda: reader.log_page(position, end, patterns))
 
-    def _done(self, future: Future[LogPage]) -> None:
+        def read() -> tuple[LogPage, float]:
+            started = processor_seconds()
+            page = reader.log_page(position, end, patterns)
+            return page, processor_seconds() - started
+
+        return reader.submit(read)
+
+    def _done(self, future: Future[tuple[LogPage, float]]) -> None:
         self._waits = False
         if future.cancelled():
             return

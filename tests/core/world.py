@@ -29,6 +29,7 @@ from gateway.vpn import (
     endpoint_feed,
     history_pace,
     log_feed,
+    log_source,
     message_vpn,
     replay_pump,
     replays,
@@ -84,6 +85,7 @@ def replaced_surroundings() -> Iterator[None]:
                 stack.enter_context(patch.object(module, name, getattr(module, name)))
         for module in (history_pace, log_feed):
             stack.enter_context(patch.object(module, "seconds", _seconds))
+        stack.enter_context(patch.object(log_source, "processor_seconds", _seconds))
         stack.enter_context(
             patch.multiple(
                 message_vpn,

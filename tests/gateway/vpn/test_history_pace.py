@@ -17,6 +17,7 @@ class Loop:
     def __init__(self, row_seconds: float, live_per_second: float) -> None:
         self.now = 100.0
         self.row_seconds = row_seconds
+        self.reading = 0.0
         self._live = live_per_second
         self._begun = self.now
         self.counters = Counters()
@@ -31,7 +32,7 @@ class Loop:
             self.now += ROWS * self.row_seconds
             taken += self.now - started
             self.counters.published_messages = int((self.now - self._begun) * self._live)
-            due[due.index(at)] = self.pace.spent(started, ROWS)
+            due[due.index(at)] = self.pace.spent(started, ROWS, self.reading)
         return taken / (self.now - end + seconds)
 
 
@@ -56,11 +57,18 @@ def test_history_has_the_loop_while_there_is_no_live_traffic(clock: dict[str, Lo
 
 
 @pytest.mark.parametrize("readers", [1, 2, 7])
-def test_beside_full_load_all_readers_together_have_a_seventeenth(
-    clock: dict[str, Loop], readers: int
-) -> None:
+def test_beside_full_load_all_readers_together_have_a_tenth(clock: dict[str, Loop], readers: int) -> None:
     """How many partitions a job reads with makes no difference to live traffic."""
-    assert share(clock, row_us=3, live=80_000, readers=readers) == pytest.approx(1 / 17, rel=0.1)
+    assert share(clock, row_us=3, live=80_000, readers=readers) == pytest.approx(1 / 9.5, rel=0.1)
+
+
+def test_reading_pages_counts_as_turns_do(clock: dict[str, Loop]) -> None:
+    """What readers cost in another thread, live traffic pays for, too: where it is as much, they have half."""
+    clock["loop"] = loop = Loop(3e-6, 80_000)
+    loop.share(1, 0.5)
+    alone = loop.share(1, 2.0)
+    loop.reading = ROWS * loop.row_seconds
+    assert loop.share(1, 2.0) == pytest.approx(alone / 2, rel=0.1)
 
 
 def test_beside_a_trickle_a_reader_goes_on_quickly(clock: dict[str, Loop]) -> None:
@@ -80,4 +88,4 @@ def test_a_turn_that_was_interrupted_is_not_waited_for_long(clock: dict[str, Loo
     clock["loop"] = loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     loop.now += 1.0
-    assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 16 * history_pace.LONGEST_TURN
+    assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 9.01 * history_pace.LONGEST_TURN
