@@ -57,7 +57,9 @@ def test_history_has_the_loop_while_there_is_no_live_traffic(clock: dict[str, Lo
 
 
 @pytest.mark.parametrize("readers", [1, 2, 7])
-def test_beside_full_load_all_readers_together_have_a_thirteenth(clock: dict[str, Loop], readers: int) -> None:
+def test_beside_full_load_all_readers_together_have_a_thirteenth(
+    clock: dict[str, Loop], readers: int
+) -> None:
     """How many partitions a job reads with makes no difference to live traffic."""
     assert share(clock, row_us=3, live=80_000, readers=readers) == pytest.approx(1 / 12.5, rel=0.1)
 
