@@ -6,6 +6,7 @@ The exit status is 0 only if nothing failed. A client that cannot be installed o
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -76,6 +77,13 @@ def install(client: Client) -> None:
             )
     if not client.install:
         return
+    with (client.folder / ".installing").open("w") as turn:
+        # Tests in several processes ask for the same client: the others wait for the first.
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        _install(client)
+
+
+def _install(client: Client) -> None:
     state = sha256(b"".join((client.folder / name).read_bytes() for name in client.pinned)).hexdigest()
     done = client.folder / ".installed"
     if done.exists() and done.read_text() == state:
