@@ -17,9 +17,9 @@ from gateway.vpn.counters import Counters
 WINDOW_SECONDS: Final = 0.02
 """Over this live traffic is measured: a few group commits."""
 
-LONGEST_PAUSE = 12
+LONGEST_PAUSE = 16
 """The most that a reader waits, in times of what its turns and pages took. Writing what it was sent to the socket comes
-on top: history is left with about a tenth of a processor."""
+on top: history is left with about a twelfth of a processor."""
 
 PAUSE_PER_LIVE = 60
 """How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that

@@ -57,11 +57,11 @@ def test_history_has_the_loop_while_there_is_no_live_traffic(clock: dict[str, Lo
 
 
 @pytest.mark.parametrize("readers", [1, 2, 7])
-def test_beside_full_load_all_readers_together_have_a_thirteenth(
+def test_beside_full_load_all_readers_together_have_a_seventeenth(
     clock: dict[str, Loop], readers: int
 ) -> None:
     """How many partitions a job reads with makes no difference to live traffic."""
-    assert share(clock, row_us=3, live=80_000, readers=readers) == pytest.approx(1 / 12.5, rel=0.1)
+    assert share(clock, row_us=3, live=80_000, readers=readers) == pytest.approx(1 / 16.5, rel=0.1)
 
 
 def test_reading_pages_counts_as_turns_do(clock: dict[str, Loop]) -> None:
@@ -90,4 +90,4 @@ def test_a_turn_that_was_interrupted_is_not_waited_for_long(clock: dict[str, Loo
     clock["loop"] = loop = Loop(3e-6, 80_000)
     loop.share(1, 0.5)
     loop.now += 1.0
-    assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 12.01 * history_pace.LONGEST_TURN
+    assert loop.pace.spent(loop.now - 1.0, ROWS) - loop.now <= 16.01 * history_pace.LONGEST_TURN
