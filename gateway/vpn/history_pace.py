@@ -21,7 +21,7 @@ LONGEST_PAUSE = 16
 """The most that a reader waits, in times of what its turns and pages took. Writing what it was sent to the socket comes
 on top: history is left with about a twelfth of a processor."""
 
-PAUSE_PER_LIVE = 60
+PAUSE_PER_LIVE = 80
 """How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
 history slows down must not look like little traffic."""
 
