@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, asdict, dataclass, field
 from typing import Any
 
-from gateway.core.effects import Row, SaveEndpoint, SaveReplay
+from gateway.core.effects import Retirement, Row, SaveEndpoint, SaveReplay
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.lane import Candidates, Lane
 from gateway.core.priority_lanes import PriorityLanes
@@ -154,6 +154,10 @@ class Retired:
     size_bytes: int
     number: int
     era: int
+
+    def effect(self) -> Retirement:
+        """What makes it durable."""
+        return Retirement(self.number, sorted(self.held), self.size_bytes)
 
     def done(self) -> None:
         """They are gone for good."""

@@ -26,7 +26,7 @@ from amqp_ext.addresses import queue_topic
 from amqp_ext.annotations import annotated
 from amqp_ext.codec import Long, Timestamp
 from gateway import log_keys
-from gateway.core.effects import Retirement, Row
+from gateway.core.effects import Row
 from gateway.core.endpoint import Endpoint, Flow, Retired
 from gateway.core.errors import Refused
 
@@ -145,22 +145,14 @@ class DeadMessages:
             _Copies(vpn.name, burial.queue), queue_topic(burial.queue), contents, bares, list(burial.ids)
         )
         retired = endpoint.retire(flow, burial.ids)
-        vpn.commit(
-            [Retirement(retired.number, sorted(retired.held), retired.size_bytes)],
-            lambda error: self._written(burial, retired, error),
-        )
+        vpn.commit([retired.effect()], lambda error: self._written(burial, retired, error))
 
     def _written(self, burial: Burial, retired: Retired, error: sqlite3.Error | None) -> None:
-        vpn, endpoint = self._vpn, burial.endpoint
+        vpn = self._vpn
         if error is None:
             del self._under_way[burial]
-            replay = endpoint.replay
-            is_replaying = replay is not None and replay.is_under_way
-            retired.done()
-            vpn.counters.settled_messages += len(retired.held)
-            if is_replaying:
-                vpn.replays.acknowledged(endpoint)
-            vpn.look_at(endpoint)
+            vpn.retired(retired)
+            vpn.look_at(burial.endpoint)
         elif retired.counts_again():
             burial.grave.unsettled.update(retired.held)
             vpn.later(TRY_AGAIN_S, partial(self._put_again, burial))

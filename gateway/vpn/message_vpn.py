@@ -20,7 +20,7 @@ from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row, SaveArchived
-from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow
+from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.origins import Origins
 from gateway.core.point import ListedPoint, Point
@@ -450,6 +450,15 @@ class MessageVpn:
         if gone:
             self._effects.append(RemoveReferences(endpoint.number, gone, size))
             self._schedule()
+        if is_replaying:
+            self.replays.acknowledged(endpoint)
+
+    def retired(self, retired: Retired) -> None:
+        """Messages that a transaction took off an endpoint are gone for good: it is durable."""
+        endpoint = retired.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        retired.done()
+        self.counters.settled_messages += len(retired.held)
         if is_replaying:
             self.replays.acknowledged(endpoint)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.effects import Publication, Retirement
+from gateway.core.effects import Publication
 from gateway.core.endpoint import Flow, Retired
 from gateway.core.errors import ErrorCode, Refused
 
@@ -76,7 +76,7 @@ def commit_transaction(
             vpn.origins.add(publication.rows[0][0], publication.rows[-1][0] + 1, origin)
     vpn.activity += 1
     vpn.commit(
-        [Retirement(one.number, sorted(one.held), one.size_bytes) for one in retired],
+        [one.effect() for one in retired],
         lambda error: _committed(vpn, retired, error, then),
     )
 
@@ -101,15 +101,10 @@ def _committed(
     then: Callable[[sqlite3.Error | None], None],
 ) -> None:
     for one in retired:
-        if error is not None:
+        if error is None:
+            vpn.retired(one)
+        else:
             one.undone()
-            continue
-        replay = one.endpoint.replay
-        is_replaying = replay is not None and replay.is_under_way
-        one.done()
-        vpn.counters.settled_messages += len(one.held)
-        if is_replaying:
-            vpn.replays.acknowledged(one.endpoint)
     then(error)
     for one in retired:
         vpn.look_at(one.endpoint)

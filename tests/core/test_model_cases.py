@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_ext.addresses import queue_topic
-from gateway.core.endpoint import EndpointSettings
+from gateway.core.endpoint import Endpoint, EndpointSettings
 from gateway.core.replay import ReplayState
 from tests.core.test_model_endpoints import EndpointMachine
 from tests.core.test_model_log import LogMachine
@@ -35,6 +35,22 @@ def replayed(machine: EndpointMachine) -> None:
     publish(machine, 2)
     machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0))
     machine.settle_down()
+
+
+def with_dead_message_queue(machine: EndpointMachine) -> tuple[Endpoint, Endpoint]:
+    """A queue for everything below `a`, and its dead message queue."""
+    machine.create("dead", EndpointSettings(), (), temporary=False)
+    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
+    endpoints = machine.world.broker.endpoints
+    return endpoints["q2"], endpoints["dead"]
+
+
+def reject_one(machine: EndpointMachine, queue: Endpoint) -> None:
+    """A message comes to the queue, and its consumer rejects it."""
+    publish(machine, 1)
+    machine.attach_plain(queue, credit=5)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
 
 
 def test_cancel_survives_a_full_disk(machine: EndpointMachine) -> None:
@@ -144,31 +160,22 @@ def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine:
     """A rejected message whose content cannot be read for its copy goes to nobody, and is buried when it can."""
     world = World(Tuning(window=1, page_rows=1, tail_bytes=1))
     machine.world = world
-    machine.create("dead", EndpointSettings(), (), temporary=False)
-    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
-    publish(machine, 1)
-    machine.attach_plain(world.broker.endpoints["q2"], credit=5)
-    machine.settle_down()
-    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
+    queue, dead = with_dead_message_queue(machine)
+    reject_one(machine, queue)
     machine.disk_fails(count=1, is_write=False)
     world.loop.run()
     assert world.consumers[0].history == [1]
     machine.settle_down()
     assert world.consumers[0].history == [1]
-    assert world.broker.endpoints["q2"].depth == 0
-    assert world.broker.endpoints["dead"].depth == 1
+    assert queue.depth == 0
+    assert dead.depth == 1
 
 
 def test_a_message_that_could_not_be_buried_is_buried_later(machine: EndpointMachine) -> None:
     """Where its copy cannot be written a rejected message stays on its queue, goes to nobody, and is buried later."""
     world = machine.world
-    machine.create("dead", EndpointSettings(), (), temporary=False)
-    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
-    queue, dead = world.broker.endpoints["q2"], world.broker.endpoints["dead"]
-    publish(machine, 1)
-    machine.attach_plain(queue, credit=5)
-    machine.settle_down()
-    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
+    queue, dead = with_dead_message_queue(machine)
+    reject_one(machine, queue)
     machine.disk_fails(count=1, is_write=True)
     world.loop.run()
     assert (queue.depth, dead.depth) == (1, 0)
@@ -182,12 +189,8 @@ def test_a_message_that_could_not_be_buried_is_buried_later(machine: EndpointMac
 def test_a_message_that_could_not_be_buried_outlives_a_crash(machine: EndpointMachine) -> None:
     """What was rejected and could not be buried before the gateway ended is on its queue when it starts again."""
     world = machine.world
-    machine.create("dead", EndpointSettings(), (), temporary=False)
-    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
-    publish(machine, 1)
-    machine.attach_plain(world.broker.endpoints["q2"], credit=5)
-    machine.settle_down()
-    machine.tell_outcome(pick=0, outcome="rejected", chosen=255)
+    queue, _ = with_dead_message_queue(machine)
+    reject_one(machine, queue)
     machine.disk_fails(count=1, is_write=True)
     machine.restart(is_clean=False)
     machine.settle_down()
@@ -198,9 +201,7 @@ def test_a_message_that_could_not_be_buried_outlives_a_crash(machine: EndpointMa
 def test_a_backlog_of_dead_messages_waits_for_the_disk(machine: EndpointMachine) -> None:
     """While copies cannot be written only a few messages at a time are taken off, whoever asks for more."""
     world = machine.world
-    machine.create("dead", EndpointSettings(), (), temporary=False)
-    machine.create("q2", EndpointSettings(dead_message_queue="dead"), ("a/>",), temporary=False)
-    queue, dead = world.broker.endpoints["q2"], world.broker.endpoints["dead"]
+    queue, dead = with_dead_message_queue(machine)
     for _ in range(6):
         publish(machine, 2, ttl_ms=1)
     machine.settle_down()
