@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from amqp_ext import codec, sections
+from amqp_ext import codec
 from amqp_ext.codec import CodecError, Described, ULong
+from amqp_ext.message import sections
 
 INVALID: Final = "amqp:invalid-field"
 NOT_FOUND: Final = "amqp:not-found"

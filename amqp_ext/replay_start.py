@@ -31,7 +31,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from amqp_ext.codec import Char, Timestamp
-from amqp_ext.message_id import text_of
+from amqp_ext.message.message_id import text_of
 from amqp_ext.replay_id import MAX_FIELD, ReplayId, ReplayIdError, parse_replay_id
 
 MAX_OFFSET: Final = (1 << 63) - 1

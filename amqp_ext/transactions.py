@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from amqp_ext import codec
 from amqp_ext.codec import CodecError, Described, Symbol, ULong
-from amqp_ext.sections import MalformedMessage, body
+from amqp_ext.message.sections import MalformedMessage, body
 
 DECLARE: Final = 0x31
 DISCHARGE: Final = 0x32

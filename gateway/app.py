@@ -22,9 +22,9 @@ from gateway.admin.semp.resources import ClientConnection
 from gateway.amqp.listener import Container
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, settle
 from gateway.tls import TlsError
-from gateway.vpn.vpns import MessageVpns
-from store.database import DataFolder
+from gateway.vpn.message_vpns import MessageVpns
 from store.errors import StoreError
+from store.sqlite.database import DataFolder
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five

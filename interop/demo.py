@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amqp_ext.sections import bare_offset, message_annotations
+from amqp_ext.message.sections import bare_offset, message_annotations
 from interop.flights import TOTAL, Flights, airlines, rows
 from spark_bridge import register, set_worker_python
 from spark_bridge.links import Receiver, Sender

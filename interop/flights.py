@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol, encode
-from amqp_ext.sections import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES
+from amqp_ext.message.sections import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES
 
 TOTAL = 336_776  # flights in the data set, version 0.0.3
 _DURABLE = encode(Described(HEADER, [True]))

@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from amqp_ext.codec import Described, decode
-from amqp_ext.sections import bare_offset
+from amqp_ext.message.sections import bare_offset
 
 FOLDER = Path(__file__).parent / "transcripts"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from amqp_ext.annotations import Splicer
+from amqp_ext.message.annotations import Splicer
 from spark_bridge.errors import ConnectionFailed, DataLoss
 from spark_bridge.log_file import LogFile
 from spark_bridge.log_link import (

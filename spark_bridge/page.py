@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from amqp_ext.codec import Symbol, encode
-from amqp_ext.sections import (
+from amqp_ext.message.sections import (
     AMQP_VALUE,
     APPLICATION_PROPERTIES,
     DATA,

@@ -3,7 +3,7 @@
 A Spark worker decodes every message it reads, so here a microsecond counts. Nearly all senders write
 descriptors as ``00 53 nn`` and use the short forms of strings, symbols, binaries and integers; those are
 read here, and everything else is handed to ``amqp_ext``. Invariant: on a well-formed message the answers
-are those of ``amqp_ext.sections.split`` and ``amqp_ext.codec.decode``, but for one thing: a symbol comes as
+are those of ``amqp_ext.message.sections.split`` and ``amqp_ext.codec.decode``, but for one thing: a symbol comes as
 plain ``str``.
 """
 
@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any
 
 from amqp_ext.codec import CodecError, Timestamp, decode, skip
-from amqp_ext.sections import FOOTER, HEADER, split
+from amqp_ext.message.sections import FOOTER, HEADER, split
 
 _INT64 = Struct(">q").unpack_from
 

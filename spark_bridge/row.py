@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from amqp_ext.codec import CodecError, Described, Timestamp, decode, skip
-from amqp_ext.sections import (
+from amqp_ext.message.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
     APPLICATION_PROPERTIES,

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from amqp_ext.annotations import Splicer
+from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.sections import PROPERTIES
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.sections import PROPERTIES
 from amqp_ext.topics import TopicFilter
 from spark_bridge.page import Page, Unusual
 from spark_bridge.row import BAD_CONTENT, SYSTEM, UNDECODABLE, Row, text

@@ -25,7 +25,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from amqp_ext.codec import CodecError, Described, Symbol, encode
-from amqp_ext.sections import AMQP_SEQUENCE, AMQP_VALUE, APPLICATION_PROPERTIES, DATA, PROPERTIES, split
+from amqp_ext.message.sections import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    PROPERTIES,
+    split,
+)
 from spark_bridge.errors import ConnectionFailed, OptionError, SchemaError
 from spark_bridge.links import Sender
 from spark_bridge.options import Broker, parse

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_ext import sections
-from amqp_ext.annotations import annotated
 from amqp_ext.codec import CodecError, Symbol
+from amqp_ext.message import sections
+from amqp_ext.message.annotations import annotated
 
 PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from amqp_ext import sections
 from amqp_ext.codec import Array, Int, Long, Timestamp
 from amqp_ext.dialect import INVALID, NOT_IMPLEMENTED, Request, RequestError, message, value_of
+from amqp_ext.message import sections
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "$management"

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from amqp_ext import sections
 from amqp_ext.addresses import AddressError, check_queue_name
 from amqp_ext.codec import Array, UInt, ULong
 from amqp_ext.dialect import INVALID, NOT_FOUND, NOT_IMPLEMENTED, Request, RequestError, message, value_of
+from amqp_ext.message import sections
 from amqp_ext.rabbitmq.arguments import ArgumentError, QueueArguments, read_queue_arguments
 from amqp_ext.rabbitmq.commands import (
     Bind,

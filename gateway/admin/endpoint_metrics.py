@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.core.endpoint import Endpoint
+from gateway.core.endpoint.endpoint import Endpoint
 
 PIECE: Final = 500
 """Lines that are sent at once."""

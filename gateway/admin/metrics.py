@@ -19,7 +19,7 @@ from gateway.admin.access import require
 from gateway.admin.endpoint_metrics import EndpointSeries
 from gateway.admin.loop_lag import LoopLag
 from gateway.admin.semp.resources import resources_of
-from gateway.core.replay import ReplayState
+from gateway.core.replay.states import ReplayState
 from gateway.vpn.counters import REFUSALS
 from gateway.vpn.message_vpn import MessageVpn
 from store.histogram import Histogram

@@ -18,26 +18,27 @@ from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
 from amqp_ext.event_hubs.frames import Padder, Watch
-from amqp_ext.sasl import Identity
+from amqp_ext.sasl.server import Identity
 from gateway import log_keys
-from gateway.amqp import attach, heartbeats
-from gateway.amqp.claims import Claims
-from gateway.amqp.conditions import condition_of
-from gateway.amqp.engine import pull, push
-from gateway.amqp.flow_answers import FlowAnswers
+from gateway.amqp.attach import attach
+from gateway.amqp.dialects.event_hubs.claims import Claims
+from gateway.amqp.engine import heartbeats
+from gateway.amqp.engine.close_errors import LastWord
+from gateway.amqp.engine.conditions import condition_of
+from gateway.amqp.engine.flow_echoes import FlowAnswers
+from gateway.amqp.engine.link_names import LinkNames
+from gateway.amqp.engine.native import pull, push
+from gateway.amqp.engine.transfers import Links
 from gateway.amqp.handshake import Handshake
-from gateway.amqp.last_words import LastWord
-from gateway.amqp.link_names import LinkNames
-from gateway.amqp.transactions import Transactions
-from gateway.amqp.transfers import Links
+from gateway.amqp.links.transactions import Transactions
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import peer_common_name
 
 if TYPE_CHECKING:
-    from gateway.amqp.access import Access
-    from gateway.amqp.links import AttachedLink
+    from gateway.amqp.attach.authorization import Access
+    from gateway.amqp.links.outgoing import AttachedLink
     from gateway.amqp.listener import Listening
-    from gateway.amqp.temporary import Hold
+    from gateway.amqp.nodes.temporary import Hold
     from gateway.vpn.message_vpn import MessageVpn
 
 log = structlog.get_logger()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from amqp_ext.sasl import SaslServer, SaslState
+from amqp_ext.sasl.server import SaslServer, SaslState
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection

@@ -12,12 +12,12 @@ import ssl
 from collections import defaultdict
 from collections.abc import Mapping
 
-from amqp_ext.passwords import ITERATIONS, StoredPassword
-from amqp_ext.passwords import parse as parse_password
-from amqp_ext.sasl import SaslServer
-from gateway.amqp.access import Access, VpnAccess
+from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword
+from amqp_ext.sasl.passwords import parse as parse_password
+from amqp_ext.sasl.server import SaslServer
+from gateway.amqp.attach.authorization import Access, VpnAccess
 from gateway.amqp.connection import Connection
-from gateway.amqp.dialects import Spoken
+from gateway.amqp.dialects.registry import Spoken
 from gateway.amqp.websocket import WebSocket
 from gateway.config import Limits, Listener, Settings, authority, password_hash, sas_key
 from gateway.core.errors import ErrorCode, Refused

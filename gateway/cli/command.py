@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from amqp_ext.passwords import SALT_BYTES
-from amqp_ext.passwords import hash_password as hash_with_salt
+from amqp_ext.sasl.passwords import SALT_BYTES
+from amqp_ext.sasl.passwords import hash_password as hash_with_salt
 from gateway.cli.objects import OBJECTS
 from gateway.cli.replays import REPLAYS
 from gateway.cli.send import send

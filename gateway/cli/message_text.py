@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, decode
-from amqp_ext.sections import (
+from amqp_ext.message.sections import (
     application_properties,
     bare_offset,
     body,

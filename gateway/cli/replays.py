@@ -119,7 +119,7 @@ def store() -> None:
 @click.pass_context
 def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
     """Say what is wrong with FILES, which may be in use; exit status 1 if anything is."""
-    from store.check import check  # noqa: PLC0415 - the other verbs do without the store
+    from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without the store
 
     is_sound = True
     for file in files:

@@ -13,8 +13,8 @@ from proton import Terminus
 from proton.reactor import LinkOption
 
 from amqp_ext.addresses import AddressError, AddressKind, parse_source
+from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
-from amqp_ext.sections import message_annotations
 from gateway.cli.message_text import REPLAY_ID, as_line, as_object
 from gateway.cli.peer import Client, Gateway, gateway_options
 

@@ -14,7 +14,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 from amqp_ext.addresses import queue_of_topic, queue_topic
-from amqp_ext.priority import priorities_of
+from amqp_ext.message.priority import priorities_of
 from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
 from gateway.core.effects import (
     DeleteEndpoint,
@@ -26,15 +26,15 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
-from gateway.core.endpoint_replays import EndpointReplays
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log_policy import LogPolicy
-from gateway.core.log_reader import LogReader
-from gateway.core.point import Point
-from gateway.core.points import Points
-from gateway.core.replay import Replay
-from gateway.core.replay_position import LogFacts
+from gateway.core.log.cursor import LogReader
+from gateway.core.log.point import Point
+from gateway.core.log.points import Points
+from gateway.core.log.policy import LogPolicy
+from gateway.core.replay.commands import EndpointReplays
+from gateway.core.replay.starts import LogFacts
+from gateway.core.replay.states import Replay
 
 TRIM_IDS = 1_000
 """Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""

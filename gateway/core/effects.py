@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from gateway.core.point import Point
+from gateway.core.log.point import Point
 
 Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 """(id, time ms, topic, offset of the bare message, held, content as received).

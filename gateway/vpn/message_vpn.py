@@ -20,32 +20,32 @@ from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row, SaveArchived
-from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.newest import Tail
+from gateway.core.log.point import ListedPoint, Point
 from gateway.core.origins import Origins
-from gateway.core.point import ListedPoint, Point
-from gateway.core.replay_position import Resolved
-from gateway.core.tail import Tail
-from gateway.vpn import starts
-from gateway.vpn.alarm_watch import AlarmWatch
+from gateway.core.replay.starts import Resolved
 from gateway.vpn.clock import now_ms
 from gateway.vpn.counters import Counters
-from gateway.vpn.dead_messages import DeadMessages
 from gateway.vpn.declared import MEGABYTE, check_declared, declare
-from gateway.vpn.endpoint_feed import EndpointFeed
-from gateway.vpn.expiry import Expiry
-from gateway.vpn.history_pace import HistoryPace
+from gateway.vpn.delivery.endpoint_feed import EndpointFeed
+from gateway.vpn.delivery.history_pace import HistoryPace
+from gateway.vpn.delivery.readers import Onlookers, topic_matcher
+from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.links import ConsumingLink, PublishingLink
-from gateway.vpn.log_policy import log_policy
-from gateway.vpn.onlookers import Onlookers, topic_matcher
-from gateway.vpn.replays import Replays
-from gateway.vpn.streams import Streams
-from gateway.vpn.trimmer import Trimmer
-from store.database import DataFolder, open_file
+from gateway.vpn.replay import starts
+from gateway.vpn.replay.replays import Replays
+from gateway.vpn.settings import log_policy
+from gateway.vpn.upkeep.alarms import AlarmWatch
+from gateway.vpn.upkeep.dead_letters import DeadMessages
+from gateway.vpn.upkeep.expiry import Expiry
+from gateway.vpn.upkeep.trimmer import Trimmer
 from store.histogram import Histogram
-from store.reader import Reader
-from store.recovery import recover
-from store.writer import Batch, Writer
+from store.sqlite.database import DataFolder, open_file
+from store.sqlite.reader import Reader
+from store.sqlite.recovery import recover
+from store.sqlite.writer import Batch, Writer
 
 PENDING_BYTES: Final = 64 * 1024 * 1024
 """Content accepted from sockets and not yet committed, per VPN, past which no more is read from publishers: a slow

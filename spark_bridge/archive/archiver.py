@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from amqp_ext.annotations import Splicer
+from amqp_ext.message.annotations import Splicer
 from spark_bridge.archive.manifest import Manifest, Segment, segment_name
 from spark_bridge.archive.segment import ALL, SegmentWriter, with_envelopes
 from spark_bridge.archive.shelf import Shelf, Step, no_step

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amqp_ext.codec import Described, Symbol, encode
-from amqp_ext.sections import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES
+from amqp_ext.message.sections import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES
 
 from .filled_store import message_file
 from .load import send

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from amqp_ext.ttl import ttl_of
+from amqp_ext.message.ttl import ttl_of
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import Refused
-from gateway.core.replay import Replay
+from gateway.core.replay.states import Replay
 from tests.core.naive_store import NaiveStore
 
 if TYPE_CHECKING:

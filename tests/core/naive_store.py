@@ -32,9 +32,9 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.point import Point
-from gateway.core.replay import Replay
-from store.recovery import Recovered
+from gateway.core.log.point import Point
+from gateway.core.replay.states import Replay
+from store.sqlite.recovery import Recovered
 
 GENERATION = 7
 

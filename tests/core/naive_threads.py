@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from gateway.core.effects import Effect, Row
 from store.errors import LogTrimmed
-from store.reader import MAX_ID, LogPage
-from store.writer import _TAKEN_BACK, Batch
+from store.sqlite.reader import MAX_ID, LogPage
+from store.sqlite.writer import _TAKEN_BACK, Batch
 from tests.core.naive_store import NaiveStore
 
 T = TypeVar("T")

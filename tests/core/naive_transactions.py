@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.transactions import Staged, commit_transaction
+from gateway.vpn.transaction import Staged, commit_transaction
 from tests.core.machine import TOPICS, VpnMachine, few, mostly, picks
 from tests.core.model import Content, message
 from tests.core.naive_links import Consumer

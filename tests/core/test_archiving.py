@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.archiving import archive_saved, check_trimmable, report_archived
 from gateway.core.broker import TRIM_IDS, Broker, LogState
 from gateway.core.effects import TrimLog
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log_policy import LogPolicy
+from gateway.core.log.archived import archive_saved, check_trimmable, report_archived
+from gateway.core.log.policy import LogPolicy
 
 
 def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
 
 
 def row(message_id: int) -> Row:

@@ -6,9 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings
-from gateway.core.expiry import NEVER_MS, expires_ms
-from gateway.core.replay import Replay, ReplayState
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings
+from gateway.core.endpoint.ttl import NEVER_MS, expires_ms
+from gateway.core.replay.states import Replay, ReplayState
 
 ARRIVED_MS = 1_000
 ID = 5

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.broker import Broker, LogState, TooLarge
-from gateway.core.endpoint import EndpointKind, EndpointSettings
-from gateway.core.log_policy import LogPolicy
+from gateway.core.endpoint.endpoint import EndpointKind, EndpointSettings
+from gateway.core.log.policy import LogPolicy
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:

@@ -15,10 +15,10 @@ from hypothesis.stateful import precondition, rule
 
 from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
-from gateway.core.endpoint import EndpointKind, EndpointSettings
+from gateway.core.endpoint.endpoint import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
-from gateway.core.point import Point
-from gateway.core.replay_position import Resolved
+from gateway.core.log.point import Point
+from gateway.core.replay.starts import Resolved
 from tests.core.machine import VpnMachine, bounded_starts, mostly, picks
 from tests.core.naive_links import LogConsumer, takes
 from tests.core.world import UNLOGGED, replaced_surroundings

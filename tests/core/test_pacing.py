@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.core.effects import Row
-from gateway.core.pacing import Pacer
+from gateway.core.replay.pacing import Pacer
 
 
 def rows(*times_ms: int) -> list[Row]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
-from gateway.core.lane import Lane
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.endpoint.ready_queue import Lane
 
 PAGE_ROWS = 3
 WINDOW = 4

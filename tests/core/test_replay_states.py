@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.replay import TRANSITIONS, Replay, ReplayEvent, ReplayRecord, ReplayState, state_diagram
+from gateway.core.replay.states import (
+    TRANSITIONS,
+    Replay,
+    ReplayEvent,
+    ReplayRecord,
+    ReplayState,
+    state_diagram,
+)
 
 README = Path(__file__).parents[2] / "README.md"
 

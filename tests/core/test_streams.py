@@ -6,9 +6,9 @@ import pytest
 
 from gateway.core.broker import Broker, LogState
 from gateway.core.effects import SaveEndpoint, SaveSubscription
-from gateway.core.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log_policy import LogPolicy
+from gateway.core.log.policy import LogPolicy
 
 STREAM = EndpointKind.STREAM
 

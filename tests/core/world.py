@@ -18,25 +18,20 @@ from unittest.mock import patch
 
 from amqp_ext.addresses import queue_topic
 from gateway.config import Limits, ReplayLog, Store, Vpn
-from gateway.core import endpoint as endpoint_module
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
+from gateway.core.endpoint import endpoint as endpoint_module
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
 from gateway.core.errors import ErrorCode
-from gateway.core.replay import ReplayState
-from gateway.vpn import (
-    alarm_watch,
-    dead_messages,
-    endpoint_feed,
-    history_pace,
-    log_feed,
-    log_source,
-    message_vpn,
-    replay_pump,
-    replays,
-    trimmer,
-)
-from gateway.vpn.dead_messages import Burial
+from gateway.core.replay.states import ReplayState
+from gateway.vpn import message_vpn
+from gateway.vpn.delivery import endpoint_feed, history_pace, log_feed, log_source
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.replay import replay_feed as replay_pump
+from gateway.vpn.replay import replays
+from gateway.vpn.upkeep import alarms as alarm_watch
+from gateway.vpn.upkeep import dead_letters as dead_messages
+from gateway.vpn.upkeep import trimmer
+from gateway.vpn.upkeep.dead_letters import Burial
 from tests.core.model import Content, Publisher, is_expired, matches
 from tests.core.naive_links import Consumer, LogConsumer
 from tests.core.naive_store import NaiveStore

@@ -21,8 +21,8 @@ from gateway.app import Gateway
 from gateway.config import Listener, Settings
 from gateway.config.settings import AdminListener, Tls
 from gateway.tls import TlsError
-from store.database import DataFolder
 from store.errors import StoreError, StoreLocked
+from store.sqlite.database import DataFolder
 from tests.support.running import RunningGateway, settings_for
 from tests.system.gateway_process import wait_until
 from tests.system.peer import Peer

@@ -21,12 +21,12 @@ from amqp_ext.replay_start import ReplayStart, parse_text
 from gateway.app import Gateway
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core import errors
-from gateway.core.point import ListedPoint, Point
-from gateway.core.search import Search
-from gateway.vpn import log_search
-from store.reader import Reader
-from store.search import SearchPage
-from store.transaction import Transaction
+from gateway.core.log.point import ListedPoint, Point
+from gateway.core.replay.search import Search
+from gateway.vpn.replay import log_search
+from store.sqlite.reader import Reader
+from store.sqlite.search import SearchPage
+from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.replay_starts.trades import trade
 from tests.support.client import Client, Receiver, Refused, texts

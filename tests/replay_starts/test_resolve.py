@@ -13,10 +13,10 @@ from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilK
 from gateway.core.broker import Broker, LogState
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log_policy import LogPolicy
-from gateway.core.point import NAME_CHARACTERS, Point
-from gateway.core.replay_position import LogFacts, Resolved, resolve
-from gateway.core.search import search_for
+from gateway.core.log.point import NAME_CHARACTERS, Point
+from gateway.core.log.policy import LogPolicy
+from gateway.core.replay.search import search_for
+from gateway.core.replay.starts import LogFacts, Resolved, resolve
 
 NOW_MS = 1_800_000_000_000
 POINT = Point("eod", 15, NOW_MS - 5_000, NOW_MS - 4_000)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Char, Float, Short, Symbol, ULong
-from amqp_ext.message_id import readings, traces
+from amqp_ext.message.message_id import readings, traces
+from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
-from amqp_ext.sections import MessageView, bare_offset
-from gateway.core.indexed_property import TEXT_CHARACTERS, filed_text
-from gateway.core.search import Search, search_for
+from gateway.core.log.indexed_property import TEXT_CHARACTERS, filed_text
+from gateway.core.replay.search import Search, search_for
 from tests.replay_starts.trades import annotated, row, trade
 from tests.support.messages import data
 

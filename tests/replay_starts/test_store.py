@@ -19,14 +19,14 @@ from amqp_ext.codec import ULong
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import DeletePoint, Effect, Publication, Row, SavePoint
-from gateway.core.point import Point
-from gateway.core.search import Search, search_for
-from store import database, property_index, reader, schema, search, transaction
-from store.database import open_file
-from store.property_index import Stretch
-from store.reader import Reader
-from store.recovery import Recovered, recover
-from store.writer import Batch, Writer
+from gateway.core.log.point import Point
+from gateway.core.replay.search import Search, search_for
+from store.sqlite import database, property_index, reader, schema, search, transaction
+from store.sqlite.database import open_file
+from store.sqlite.property_index import Stretch
+from store.sqlite.reader import Reader
+from store.sqlite.recovery import Recovered, recover
+from store.sqlite.writer import Batch, Writer
 from tests.replay_starts.trades import row, trade
 
 MADE_MS = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amqp_ext.codec import Symbol
-from amqp_ext.sections import bare_offset
+from amqp_ext.message.sections import bare_offset
 from gateway.core.effects import Row
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
 

@@ -13,8 +13,8 @@ from typing import Any
 from proton import Collector, Condition, Connection, Endpoint, Event, Link, Terminus, Transport, symbol, ulong
 from proton import Described as ProtonDescribed
 
-from amqp_ext.batches import BATCHES, batch_of
 from amqp_ext.codec import Described, Symbol, Timestamp, encode
+from amqp_ext.message.batches import BATCHES, batch_of
 from spark_bridge.options import Broker
 
 REPLAY_START = "rewind:replay-start"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.annotations import Splicer
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, encode
-from amqp_ext.sections import bare_offset
+from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.sections import bare_offset
 from spark_bridge.page import Page, Unusual
 from spark_bridge.rows import Rows
 from spark_bridge.schema import COLUMNS

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, ULong, decode, encode
-from amqp_ext.sections import split
+from amqp_ext.message.sections import split
 from spark_bridge.quick import items, sections
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ from itertools import repeat
 
 from hypothesis import strategies as st
 
-from amqp_ext.priority import priorities_of
+from amqp_ext.message.priority import priorities_of
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,
@@ -32,8 +32,8 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.point import Point
-from gateway.core.replay import Replay, ReplayState
+from gateway.core.log.point import Point
+from gateway.core.replay.states import Replay, ReplayState
 from tests.store.model import MADE_MS, Model
 
 TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")

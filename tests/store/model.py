@@ -32,9 +32,9 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.point import Point
-from store.database import connect_reader, connect_writer, open_file
-from store.transaction import Transaction
+from gateway.core.log.point import Point
+from store.sqlite.database import connect_reader, connect_writer, open_file
+from store.sqlite.transaction import Transaction
 
 MADE_MS = 1_700_000_000_000
 """When the files of these tests were made."""

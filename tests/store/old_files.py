@@ -22,9 +22,9 @@ from gateway.core.effects import (
     SaveEndpoint,
     SaveSubscription,
 )
-from store.database import connect_writer, open_file
-from store.schema import migrations
-from store.transaction import Transaction
+from store.sqlite.database import connect_writer, open_file
+from store.sqlite.schema import migrations
+from store.sqlite.transaction import Transaction
 
 FILES = Path(__file__).parent / "files"
 MADE_MS = 1_700_000_000_000

@@ -20,9 +20,9 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.point import Point
-from store.check import MOST_EXAMPLES, PROMISES, check
-from store.database import open_file
+from gateway.core.log.point import Point
+from store.sqlite.check import MOST_EXAMPLES, PROMISES, check
+from store.sqlite.database import open_file
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, commit, writing_to
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gateway.core.effects import RenumberEndpoint, SaveEndpoint
-from store.checkpointer import Checkpointer
-from store.database import connect_reader
-from store.writer import GARBAGE_ROWS
+from store.sqlite.checkpointer import Checkpointer
+from store.sqlite.database import connect_reader
+from store.sqlite.writer import GARBAGE_ROWS
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, writing_to
 from tests.store.writing import Writing, writing

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import Effect, Retirement, SaveEndpoint
-from store.check import check
-from store.database import open_file
-from store.recovery import recover
+from store.sqlite.check import check
+from store.sqlite.database import open_file
+from store.sqlite.recovery import recover
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, State, commit, state_of, writing_to
 from tests.store.writing import writing

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from store.database import LOCK_FILE, DataFolder, connect_reader, open_file
 from store.errors import StoreError, StoreLocked
-from store.recovery import recover
+from store.sqlite.database import LOCK_FILE, DataFolder, connect_reader, open_file
+from store.sqlite.recovery import recover
 from tests.store.model import MADE_MS, commit, state_of, writing_to
 from tests.store.test_transaction import QUEUE
 
 HOLDER = """
 import sys
 from pathlib import Path
-from store.database import DataFolder
+from store.sqlite.database import DataFolder
 folder = DataFolder(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from store import packed
-from store.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch, packs_exactly
+from store.sqlite import packed
+from store.sqlite.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch, packs_exactly
 
 COLUMNS = {
     "id": RISING,

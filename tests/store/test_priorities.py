@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from gateway.core.effects import AddReferences, RemoveReferences, RenumberEndpoint, SaveEndpoint
-from gateway.core.endpoint import EndpointSettings
-from store.check import check
-from store.database import open_file
-from store.reader import ONE_LANE, Reader
-from store.recovery import recover
+from gateway.core.endpoint.endpoint import EndpointSettings
+from store.sqlite.check import check
+from store.sqlite.database import open_file
+from store.sqlite.reader import ONE_LANE, Reader
+from store.sqlite.recovery import recover
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, commit, writing_to
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.core.effects import CountAttempts, Effect, Row, SaveEndpoint, TrimLog
-from store import reader as reader_module
 from store.errors import LogTrimmed
-from store.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, Reader, topic_condition
+from store.sqlite import reader as reader_module
+from store.sqlite.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, Reader, topic_condition
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, commit, writing_to
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 
 from gateway.core.broker import LogState, StoredEndpoint
 from gateway.core.effects import Effect, RemoveReferences, SaveEndpoint, SavePoint, TrimLog
-from gateway.core.point import Point
-from gateway.core.replay import Replay
-from store.recovery import Recovered, recover
+from gateway.core.log.point import Point
+from gateway.core.replay.states import Replay
+from store.sqlite.recovery import Recovered, recover
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, commit, writing_to
 

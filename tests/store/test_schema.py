@@ -11,12 +11,12 @@ import pytest
 import sqlite_utils
 
 from gateway.core.broker import Broker
-from gateway.core.log_policy import LogPolicy
-from store.check import check
-from store.database import connect_writer, open_file
+from gateway.core.log.policy import LogPolicy
 from store.errors import StoreTooNew
-from store.recovery import recover
-from store.schema import PAGE_BYTES, migrations, unknown_migrations
+from store.sqlite.check import check
+from store.sqlite.database import connect_writer, open_file
+from store.sqlite.recovery import recover
+from store.sqlite.schema import PAGE_BYTES, migrations, unknown_migrations
 from tests.store import old_files
 from tests.store.model import Model, state_of
 

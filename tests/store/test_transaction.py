@@ -19,7 +19,7 @@ from gateway.core.effects import (
     SaveEndpoint,
     TrimLog,
 )
-from store.transaction import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
+from store.sqlite.transaction import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, commit, state_of, writing_to
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from gateway.core.effects import DeleteEndpoint, Publication, RemoveReferences, RenumberEndpoint, SaveEndpoint
-from store import writer as writer_module
-from store.database import connect_reader
-from store.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES, Batch
+from store.sqlite import writer as writer_module
+from store.sqlite.database import connect_reader
+from store.sqlite.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES, Batch
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, Model, state_of
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing

@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 
 from gateway.core.effects import DeleteEndpoint, Publication, SaveEndpoint
-from store.database import open_file
-from store.recovery import recover
-from store.writer import Batch, Writer
+from store.sqlite.database import open_file
+from store.sqlite.recovery import recover
+from store.sqlite.writer import Batch, Writer
 from tests.store.histories import publication
 
 PER_ENDPOINT = 50

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.core.effects import Effect, Publication
-from store.writer import Batch, Writer
+from store.sqlite.writer import Batch, Writer
 
 PATIENCE_SECONDS = 60.0
 """What never takes long is waited for so long, before the test is given up."""

@@ -25,7 +25,7 @@ from gateway.amqp import connection
 from gateway.app import SWITCH_SECONDS, Gateway
 from gateway.config import Configuration, Limits, Listener, ReplayLog, Settings, Vpn
 from gateway.config.settings import AdminListener
-from gateway.core.replay import Replay
+from gateway.core.replay.states import Replay
 from gateway.vpn.message_vpn import MessageVpn
 
 T = TypeVar("T")

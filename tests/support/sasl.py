@@ -10,8 +10,8 @@ import pytest
 from scramp import ScramClient  # type: ignore[import-untyped]
 
 from amqp_ext.codec import Described, Symbol, UByte, ULong, decode, encode
-from amqp_ext.passwords import hash_password, parse
-from amqp_ext.sasl import (
+from amqp_ext.sasl.passwords import hash_password, parse
+from amqp_ext.sasl.server import (
     MECHANISMS,
     SASL_HEADER,
     SaslServer,

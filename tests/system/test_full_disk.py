@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from store.check import check
+from store.sqlite.check import check
 from tests.support.client import Client, texts
 from tests.support.messages import data
 from tests.system.gateway_process import GatewayProcess, wait_until

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from amqp_ext.codec import Symbol
-from amqp_ext.passwords import hash_password
+from amqp_ext.sasl.passwords import hash_password
 from tests.bench.frames import AMQP_HEADER, CLOSE, OPEN, SASL_FRAME, SASL_INIT, SASL_OUTCOME, frame
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess

@@ -19,7 +19,7 @@ from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of
 from gateway.admin.semp.tree import tree_router
 from gateway.config import Vpn
 from gateway.config.administered import Changes
-from gateway.core.point import Point
+from gateway.core.log.point import Point
 from gateway.vpn.administration import Administration
 
 MEGABYTE: Final = 1_048_576

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Query, Request
 from typing_extensions import TypedDict
 
-from amqp_ext.priority import DEFAULT as DEFAULT_PRIORITY
-from amqp_ext.priority import priority_of
+from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
+from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
 from gateway.admin.semp.documented import InVpn, listed, one, resource
@@ -28,8 +28,8 @@ from gateway.admin.semp.resources import (
 from gateway.admin.semp.tree import tree_router
 from gateway.admin.waiting import while_waiting
 from gateway.core.effects import Row
-from gateway.core.endpoint import Endpoint, EndpointKind
-from gateway.core.replay import ReplayState
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
+from gateway.core.replay.states import ReplayState
 from gateway.vpn.message_vpn import MessageVpn
 
 

@@ -12,10 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.semp.envelope import ROOT, SempError
 from gateway.config import Reloaded, Settings
-from gateway.core.endpoint import Endpoint, EndpointKind
+from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
 from gateway.core.errors import Refused
 from gateway.vpn.administration import Administration
-from gateway.vpn.vpns import MessageVpns
+from gateway.vpn.message_vpns import MessageVpns
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""

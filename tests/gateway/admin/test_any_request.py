@@ -6,7 +6,7 @@ import random
 from typing import Any
 from urllib.parse import quote
 
-from store.check import check
+from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.messages import data

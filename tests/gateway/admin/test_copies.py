@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import Limits
-from gateway.core.lane import Lane
+from gateway.core.endpoint.ready_queue import Lane
 from tests.gateway.admin.conftest import Administer, Start
 from tests.support.client import Client
 from tests.support.messages import data

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import main
-from store.check import check
+from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api, wait_until
 from tests.support.client import Client, texts
 from tests.support.messages import data

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from store.check import check
+from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client
 from tests.support.messages import data

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from amqp_ext.passwords import hash_password
+from amqp_ext.sasl.passwords import hash_password
 from gateway.cli import main
 from gateway.config import Settings, parse, read, settle
 from tests.gateway.admin.conftest import Administer, Api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from store.check import check
+from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
 from tests.support.messages import data

@@ -11,7 +11,7 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-from amqp_ext.passwords import hash_password
+from amqp_ext.sasl.passwords import hash_password
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
 from tests.gateway.admin.conftest import Start

@@ -14,7 +14,7 @@ from fastapi import HTTPException, Request
 
 from gateway.admin.waiting import while_waiting
 from gateway.vpn.administration import Administration, LoggedMessages
-from store.reader import LogPage, Reader
+from store.sqlite.reader import LogPage, Reader
 from tests.gateway.admin.conftest import Api
 from tests.support.client import WAIT_SECONDS, Client
 from tests.support.messages import data

@@ -16,7 +16,7 @@ from gateway.config import Limits, Vpn
 from gateway.core.effects import Effect
 from gateway.vpn import message_vpn
 from gateway.vpn.message_vpn import MessageVpn
-from store.writer import Batch
+from store.sqlite.writer import Batch
 from tests.support.client import Client
 from tests.support.running import RunningGateway, settings_for
 

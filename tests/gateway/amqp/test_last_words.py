@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Condition
 
-from gateway.amqp.last_words import LastWord
+from gateway.amqp.engine.close_errors import LastWord
 from tests.bench.frames import CLOSE, frame, parse
 
 WORD = LastWord("amqp:illegal-state", "not now")

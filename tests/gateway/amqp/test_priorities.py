@@ -11,7 +11,7 @@ from proton import Delivery, Link, Terminus
 
 from amqp_ext.codec import UByte
 from gateway.config import Limits, Queue, Vpn
-from store.check import check
+from store.sqlite.check import check
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Received, texts
 from tests.support.messages import HEADER, data, section

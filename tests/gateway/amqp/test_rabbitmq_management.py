@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amqp_ext.codec import Symbol
-from amqp_ext.passwords import hash_password
+from amqp_ext.sasl.passwords import hash_password
 from gateway.config import Listener, User
 from tests.support.client import Client, texts
 from tests.support.management import Pair, declaration

@@ -12,7 +12,7 @@ from gateway.app import Gateway
 from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.effects import Publication
-from store.writer import Batch, Writer
+from store.sqlite.writer import Batch, Writer
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received
 from tests.support.messages import data, message_to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_ext.passwords import hash_password
+from amqp_ext.sasl.passwords import hash_password
 from gateway.config import ConfigError, User, parse
 from gateway.config.settings import PERMISSIONS
 from gateway.core.permissions import Action

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.vpn import history_pace
 from gateway.vpn.counters import Counters
-from gateway.vpn.history_pace import HistoryPace
+from gateway.vpn.delivery import history_pace
+from gateway.vpn.delivery.history_pace import HistoryPace
 
 ROWS = 128
 

@@ -1,0 +1,1 @@
+"""The filter-set of a source, and AMQP's own property filters."""

@@ -1,0 +1,1 @@
+"""An encoded message and its sections: found, read and annotated without being encoded again."""

@@ -1,0 +1,306 @@
+"""
+What the gateway puts in front of a message on its way out: header and message annotations, spliced, never re-encoded.
+
+The bare message follows bit for bit. Only where a message brought annotations of its own, or failed before, is its
+front taken apart; all others get a template filled in. One ``Splicer`` serves one kind of link of one log.
+
+Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored by whoever does not know them):
+
+=========================  =========  =============================================================================
+``x-opt-topic``            string     what the message was published to
+``x-opt-sequence-number``  long       the id
+``x-opt-enqueued-time``    timestamp  arrival
+``x-opt-replay-id``        string     ``rmid1:…``: the id with the log's generation
+``x-opt-offset``           string     the id in decimal (Event Hubs)
+``x-opt-replay-end``       boolean    true on the last message before live
+``x-stream-offset``        long       the id, only for links that used RabbitMQ's filter
+=========================  =========  =============================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from amqp_ext import codec
+from amqp_ext.codec import Symbol, UByte, UInt
+from amqp_ext.message.sections import (
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    Header,
+    bare_offset,
+    read_header,
+    split_front,
+)
+from amqp_ext.replay_id import format_replay_id
+
+OutgoingRow: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
+
+PACK_CACHE: Final = 1_024
+"""Layouts of fronts that are remembered, one for each length of topic, header and offset, and starts of fronts, one for
+each topic; both start anew when full."""
+
+RUN: Final = 256
+"""Ids whose replay ids differ in their last two digits alone."""
+
+_OURS: Final = frozenset(
+    {
+        "x-opt-topic",
+        "x-opt-sequence-number",
+        "x-opt-enqueued-time",
+        "x-opt-replay-id",
+        "x-opt-offset",
+        "x-opt-replay-end",
+        "x-stream-offset",
+    }
+)
+_LONG: Final = struct.Struct(">q").pack
+_SIZES: Final = struct.Struct(">II").pack
+_MAP32: Final = b"\x00\x53\x72\xd1"
+_END: Final = codec.encode(Symbol("x-opt-replay-end")) + b"\x41"
+_STREAM_OFFSET: Final = codec.encode(Symbol("x-stream-offset")) + b"\x81"
+_FIRST_PAIRS: Final = 5
+_LAST_DIGITS: Final = [b"%02x" % number for number in range(RUN)]
+_UINT_MAX: Final = 2**32 - 1
+_SHORT_HEADER: Final = b"\x00\x53\x70\xc0"
+
+
+class Splicer:
+    """
+    Args:
+        generation: The log's generation, part of every replay id.
+        stream_offset: Whether the link asked with RabbitMQ's filter.
+    """
+
+    def __init__(self, generation: int, *, stream_offset: bool = False) -> None:
+        self._stream_offset = stream_offset
+        replay_id = format_replay_id(generation, 0)
+        # The last digits of a replay id, and the offset, are all that changes within a run of ids.
+        self._replay_id = replay_id[: -len("00000000-00000000")].encode()
+        self._before_time = codec.encode(Symbol("x-opt-enqueued-time")) + b"\x83"
+        self._before_replay_id = codec.encode(Symbol("x-opt-replay-id")) + b"\xa1" + bytes([len(replay_id)])
+        self._before_offset = codec.encode(Symbol("x-opt-offset")) + b"\xa1"
+        # The run that the template was made for: one topic, one time, ids from _first below _stop.
+        self._topic = ""
+        self._time_ms = -1
+        self._first = self._stop = 0
+        self._start = self._middle = self._end = self._high = b""
+        self._digit_count = 0
+        self._starts: dict[str, bytes] = {}
+        self._packs: dict[tuple[int, int, int], Callable[..., bytes]] = {}
+
+    def fronts(
+        self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None
+    ) -> list[bytes]:
+        """
+        What goes in front of the bare message of each row.
+
+        Args:
+            rows: (id, time ms, topic, offset of the bare message, anything, content) of each message.
+            attempts: Failed deliveries so far, by id: the header's delivery-count.
+            end_id: The last message before live, if it is among them.
+        """
+        if attempts or end_id is not None or self._stream_offset:
+            return [
+                self.front(i, time_ms, topic, bare, content, attempts.get(i, 0), i == end_id)
+                for i, time_ms, topic, bare, _, content in rows
+            ]
+        fronts: list[bytes] = []
+        append = fronts.append
+        last_digits = _LAST_DIGITS
+        # Topics take turns in most logs, and headers are alike: what a row needs of both is kept.
+        known: dict[str, tuple[bytes, Callable[..., bytes]]] = {}
+        topic_now: str | None = None
+        header_now: bytes | None = None
+        time_now, first, stop, digits = self._time_ms, self._first, self._stop, self._digit_count
+        middle, end = self._middle, self._end
+        for message_id, time_ms, topic, bare, _, content in rows:
+            if time_ms != time_now or not first <= message_id < stop:
+                self._prepare(message_id, time_ms, topic)
+                time_now, first, stop = time_ms, self._first, self._stop
+                middle, end = self._middle, self._end
+                if digits != self._digit_count:
+                    digits = self._digit_count
+                    known.clear()
+                    topic_now = None
+            header = content[:bare]
+            if header != header_now:
+                if bare and not _is_short_header(header):
+                    append(_with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0))
+                    continue
+                header_now = header
+                known.clear()
+                topic_now = None
+            if topic != topic_now:
+                found = known.get(topic)
+                if found is None:
+                    self._prepare(message_id, time_ms, topic)
+                    start = header + self._start
+                    found = known[topic] = start, self._pack(len(start))
+                start, pack = found
+                topic_now = topic
+            append(pack(start, message_id, middle, last_digits[message_id & 0xFF], end, b"%d" % message_id))
+        return fronts
+
+    def front(
+        self,
+        message_id: int,
+        time_ms: int,
+        topic: str,
+        bare: int,
+        content: bytes,
+        attempts: int,
+        is_end: bool,
+    ) -> bytes:
+        """The same for one message; ``attempts`` and ``is_end`` as they are for it."""
+        annotations = self._annotations(message_id, time_ms, topic)
+        if is_end or self._stream_offset:
+            annotations = self._extended(annotations, message_id, is_end)
+        if not bare and not attempts:
+            return annotations
+        return _with_front_of(content, bare, annotations, attempts)
+
+    def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
+        self._prepare(message_id, time_ms, topic)
+        return self._pack(len(self._start))(
+            self._start,
+            message_id,
+            self._middle,
+            _LAST_DIGITS[message_id & 0xFF],
+            self._end,
+            b"%d" % message_id,
+        )
+
+    def _prepare(self, message_id: int, time_ms: int, topic: str) -> None:
+        """Make the template for the run of ids that ``message_id`` is in."""
+        if self._first <= message_id < self._stop and time_ms == self._time_ms and topic == self._topic:
+            return
+        if not self._first <= message_id < self._stop:
+            digits = len(b"%d" % message_id)
+            if digits != self._digit_count:
+                self._starts.clear()
+            self._digit_count, self._time_ms = digits, -1
+            self._first = max(message_id & -RUN, 10 ** (digits - 1) if digits > 1 else 0)
+            self._stop = min((message_id & -RUN) + RUN, 10**digits)
+            self._high = b"%08x-%06x" % (message_id >> 32, (message_id >> 8) & 0xFFFFFF)
+            self._end = self._before_offset + bytes((digits,))
+        if time_ms != self._time_ms:
+            self._time_ms = time_ms
+            self._middle = (
+                self._before_time + _LONG(time_ms) + self._before_replay_id + self._replay_id + self._high
+            )
+        self._topic = topic
+        start = self._starts.get(topic)
+        if start is None:
+            if len(self._starts) >= PACK_CACHE:
+                self._starts.clear()
+            start = self._starts[topic] = self._start_of(topic)
+        self._start = start
+
+    def _start_of(self, topic: str) -> bytes:
+        """The section up to the id: what changes with the topic, and with how many digits an id has."""
+        first = (
+            codec.encode(Symbol("x-opt-topic"))
+            + codec.encode(topic)
+            + codec.encode(Symbol("x-opt-sequence-number"))
+            + b"\x81"
+        )
+        pairs = len(first) + 8 + len(self._middle) + 2 + len(self._end) + self._digit_count
+        # A map's size counts from behind itself: the four bytes of the count, and the pairs.
+        return _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
+
+    def _pack(self, start_size: int) -> Callable[..., bytes]:
+        sizes = (start_size, len(self._middle), self._digit_count)
+        pack = self._packs.get(sizes)
+        if pack is None:
+            if len(self._packs) >= PACK_CACHE:
+                self._packs.clear()
+            pack = self._packs[sizes] = struct.Struct(
+                f">{start_size}sq{sizes[1]}s2s{len(self._end)}s{sizes[2]}s"
+            ).pack
+        return pack
+
+    def _extended(self, annotations: bytes, message_id: int, is_end: bool) -> bytes:
+        pairs = annotations[12:]
+        count = _FIRST_PAIRS
+        if is_end:
+            pairs += _END
+            count += 1
+        if self._stream_offset:
+            pairs += _STREAM_OFFSET + _LONG(message_id)
+            count += 1
+        return _MAP32 + _SIZES(4 + len(pairs), 2 * count) + pairs
+
+
+def _is_short_header(header: bytes) -> bool:
+    """Whether it is a header section and nothing else, in the spelling that nearly all senders use."""
+    return header[:4] == _SHORT_HEADER and header[4] + 5 == len(header)
+
+
+def _with_front_of(
+    content: bytes, bare: int, annotations: bytes, attempts: int, keys: Collection[str] = _OURS
+) -> bytes:
+    """Our annotations joined with the header and the annotations that the message came with, but for those ``keys``."""
+    header = b""
+    for section in split_front(content, bare):
+        if section.code == HEADER:
+            header = content[section.start : section.end]
+        elif section.code == MESSAGE_ANNOTATIONS:
+            annotations = _merged(content[section.start : section.end], annotations, keys)
+    if attempts:
+        header = _counted(content, attempts)
+    return header + annotations
+
+
+def _merged(theirs: bytes, ours: bytes, keys: Collection[str]) -> bytes:
+    """One annotations section: their pairs as they were encoded, without those of ``keys``, then ours."""
+    start = codec.skip(theirs, 1)
+    kind = theirs[start]
+    wide = kind == 0xD1
+    count = int.from_bytes(theirs[start + 5 : start + 9] if wide else theirs[start + 2 : start + 3], "big")
+    position = start + (9 if wide else 3)
+    kept = []
+    try:
+        for _ in range(count // 2):
+            key, value = codec.decode(theirs, position)
+            end = codec.skip(theirs, value)
+            if key not in keys:
+                kept.append(theirs[position:end])
+            position = end
+    except (codec.CodecError, TypeError):
+        # No map of annotations, though of its size. Its sender's mistake must not become its consumers'.
+        kept.clear()
+    pairs = b"".join(kept) + ours[12:]
+    total = 2 * len(kept) + int.from_bytes(ours[8:12], "big")
+    return _MAP32 + _SIZES(4 + len(pairs), total) + pairs
+
+
+def _counted(content: bytes, attempts: int) -> bytes:
+    """The header with its delivery-count raised (AMQP 1.0 section 3.2.1)."""
+    try:
+        header = read_header(content)
+    except codec.CodecError:
+        header = Header()
+    fields = [
+        header.durable,
+        UByte(header.priority),
+        None if header.ttl_ms is None else UInt(header.ttl_ms),
+        False,
+        UInt(min(header.delivery_count + attempts, _UINT_MAX)),
+    ]
+    return b"\x00\x53\x70" + codec.encode(fields)
+
+
+def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes, int]:
+    """
+    A message with more annotations, in the place of any by the same names; its header and bare message as they were.
+
+    Returns:
+        The content, and where its bare message begins.
+    """
+    pairs = b"".join(codec.encode(Symbol(key)) + codec.encode(value) for key, value in annotations.items())
+    section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
+    bare = bare_offset(content)
+    front = _with_front_of(content, bare, section, 0, annotations.keys())
+    return front + content[bare:], len(front)

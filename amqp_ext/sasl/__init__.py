@@ -1,0 +1,1 @@
+"""SASL from the server's side, and the passwords it checks."""

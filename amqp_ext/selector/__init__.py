@@ -1,0 +1,1 @@
+"""JMS selectors and SQL filters: read, checked, and evaluated over messages."""

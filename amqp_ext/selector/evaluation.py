@@ -1,0 +1,357 @@
+"""The meaning of selectors: tree in, one function out, called once for each message.
+
+A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not
+depend on the message is computed once. Values are those the AMQP codec gives; None is NULL and, as the value
+of a condition, unknown (Jakarta Messaging 3.1 §3.8.1.2 with its tables 3-4 to 3-6, repeated beside the code
+that obeys them).
+
+Invariant: evaluation raises nothing, whatever values the message holds. What has no answer (a missing
+property, a sum of texts, division by zero, an exact result beyond 64 bits) is NULL, and NULL does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from amqp_ext.selector.ast import (
+    And,
+    Arithmetic,
+    Between,
+    Comparison,
+    Identifier,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Sign,
+    identifiers,
+)
+from amqp_ext.selector.fields import SelectorMessage, reader
+from amqp_ext.selector.lexer import Dialect, SelectorError
+from amqp_ext.selector.like import like_matcher
+from amqp_ext.selector.values import (
+    APPROXIMATE,
+    BINARY,
+    BOOLEAN,
+    COMPARISONS,
+    EXACT,
+    JMS_ARITHMETIC,
+    NUMBERS,
+    SQL_ARITHMETIC,
+    STRING,
+    Operation,
+    Relation,
+    in_range,
+    kind_of,
+    relation,
+)
+
+Evaluator = Callable[[SelectorMessage], Any]
+
+
+def compile_condition(node: Node, dialect: Dialect) -> Evaluator:
+    """The function of a condition: True, False, or anything else for unknown.
+
+    Raises SelectorError where the types cannot fit whatever the message holds, so that a selector that could
+    never match is refused when it is written and not wondered at when nothing arrives.
+    """
+    return _Compiler(dialect).compile(node, _CONDITION)
+
+
+class _Place(NamedTuple):
+    """What may stand somewhere: the kinds of values, and their name in an error."""
+
+    kinds: frozenset[str]
+    what: str
+
+
+_ANYTHING = _Place(frozenset((EXACT, APPROXIMATE, STRING, BOOLEAN, BINARY)), "a value")
+_CONDITION = _Place(frozenset((BOOLEAN,)), "a condition")
+_NUMBER = _Place(NUMBERS, "a number")
+_LIKABLE = _Place(frozenset((STRING,)), "a name or a string before LIKE")
+
+# "String and Boolean comparison is restricted to = and <>" (§3.8.1.1); SQL filters order strings and binary.
+_ORDERED = {
+    Dialect.JMS: _Place(NUMBERS, "a number (only = and <> compare others)"),
+    Dialect.SQL: _Place(NUMBERS | {STRING, BINARY}, "a number, a string or a binary"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """The function of an expression that does not look at the message."""
+
+    value: Any
+
+    def __call__(self, message: SelectorMessage | None) -> Any:
+        return self.value
+
+
+class _Compiler:
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._arithmetic = SQL_ARITHMETIC if dialect is Dialect.SQL else JMS_ARITHMETIC
+        self._ordered = _ORDERED[dialect]
+
+    def compile(self, node: Node, place: _Place) -> Evaluator:
+        """The function of a node that stands in such a place."""
+        kind = _static_kind(node)
+        if kind is not None and kind not in place.kinds:
+            found = "number" if kind in NUMBERS else kind
+            raise SelectorError(f"expected {place.what}, found a {found}", node.start)
+        evaluate = self._build(node)
+        if not isinstance(evaluate, _Constant) and next(identifiers(node), None) is None:
+            return _Constant(evaluate(_NO_MESSAGE))
+        return evaluate
+
+    def _build(self, node: Node) -> Evaluator:
+        match node:
+            case Literal(value=value):
+                return _Constant(value)
+            case Identifier(reference=reference):
+                return reader(reference)
+            case Sign(operator=sign, operand=operand):
+                return _signed(sign, self.compile(operand, _NUMBER))
+            case Arithmetic(first=first, rest=rest):
+                steps = [(self._arithmetic[sign], self.compile(operand, _NUMBER)) for sign, operand in rest]
+                return _arithmetic(self.compile(first, _NUMBER), steps)
+            case Comparison():
+                return self._comparison(node)
+            case Between(operand=operand, low=low, high=high, negated=negated):
+                within = self._not_between if negated else self._between
+                return within(*(self.compile(each, self._ordered) for each in (operand, low, high)))
+            case In(operand=operand, choices=choices):
+                values = [self.compile(choice, _ANYTHING) for choice in choices]
+                return _membership(self.compile(operand, _ANYTHING), values)
+            case Like():
+                return self._likeness(node)
+            case IsNull(operand=operand):
+                return _null_test(reader(operand.reference))
+            case Not(operand=operand):
+                return _negation(self.compile(operand, _CONDITION))
+            case And(terms=terms):
+                return _conjunction([self.compile(term, _CONDITION) for term in terms])
+            case Or(terms=terms):
+                return _disjunction([self.compile(term, _CONDITION) for term in terms])
+
+    def _comparison(self, node: Comparison) -> Evaluator:
+        place = _ANYTHING if node.operator in ("=", "<>") else self._ordered
+        left, right = self.compile(node.left, place), self.compile(node.right, place)
+        if node.operator == "=":
+            for one, other in ((left, right), (right, left)):
+                if isinstance(other, _Constant) and isinstance(other.value, str):
+                    return _equals_string(one, other.value)
+        relate = self._relation(node.operator)
+        return lambda message: relate(left(message), right(message))
+
+    def _relation(self, sign: str) -> Relation:
+        return relation(COMPARISONS[sign], None if sign in ("=", "<>") else self._ordered.kinds)
+
+    def _between(self, operand: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
+        """``a BETWEEN b AND c`` is ``a >= b AND a <= c`` (§3.8.1.1)."""
+        at_least, at_most = self._relation(">="), self._relation("<=")
+
+        def evaluate(message: SelectorMessage) -> bool | None:
+            value = operand(message)
+            above, below = at_least(value, low(message)), at_most(value, high(message))
+            if above is False or below is False:
+                return False
+            return None if above is None or below is None else True
+
+        return evaluate
+
+    def _not_between(self, operand: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
+        """``a NOT BETWEEN b AND c`` is ``a < b OR a > c`` (§3.8.1.1), so another type gives false."""
+        less, more = self._relation("<"), self._relation(">")
+
+        def evaluate(message: SelectorMessage) -> bool | None:
+            value = operand(message)
+            below, above = less(value, low(message)), more(value, high(message))
+            if below is True or above is True:
+                return True
+            return None if below is None or above is None else False
+
+        return evaluate
+
+    def _likeness(self, node: Like) -> Evaluator:
+        operand = self.compile(node.operand, _LIKABLE)
+        try:
+            matches = like_matcher(node.pattern, node.escape)
+        except ValueError as error:
+            raise SelectorError(str(error), node.start) from None
+        # No string: JMS brokers take that for a comparison of unlike types, RabbitMQ for unknown.
+        unlike = None if self._dialect is Dialect.SQL else False
+
+        def evaluate(message: SelectorMessage) -> bool | None:
+            value = operand(message)
+            if value is None:
+                return None
+            return matches(value) if isinstance(value, str) else unlike
+
+        return evaluate
+
+
+_NO_MESSAGE: Any = None
+"""What constant expressions are evaluated against: they never look."""
+
+
+def _static_kind(node: Node) -> str | None:
+    """The kind a node's value has whatever the message, None where that depends on the message."""
+    match node:
+        case Literal(value=value):
+            kind: str = kind_of[type(value)]
+            return kind
+        case Identifier():
+            return None
+        case Sign() | Arithmetic():
+            return EXACT  # or APPROXIMATE: a number in any case
+        case _:
+            return BOOLEAN
+
+
+# Logic
+
+
+def _conjunction(terms: list[Evaluator]) -> Evaluator:
+    """
+    AND | T F U
+    ----+------      Table 3-4. A value that is no boolean counts as unknown, as in Qpid Broker-J and Artemis.
+     T  | T F U      Constant terms need no evaluation: true changes nothing, false decides.
+     F  | F F F
+     U  | U F U
+    """
+    if any(isinstance(term, _Constant) and term.value is False for term in terms):
+        return _Constant(False)
+    terms = [term for term in terms if not (isinstance(term, _Constant) and term.value is True)]
+
+    def evaluate(message: SelectorMessage) -> bool | None:
+        result: bool | None = True
+        for term in terms:
+            value = term(message)
+            if value is False:
+                return False
+            if value is not True:
+                result = None
+        return result
+
+    return evaluate if terms else _Constant(True)
+
+
+def _disjunction(terms: list[Evaluator]) -> Evaluator:
+    """
+    OR | T F U
+    ---+------       Table 3-5.
+    T  | T T T
+    F  | T F U
+    U  | T U U
+    """
+    if any(isinstance(term, _Constant) and term.value is True for term in terms):
+        return _Constant(True)
+    terms = [term for term in terms if not (isinstance(term, _Constant) and term.value is False)]
+
+    def evaluate(message: SelectorMessage) -> bool | None:
+        result: bool | None = False
+        for term in terms:
+            value = term(message)
+            if value is True:
+                return True
+            if value is not False:
+                result = None
+        return result
+
+    return evaluate if terms else _Constant(False)
+
+
+def _negation(operand: Evaluator) -> Evaluator:
+    """NOT T = F, NOT F = T, NOT U = U (table 3-6)."""
+
+    def evaluate(message: SelectorMessage) -> bool | None:
+        value = operand(message)
+        return not value if value is True or value is False else None
+
+    return evaluate
+
+
+def _null_test(operand: Evaluator) -> Evaluator:
+    return lambda message: operand(message) is None
+
+
+# Comparison
+
+_equal = relation(COMPARISONS["="], None)
+
+
+def _equals_string(operand: Evaluator, text: str) -> Evaluator:
+    """``name = 'text'``, the selector nearly everybody writes."""
+
+    def evaluate(message: SelectorMessage) -> bool | None:
+        value = operand(message)
+        return None if value is None else bool(value == text)
+
+    return evaluate
+
+
+def _membership(operand: Evaluator, choices: list[Evaluator]) -> Evaluator:
+    """``a IN (b, c)`` is ``a = b OR a = c`` (§3.8.1.1)."""
+    texts = frozenset(
+        choice.value for choice in choices if isinstance(choice, _Constant) and isinstance(choice.value, str)
+    )
+    others = [
+        choice for choice in choices if not (isinstance(choice, _Constant) and isinstance(choice.value, str))
+    ]
+
+    def evaluate(message: SelectorMessage) -> bool | None:
+        value = operand(message)
+        if value is None:
+            return None
+        if texts and isinstance(value, str) and value in texts:
+            return True
+        result: bool | None = False
+        for choice in others:
+            equal = _equal(value, choice(message))
+            if equal:
+                return True
+            if equal is None:
+                result = None
+        return result
+
+    return evaluate
+
+
+# Arithmetic
+
+
+def _arithmetic(first: Evaluator, steps: list[tuple[Operation, Evaluator]]) -> Evaluator:
+    """Left to right; anything that is no number makes the whole NULL."""
+
+    def evaluate(message: SelectorMessage) -> int | float | None:
+        result = first(message)
+        if kind_of[type(result)] not in NUMBERS:
+            return None
+        for operate, operand in steps:
+            value = operand(message)
+            if kind_of[type(value)] not in NUMBERS:
+                return None
+            result = operate(result, value)
+            if result is None:
+                return None
+        return result  # type: ignore[no-any-return]  # a number, by the checks above
+
+    return evaluate
+
+
+def _signed(sign: str, operand: Evaluator) -> Evaluator:
+    negative = sign == "-"
+
+    def evaluate(message: SelectorMessage) -> int | float | None:
+        value = operand(message)
+        if kind_of[type(value)] not in NUMBERS:
+            return None
+        return in_range(-value if negative else value)
+
+    return evaluate

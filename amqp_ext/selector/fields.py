@@ -1,0 +1,169 @@
+"""What a name in a selector means: which part of the message it reads.
+
+A name becomes a Reference once, when the selector is compiled, and a Reference becomes a reader, a function
+from message to value. Invariant: two names that read the same thing have equal References, whatever way they
+were written. An absent value is None, which selectors call NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from amqp_ext.message.sections import Header, Properties
+from amqp_ext.selector.lexer import Dialect, SelectorError
+
+
+class SelectorMessage(Protocol):
+    """As much of a message as selectors and property filters can see; `sections.MessageView` is one.
+
+    Only the sections a selector names are asked for. Where the message has none of them, the header and the
+    properties stand with their defaults and the two maps are empty.
+    """
+
+    @property
+    def header(self) -> Header: ...
+    @property
+    def message_annotations(self) -> Mapping[Any, Any]: ...
+    @property
+    def properties(self) -> Properties: ...
+    @property
+    def application_properties(self) -> Mapping[Any, Any]: ...
+
+
+Reader = Callable[[SelectorMessage], Any]
+
+
+class Reference(NamedTuple):
+    """A section of a message and a field or key in it; section ``jms`` is a header as JMS shows it."""
+
+    section: str
+    name: str
+
+
+# Field of the header (AMQP 1.0 part 3 §3.2.1) to the attribute that holds it.
+HEADER_FIELDS = {field.removesuffix("_ms"): field for field in Header.__dataclass_fields__}
+
+# Fields of the properties (§3.2.4).
+PROPERTIES_FIELDS = tuple(Properties.__dataclass_fields__)
+
+# JMS headers and properties whose value is exactly that of an AMQP field ("AMQP JMS Mapping 1.0"). JMS itself
+# lets selectors name only some of them (§3.8.1.1); the rest cost nothing and are asked for.
+_JMS_ALIASES: Mapping[str, Reference] = {
+    "JMSType": Reference("properties", "subject"),
+    "JMSDestination": Reference("properties", "to"),
+    "JMSReplyTo": Reference("properties", "reply_to"),
+    "JMSPriority": Reference("header", "priority"),
+    "JMSTimestamp": Reference("properties", "creation_time"),
+    "JMSExpiration": Reference("properties", "absolute_expiry_time"),
+    "JMSXGroupID": Reference("properties", "group_id"),
+    "JMSXGroupSeq": Reference("properties", "group_sequence"),
+}
+
+# Prefix of a dotted name: its section. The one-letter forms are the OASIS draft's (§6.4.4.4); in a JMS
+# selector only "m." is taken, because "a.b" may well be the name of an application property there.
+_JMS_SECTIONS = {
+    "header": "header",
+    "properties": "properties",
+    "application_properties": "application_properties",
+    "message_annotations": "message_annotations",
+    "m": "message_annotations",
+    "amqp": "amqp",
+}
+_SQL_SECTIONS = _JMS_SECTIONS | {"h": "header", "p": "properties", "a": "application_properties"}
+
+_ANNOTATION = "annotation."
+
+
+def resolve(name: str, dialect: Dialect, position: int) -> Reference:
+    """What an identifier at ``position`` reads. Raises SelectorError for a field that does not exist."""
+    prefix, dot, field = name.partition(".")
+    section = (_SQL_SECTIONS if dialect is Dialect.SQL else _JMS_SECTIONS).get(prefix) if dot else None
+    if section is None:
+        if dot and dialect is Dialect.SQL:
+            raise SelectorError(
+                f"expected {', '.join(_JMS_SECTIONS)}, h, p or a before the dot, found {prefix}",
+                position,
+            )
+        return _plain(name, dialect)
+    if section == "amqp":
+        return _amqp(name, field, position)
+    if section == "header" and field not in HEADER_FIELDS:
+        raise SelectorError(f"expected a header field ({', '.join(HEADER_FIELDS)}), found {name}", position)
+    if section == "properties" and field not in PROPERTIES_FIELDS:
+        raise SelectorError(
+            f"expected a properties field ({', '.join(PROPERTIES_FIELDS)}), found {name}", position
+        )
+    return Reference(section, field)
+
+
+def _plain(name: str, dialect: Dialect) -> Reference:
+    if dialect is Dialect.JMS:
+        if name in _JMS_ALIASES:
+            return _JMS_ALIASES[name]
+        if name in _JMS_READERS:
+            return Reference("jms", name)
+    return Reference("application_properties", name)
+
+
+def _amqp(name: str, field: str, position: int) -> Reference:
+    """``amqp.annotation.<key>`` as Event Hubs has it, ``amqp.<field>`` as Apache's selector filter has it."""
+    if field.startswith(_ANNOTATION) and len(field) > len(_ANNOTATION):
+        return Reference("message_annotations", field.removeprefix(_ANNOTATION))
+    if field in PROPERTIES_FIELDS:
+        return Reference("properties", field)
+    if field in HEADER_FIELDS:
+        return Reference("header", field)
+    raise SelectorError(
+        f"expected amqp.annotation.<key> or amqp.<field of the message>, found {name}", position
+    )
+
+
+def reader(reference: Reference) -> Reader:
+    """The function that reads a reference from a message; None where it is absent."""
+    section, name = reference
+    match section:
+        case "application_properties":
+            return lambda message: message.application_properties.get(name)
+        case "message_annotations":
+            return lambda message: message.message_annotations.get(name)
+        case "properties":
+            return attrgetter(f"properties.{name}")
+        case "header":
+            return attrgetter(f"header.{HEADER_FIELDS[name]}")
+        case _:
+            return _JMS_READERS[name]
+
+
+def _id_text(value: Any) -> Any:
+    """A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix
+    (AmqpMessageIdHelper)."""
+    if isinstance(value, bytes):
+        return f"ID:AMQP_BINARY:{value.hex().upper()}"
+    if isinstance(value, UUID):
+        return f"ID:AMQP_UUID:{value}"
+    if isinstance(value, int):
+        return f"ID:AMQP_ULONG:{value}"
+    return value
+
+
+def _user_text(value: Any) -> Any:
+    """user-id is binary in AMQP and a String in JMS; bytes that are not UTF-8 are no String, so NULL."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+_JMS_READERS: Mapping[str, Reader] = {
+    "JMSMessageID": lambda message: _id_text(message.properties.message_id),
+    "JMSCorrelationID": lambda message: _id_text(message.properties.correlation_id),
+    "JMSXUserID": lambda message: _user_text(message.properties.user_id),
+    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.header.durable else "NON_PERSISTENT",
+    "JMSRedelivered": lambda message: message.header.delivery_count > 0,
+    "JMSXDeliveryCount": lambda message: message.header.delivery_count + 1,
+}

@@ -1,0 +1,248 @@
+"""The grammar of selectors: tokens in, tree out (Jakarta Messaging 3.1 §3.8.1.1; JMS 2.0 the same).
+
+    disjunction  := conjunction (OR conjunction)*
+    conjunction  := negation (AND negation)*
+    negation     := NOT negation | comparison
+    comparison   := sum [ (= | <> | < | <= | > | >=) sum
+                        | [NOT] BETWEEN sum AND sum
+                        | [NOT] IN ( sum, … )
+                        | [NOT] LIKE string [ESCAPE string]
+                        | IS [NOT] NULL ]                       after an identifier only
+    sum          := product ((+ | -) product)*
+    product      := signed ((* | /) signed)*                    and % in an SQL filter
+    signed       := (+ | -) signed | primary
+    primary      := literal | identifier | ( disjunction )
+
+One method below is one line above. The grammar takes a little more than JMS allows (a literal left of LIKE,
+numbers and names in an IN list), which other brokers take too. Whether the types fit is the evaluator's to
+say.
+
+Invariant: no selector nests deeper than MAX_DEPTH, so neither parsing nor evaluation can exhaust the stack.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from amqp_ext.selector.ast import (
+    And,
+    Arithmetic,
+    Between,
+    Comparison,
+    Identifier,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Sign,
+)
+from amqp_ext.selector.fields import Reference, resolve
+from amqp_ext.selector.lexer import Dialect, Kind, SelectorError, Token, tokenize
+
+# Parentheses, NOTs and signs around one value. A person writes three or four; each costs eight frames of
+# Python's stack, of which there are a thousand.
+MAX_DEPTH = 64
+
+_COMPARISONS = frozenset(("=", "<>", "!=", "<", "<=", ">", ">="))
+_VALUE = "a value (a name, a literal or a parenthesis)"
+
+
+def parse(text: str, dialect: Dialect = Dialect.JMS) -> Node:
+    """The tree of a selector. Raises SelectorError, which says what was found and what would be right."""
+    return _Parser(text, dialect).selector()
+
+
+class _Parser:
+    def __init__(self, text: str, dialect: Dialect) -> None:
+        self._text = text
+        self._dialect = dialect
+        self._tokens = tokenize(text, dialect)
+        self._index = 0
+        self._depth = 0
+
+    def selector(self) -> Node:
+        node = self._disjunction()
+        if self._next.kind is not Kind.END:
+            self._expected("AND, OR or the end of the selector")
+        return node
+
+    # What stands next, and taking it
+
+    @property
+    def _next(self) -> Token:
+        return self._tokens[self._index]
+
+    @property
+    def _end(self) -> int:
+        """Where the last token taken ends."""
+        return self._tokens[self._index - 1].end
+
+    def _take(self) -> Token:
+        token = self._tokens[self._index]
+        self._index += 1
+        return token
+
+    def _is(self, kind: Kind, *values: str) -> bool:
+        return self._next.kind is kind and self._next.value in values
+
+    def _accept(self, kind: Kind, *values: str) -> Token | None:
+        return self._take() if self._is(kind, *values) else None
+
+    def _require(self, kind: Kind, value: str, what: str) -> Token:
+        return self._accept(kind, value) or self._expected(what)
+
+    def _expected(self, what: str) -> NoReturn:
+        token = self._next
+        found = "the end of the selector" if token.kind is Kind.END else self._text[token.start : token.end]
+        if self._index:
+            before = self._tokens[self._index - 1]
+            what = f"{what} after {self._text[before.start : before.end]}"
+        raise SelectorError(f"expected {what}, found {found}", token.start)
+
+    def _descend(self, opening: Token) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SelectorError(f"the selector nests more than {MAX_DEPTH} deep", opening.start)
+
+    def _ascend(self) -> None:
+        self._depth -= 1
+
+    # The grammar
+
+    def _disjunction(self) -> Node:
+        start = self._next.start
+        terms = [self._conjunction()]
+        while self._accept(Kind.KEYWORD, "OR"):
+            terms.append(self._conjunction())
+        return terms[0] if len(terms) == 1 else Or(tuple(terms), start, self._end)
+
+    def _conjunction(self) -> Node:
+        start = self._next.start
+        terms = [self._negation()]
+        while self._accept(Kind.KEYWORD, "AND"):
+            terms.append(self._negation())
+        return terms[0] if len(terms) == 1 else And(tuple(terms), start, self._end)
+
+    def _negation(self) -> Node:
+        if word := self._accept(Kind.KEYWORD, "NOT"):
+            self._descend(word)
+            operand = self._negation()
+            self._ascend()
+            return Not(operand, word.start, self._end)
+        return self._comparison()
+
+    def _comparison(self) -> Node:
+        start = self._next.start
+        left = self._sum()
+        if self._is(Kind.SIGN, *_COMPARISONS):
+            operator = str(self._take().value)
+            right = self._sum()
+            if self._is(Kind.SIGN, *_COMPARISONS):
+                self._expected("AND or OR (comparisons do not chain)")
+            return Comparison("<>" if operator == "!=" else operator, left, right, start, self._end)
+        if self._accept(Kind.KEYWORD, "IS"):
+            return self._null_test(left, start)
+        negated = self._accept(Kind.KEYWORD, "NOT") is not None
+        if self._accept(Kind.KEYWORD, "BETWEEN"):
+            return self._between(left, negated, start)
+        if self._accept(Kind.KEYWORD, "IN"):
+            node: Node = self._membership(left, start)
+        elif self._accept(Kind.KEYWORD, "LIKE"):
+            node = self._likeness(left, start)
+        elif negated:
+            self._expected("BETWEEN, IN or LIKE")
+        else:
+            return left
+        return Not(node, start, self._end) if negated else node
+
+    def _null_test(self, operand: Node, start: int) -> Node:
+        if not isinstance(operand, Identifier):
+            raise SelectorError(
+                f"expected a name before IS, found {self._text[operand.start : operand.end]}", start
+            )
+        negated = self._accept(Kind.KEYWORD, "NOT")
+        self._require(Kind.KEYWORD, "NULL", "NULL" if negated else "NULL or NOT NULL")
+        node = IsNull(operand, start, self._end)
+        return Not(node, start, self._end) if negated else node
+
+    def _between(self, operand: Node, negated: bool, start: int) -> Node:
+        low = self._sum()
+        self._require(Kind.KEYWORD, "AND", "AND and the upper bound of BETWEEN")
+        return Between(operand, low, self._sum(), negated, start, self._end)
+
+    def _membership(self, operand: Node, start: int) -> Node:
+        self._require(Kind.SIGN, "(", "a list in parentheses")
+        choices = [self._sum()]
+        while self._accept(Kind.SIGN, ","):
+            choices.append(self._sum())
+        self._require(Kind.SIGN, ")", "a comma or a closing parenthesis")
+        return In(operand, tuple(choices), start, self._end)
+
+    def _likeness(self, operand: Node, start: int) -> Node:
+        pattern = self._string("a pattern in quotes")
+        escape = self._string("one character in quotes") if self._accept(Kind.KEYWORD, "ESCAPE") else None
+        return Like(operand, pattern, escape, start, self._end)
+
+    def _string(self, what: str) -> str:
+        if self._next.kind is not Kind.STRING:
+            self._expected(what)
+        return str(self._take().value)
+
+    def _sum(self) -> Node:
+        start = self._next.start
+        first = self._product()
+        rest = []
+        while operator := self._accept(Kind.SIGN, "+", "-"):
+            rest.append((str(operator.value), self._product()))
+        return Arithmetic(first, tuple(rest), start, self._end) if rest else first
+
+    def _product(self) -> Node:
+        start = self._next.start
+        first = self._signed()
+        rest = []
+        while operator := self._accept(Kind.SIGN, "*", "/", "%"):
+            rest.append((str(operator.value), self._signed()))
+        return Arithmetic(first, tuple(rest), start, self._end) if rest else first
+
+    def _signed(self) -> Node:
+        if sign := self._accept(Kind.SIGN, "+", "-"):
+            self._descend(sign)
+            operand = self._signed()
+            self._ascend()
+            return Sign(str(sign.value), operand, sign.start, self._end)
+        return self._primary()
+
+    def _primary(self) -> Node:
+        if opening := self._accept(Kind.SIGN, "("):
+            self._descend(opening)
+            node = self._disjunction()
+            self._ascend()
+            self._require(Kind.SIGN, ")", "a closing parenthesis")
+            return node
+        if word := self._accept(Kind.KEYWORD, "TRUE", "FALSE"):
+            return Literal(word.value == "TRUE", word.start, word.end)
+        token = self._next
+        if token.kind in (Kind.STRING, Kind.NUMBER, Kind.BINARY):
+            self._take()
+            return Literal(token.value, token.start, token.end)
+        if token.kind in (Kind.NAME, Kind.QUOTED_NAME):
+            self._take()
+            return self._identifier(token)
+        return self._expected(_VALUE)
+
+    def _identifier(self, token: Token) -> Node:
+        name = str(token.value)
+        if self._is(Kind.SIGN, "(") and token.kind is Kind.NAME:
+            raise SelectorError(
+                f"expected a value, found a call of {name}: selectors have no functions", token.start
+            )
+        if token.kind is Kind.QUOTED_NAME and self._dialect is Dialect.SQL:
+            reference = Reference(
+                "application_properties", name
+            )  # [p.to] is a property with a dot in its name
+        else:
+            reference = resolve(name, self._dialect, token.start)
+        return Identifier(name, reference, token.start, token.end)

@@ -1,0 +1,1 @@
+"""Attaches: what is asked for, whether it is permitted, and the answer."""

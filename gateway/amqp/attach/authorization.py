@@ -1,0 +1,188 @@
+"""
+What the user of a connection may do over AMQP: attaches and relayed messages held against the rules.
+
+Invariant: nothing is made and nothing is found out for a peer before it is permitted, so that a refusal tells no more
+than that it is one. Temporary nodes need no rule: who made one may consume from it (that connection, and any of its
+user's once the link that made it is gone), and whoever was given its name, which cannot be guessed, may send to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from amqp_ext.addresses import Address, AddressKind, queue_topic
+from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeKind
+from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.amqp.dialects.event_hubs.consumer_groups import ConsumerGroups
+from gateway.amqp.nodes.exclusive import locked_text
+from gateway.core.endpoint.endpoint import EndpointKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import Action, Permissions
+
+if TYPE_CHECKING:
+    from gateway.amqp.nodes.exclusive import ExclusiveQueue
+    from gateway.amqp.nodes.temporary import TemporaryQueue
+    from gateway.vpn.message_vpn import MessageVpn
+
+RELAY_TOPICS: Final = 10_000
+"""Addresses of the anonymous relay that are remembered for a user and a VPN; beyond, it starts over."""
+
+
+class Denied(Refused):
+    """A user's permissions do not allow it. ``rule`` decided; it is for the log, not for the peer."""
+
+    def __init__(self, text: str, rule: str) -> None:
+        super().__init__(ErrorCode.UNAUTHORIZED, text)
+        self.rule = rule
+
+
+class VpnAccess:
+    """What the connections of all users of one Message VPN have in common."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, Access | str] = {}
+        """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
+        self.temporary_queues: dict[str, TemporaryQueue] = {}
+        self.exclusive_queues: dict[str, ExclusiveQueue] = {}
+        """Queues that a connection has to itself, by name."""
+        self.relay_topics: dict[str, dict[str, str]] = {}
+        """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
+        self.exchanges: dict[str, ExchangeKind] = dict(PREDECLARED)
+        """What RabbitMQ's clients have declared since the start: they are names in front of topics, and no more."""
+        self.consumer_groups = ConsumerGroups()
+        """Who reads event hubs."""
+
+
+class Access:
+    """
+    One connection's view of the rules.
+
+    Args:
+        permissions: Those of its user.
+        vpn: The Message VPN it opened.
+    """
+
+    def __init__(self, user: str, permissions: Permissions, vpn: MessageVpn, shared: VpnAccess) -> None:
+        self._user = user
+        self._permissions = permissions
+        self._vpn = vpn
+        self._owners = shared.owners
+        self.temporary_queues = shared.temporary_queues
+        self.exclusive_queues = shared.exclusive_queues
+        self.exchanges = shared.exchanges
+        self.consumer_groups = shared.consumer_groups
+        self.relay_topics = shared.relay_topics.setdefault(user, {})
+
+    def require_target(self, address: Address) -> None:
+        """
+        Publishing to an address.
+
+        Raises:
+            Denied: No rule permits it.
+        """
+        name = address.name
+        if address.kind in (AddressKind.QUEUE, AddressKind.TOPIC) and name not in self._owners:
+            self._require(Action.PUBLISH, address.kind, name)
+
+    def require_source(
+        self, address: Address, start: ReplayStart | None, *, browses: bool, durable_name: str | None
+    ) -> None:
+        """
+        Consuming from an address, browsing it, or replaying it first.
+
+        Args:
+            start: What the peer asked for; to be live is no replay.
+            browses: The peer wants copies.
+            durable_name: The name that a subscription to a topic is to be kept under; None if it is not to be kept.
+
+        Raises:
+            Denied: No rule permits it.
+            Refused: RESOURCE_LOCKED, another connection has it to itself.
+        """
+        kind, name = address.kind, address.name
+        if kind is AddressKind.LOG:
+            self._require(Action.CONSUME, AddressKind.LOG, name)
+        elif kind is AddressKind.EVENT_HUB:
+            self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
+        elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owns(name):
+            is_browser = browses and kind is AddressKind.QUEUE
+            self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
+            if start is not None and start.kind is not StartKind.LIVE and not is_browser:
+                self._require_replay(address)
+        if kind is AddressKind.QUEUE:
+            self.require_unlocked(name)
+        if kind is AddressKind.TOPIC and durable_name is not None:
+            self._require_takeover(durable_name)
+
+    def require_any(self, actions: Sequence[Action], kind: AddressKind, name: str) -> None:
+        """
+        What is asked of a request node: any one of these actions on a queue or topic has to be permitted.
+
+        Raises:
+            Denied: None is.
+        """
+        if not any(self._permissions.decide(action, kind, name).is_allowed for action in actions):
+            self._require(actions[-1], kind, name)
+
+    def require_unlocked(self, queue: str) -> None:
+        """
+        What only the connection may do that has an exclusive queue, where this queue is one.
+
+        Raises:
+            Refused: RESOURCE_LOCKED, it is another connection's.
+        """
+        exclusive = self.exclusive_queues.get(queue)
+        if exclusive is not None and exclusive.owner is not self and exclusive.is_there:
+            raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(queue))
+
+    def _require_replay(self, address: Address) -> None:
+        """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""
+        found = self._vpn.broker.find(address.name) if address.kind is AddressKind.QUEUE else None
+        stream = EndpointKind.STREAM
+        if found is not None and found.kind is stream:
+            return
+        if found is None and address.options.get("kind") == stream.value:
+            return
+        self._require(Action.REPLAY, address.kind, address.name)
+
+    def _owns(self, name: str) -> bool:
+        return self._owners.get(name) in (self, self._user)
+
+    def _require_takeover(self, name: str) -> None:
+        """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
+        found = self._vpn.broker.find(name)
+        if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
+            for pattern in found.subscriptions:
+                if not pattern.startswith("!"):
+                    self._require(Action.CONSUME, AddressKind.TOPIC, pattern)
+
+    def _require(self, action: Action, kind: AddressKind, name: str) -> None:
+        decision = self._permissions.decide(action, kind, name)
+        if decision.is_allowed:
+            return
+        what = "publish to" if action is Action.PUBLISH else action.value
+        text = f"user {self._user!r} may not {what} {kind.value}://{name}"
+        if action is not Action.PUBLISH and kind is not AddressKind.QUEUE:
+            text += ": all that it matches has to be permitted"
+        raise Denied(text, decision.rule)
+
+    # --- what is remembered -----------------------------------------------------------------------------------
+
+    def remember_relay_topic(self, to: str, topic: str) -> None:
+        """What a message's ``to`` was found to mean, and that it is permitted."""
+        if len(self.relay_topics) >= RELAY_TOPICS:
+            self.relay_topics.clear()
+        self.relay_topics[to] = topic
+
+    def own(self, name: str) -> None:
+        """A temporary queue or topic was made on this connection."""
+        self._owners[name] = self
+
+    def bequeath(self, name: str) -> None:
+        """The link that it was made for is gone, and it may live on: it is the user's."""
+        self._owners[name] = self._user
+
+    def disown(self, name: str) -> None:
+        """It is gone."""
+        self._owners.pop(name, None)

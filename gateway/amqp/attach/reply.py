@@ -1,0 +1,168 @@
+"""
+The reply to a consumer's attach: the source as it is in place, with where its replay really starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, timestamp, ulong
+
+from amqp_ext.filters.filter_set import REPLAY_START, Filters
+from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.replay_start import ReplayStart
+from gateway import log_keys
+from gateway.amqp.attach.request import BATCHES_KEY, capabilities_of
+from gateway.amqp.engine.conditions import room_of
+from gateway.core.replay.starts import Resolved
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+_SAYING_WHAT_IT_IS: Final = frozenset(
+    {"queue", "topic", "temporary-queue", "temporary-topic", "stream", "shared", "global"}
+)
+"""Capabilities of a source that say which node its address means, or how it is subscribed to."""
+
+_FIXED_BYTES: Final = 120
+"""Bytes of an attach that are always there: frame header, descriptors, sizes, and fields of fixed width."""
+
+_PROPERTIES_BYTES: Final = 140
+"""Bytes of the link's properties, with 64-bit numbers."""
+
+
+def fill_reply(
+    connection: Connection,
+    link: Link,
+    address: str | None,
+    filters: Filters,
+    resolved: Resolved,
+    *,
+    copies: bool,
+    lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE,
+    first_id: int = 0,
+    replays: bool = True,
+    batches: bool = False,
+) -> bool:
+    """
+    Fill in our side of the attach: the source as it is in place, and the log's bounds.
+
+    Args:
+        lifetime: Of a dynamic source.
+        first_id: Of a stream: the first id in its view, where the log has older ones.
+        replays: Whether what is resolved is where the link starts. Else the answer says that it is live: who attaches
+            the link again with what is in place (section 2.6.3) does not mean to rewind a queue.
+        batches: Whether messages will come in batches, where that can be said.
+
+    Returns:
+        Whether there was room for the link's properties, which say so.
+    """
+    source, asked = link.source, link.remote_source
+    source.copy(asked)
+    if address is not None:
+        source.address = address
+    source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
+    if asked.dynamic:
+        say_lifetime(source, lifetime)
+    vpn = connection.vpn
+    log = vpn.broker.log
+    in_place = _entries_in_place(asked, filters)
+    start = Described(symbol(REPLAY_START), _described_start(resolved, log.generation, replays=replays))
+    _put_filters(source, {**in_place, symbol(REPLAY_START): start})
+    source.capabilities.clear()
+    source.capabilities.put_object(_capabilities_in_place(asked))
+    link.target.copy(link.remote_target)
+    link.snd_settle_mode = link.remote_snd_settle_mode
+    link.rcv_settle_mode = link.remote_rcv_settle_mode
+    properties: dict[symbol, Any] = {
+        symbol("rewind:replay-first"): ulong(max(log.first_id, first_id)),
+        symbol("rewind:replay-last"): ulong(log.next_id - 1),
+        symbol("rewind:replay-generation"): ulong(log.generation),
+    }
+    if batches:
+        properties[BATCHES_KEY] = True
+    # An attach is one frame (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
+    room = room_of(link) - _bytes_of(link)
+    if room < 0:
+        _put_filters(source, in_place)
+    if room < _PROPERTIES_BYTES:
+        return False
+    link.properties = properties
+    return True
+
+
+def _put_filters(source: Terminus, entries: Mapping[Any, Any]) -> None:
+    source.filter.clear()
+    if entries:
+        source.filter.put_object(entries)
+
+
+def _bytes_of(link: Link) -> int:
+    """About how many bytes our attach takes, without properties; never fewer than it does."""
+    source, target = link.source, link.target
+    values = (
+        source.filter,
+        source.capabilities,
+        source.properties,
+        source.outcomes,
+        target.capabilities,
+        target.properties,
+    )
+    texts = (link.name, source.address or "", target.address or "")
+    return (
+        _FIXED_BYTES
+        + sum(len(value.encode()) for value in values)
+        + sum(len(text.encode()) for text in texts)
+    )
+
+
+def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
+    """The lifetime that a dynamic node really has, which may not be the one that was asked for (3.5.10)."""
+    terminus.properties.clear()
+    terminus.properties.put_object({symbol(LIFETIME_POLICY): Described(ulong(lifetime.code), [])})
+
+
+def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
+    """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
+    asked.filter.rewind()
+    entries = asked.filter.get_object() if asked.filter.next() else None
+    return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
+
+
+def _capabilities_in_place(asked: Any) -> Any:
+    """What we can do at a source, and what its capabilities say of it: without that its address is another node."""
+    found = [symbol(name) for name in capabilities_of(asked) if name in _SAYING_WHAT_IT_IS]
+    if not found:
+        return symbol(REPLAY_START)
+    return Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *found, symbol(REPLAY_START))
+
+
+def _described_start(resolved: Resolved, generation: int, *, replays: bool) -> dict[Any, Any]:
+    start: dict[Any, Any] = {
+        symbol("offset"): ulong(resolved.first),
+        symbol("id"): format_replay_id(generation, resolved.first),
+        symbol("generation"): ulong(generation),
+    }
+    if not replays:
+        start[symbol("from")] = symbol("live")
+    if resolved.time_ms is not None:
+        start[symbol("date")] = timestamp(resolved.time_ms)
+    if resolved.last is not None:
+        start[symbol("until")] = ulong(max(resolved.last, 0))
+    return start
+
+
+def log_attach(connection: Connection, link: Link, start: ReplayStart | None, resolved: Resolved) -> None:
+    """One line for each consumer: what it asked for and what it got."""
+    connection.log_event(
+        "link_attached",
+        **{
+            log_keys.LINK: link.name,
+            log_keys.ADDRESS: link.source.address,
+            log_keys.START: str(start) if start is not None else None,
+            log_keys.FIRST: resolved.first,
+            log_keys.UNTIL: resolved.last,
+        },
+    )

@@ -1,0 +1,111 @@
+"""
+Answers to peers that ask for our state: a flow with ``echo``, or a drain where there is no credit left to use up.
+
+The engine looks at neither. It says a session's state when it is told the session's capacity anew, and with it the
+state of a link that we receive on; that of a link we send on is added to it here. Asked for are only flows that come in
+few bytes, as those do that are waited for: looking for them must cost those nothing who send a lot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from proton import Link, Transport
+
+from amqp_ext.frames import FLOW, FLOW_MARK, Asked, asked_by, fields_of, frames_of, with_link_state
+from gateway.amqp.engine.native import pull
+
+if TYPE_CHECKING:
+    from gateway.amqp.connection import Connection
+
+MOST_BYTES: Final = 512
+"""Bytes that come at once in which flows are looked for."""
+
+
+class FlowAnswers:
+    """The flows of one connection's peer, and what is said to them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._room = 0
+        self._most_room = 0
+
+    def has_room(self, room: int) -> None:
+        """
+        The engine has taken bytes.
+
+        Args:
+            room: How many it would take now: all it ever does, when what it took ends with a whole frame.
+        """
+        self._room = room
+        self._most_room = max(self._most_room, room)
+
+    def pieces_of(self, data: bytes) -> list[tuple[bytes, Asked | None]]:
+        """
+        Bytes from the peer, cut so that each piece has at most one flow that asks for something. What follows such a
+        flow and is none is taken with it: engines write a drain in front of the settlements that make room for what
+        it is to bring.
+        """
+        if len(data) > MOST_BYTES or FLOW_MARK not in data or self._room < self._most_room:
+            return [(data, None)]
+        pieces: list[tuple[bytes, Asked | None]] = []
+        kept: list[bytes] = []
+        for frame in frames_of(data):
+            kept.append(frame)
+            asked = asked_by(frame)
+            if asked is not None:
+                pieces.append((b"".join(kept), asked))
+                kept = []
+        rest = b"".join(kept)
+        if rest and pieces and FLOW_MARK not in rest:
+            last, asked = pieces.pop()
+            pieces.append((last + rest, asked))
+        elif rest:
+            pieces.append((rest, None))
+        return pieces
+
+    def to(self, asked: Asked, sessions: list[Any], transport: Transport) -> bytes:
+        """What is to be written now for a flow that the engine has just taken, and before it."""
+        connection = self._connection
+        output = self._pull(transport)
+        if asked.handle is None:
+            # On which of them it came, the engine does not tell.
+            for session in sessions:
+                session.incoming_capacity = 0
+            return output
+        flowed = connection.links.flowed
+        link = next((link for link, attached in connection.attached.items() if attached.key == flowed), None)
+        if link is None:
+            return output
+        if link.is_receiver:
+            if asked.is_echo:
+                link.session.incoming_capacity = 0
+                link.flow(0)
+            return output
+        return output + self._state_of(link, asked, output, transport)
+
+    def _state_of(self, link: Link, asked: Asked, said: bytes, transport: Transport) -> bytes:
+        """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
+        handle = self._connection.names.handle_of(link)
+        if handle is None or (link.credit > 0 and not asked.is_echo):
+            return b""
+        if asked.is_drain and link.queued:
+            # The session's window is closed: what waits for it goes first, and the engine tells the rest.
+            return b""
+        flows = (fields_of(frame, FLOW) for frame in frames_of(said))
+        if any(fields is not None and fields[4:5] == [handle] for fields in flows):
+            return b""
+        link.session.incoming_capacity = 0
+        output = self._pull(transport)
+        credit = link.credit + link.queued
+        count = asked.limit - credit
+        # Below 0 where the peer has taken back credit that was used up already.
+        return with_link_state(output, handle, count=count, credit=max(credit, 0), is_drain=asked.is_drain)
+
+    def _pull(self, transport: Transport) -> bytes:
+        output = b"".join(iter(lambda: pull(transport), b""))
+        names = self._connection.names
+        if names.unanswered:
+            names.saw(output)
+            names.written()
+        return output

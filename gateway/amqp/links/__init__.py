@@ -1,0 +1,1 @@
+"""Attached links, each kind with its part of the protocol."""

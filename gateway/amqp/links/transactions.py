@@ -1,0 +1,351 @@
+"""
+Local transactions of one connection (AMQP 1.0 part 4): what was published and acknowledged in them, until discharge.
+
+Invariants: nothing of a transaction reaches the Message VPN before its discharge, and then it is handed over whole. A
+transaction that cannot be committed any more holds nothing, and only waits to be discharged. What all hold is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from amqp_ext.transactions import (
+    ACCEPTED,
+    REJECTED,
+    Outcome,
+    TransactionalState,
+    TransactionError,
+    error,
+    read_state,
+    transactional,
+)
+from gateway import log_keys
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.transaction import Staged, commit_transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gateway.amqp.connection import Connection
+    from gateway.amqp.links.outgoing import QueueConsumer
+    from gateway.amqp.links.publisher import PublishingLink
+
+OVERHEAD_BYTES = 256
+"""What a staged message takes in memory besides its content."""
+
+
+class Controller(Protocol):
+    """Who declared a transaction: the link to the coordinator."""
+
+
+@dataclass(slots=True)
+class _Acknowledged:
+    """What is to become of a delivery."""
+
+    outcome: Outcome
+    delivery: Any | None
+    """To be settled with the commit; None where the peer has settled it."""
+    era: int
+    """Its endpoint's: once that is another, the delivery is void."""
+
+
+class Transaction:
+    """One that was declared."""
+
+    __slots__ = ("acknowledged", "controller", "failure", "size_bytes", "staged", "timer", "txn_id")
+
+    def __init__(self, txn_id: bytes, controller: Controller) -> None:
+        self.txn_id = txn_id
+        self.controller = controller
+        self.staged: list[Staged] = []
+        self.acknowledged: dict[tuple[QueueConsumer, int], _Acknowledged] = {}
+        self.size_bytes = 0
+        self.failure: Refused | None = None
+        """Why it was rolled back, where nobody asked for that."""
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Transactions:
+    """Those of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._open: dict[bytes, Transaction] = {}
+        self._size_bytes = 0
+        self._number = 0
+
+    # --- what the coordinator is asked for ----------------------------------------------------------------------
+
+    def declare(self, controller: Controller) -> bytes:
+        """
+        Begin a transaction.
+
+        Returns:
+            Its txn-id, which no other of this connection ever has.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, too many are open.
+        """
+        most = self._connection.limits.max_transactions
+        if len(self._open) >= most:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"{most} transactions are open on this connection (max_transactions); discharge one first",
+            )
+        self._number += 1
+        txn_id = self._number.to_bytes(8, "big")
+        self._open[txn_id] = Transaction(txn_id, controller)
+        return txn_id
+
+    def roll_back(self, txn_id: bytes) -> None:
+        """
+        The peer wants nothing of it.
+
+        Raises:
+            Refused: UNKNOWN_TRANSACTION
+        """
+        transaction = self._find(txn_id)
+        del self._open[txn_id]
+        self._drop(transaction)
+
+    def commit(self, txn_id: bytes, told: Callable[[Refused | None], None]) -> None:
+        """
+        Have all of it made durable.
+
+        Args:
+            told: Called once it is, or with the reason when the store could not.
+
+        Raises:
+            Refused: UNKNOWN_TRANSACTION; ROLLED_BACK or TRANSACTION_TIMEOUT, it cannot be committed and is over.
+        """
+        transaction = self._find(txn_id)
+        del self._open[txn_id]
+        if transaction.failure is not None:
+            raise transaction.failure
+        if not transaction.staged and not transaction.acknowledged:
+            told(None)
+            return
+        try:
+            settled = self._to_settle(transaction)
+            commit_transaction(
+                self._connection.vpn,
+                transaction.staged,
+                [(consumer.flow, ids) for consumer, ids in settled.items() if consumer.flow is not None],
+                self._connection.origin,
+                lambda problem: self._committed(transaction, problem, told),
+            )
+        except Refused:
+            self._drop(transaction)
+            raise
+        self._stop_clock(transaction)
+
+    def _to_settle(self, transaction: Transaction) -> dict[QueueConsumer, list[int]]:
+        """What the commit settles for good, by link."""
+        found: dict[QueueConsumer, list[int]] = defaultdict(list)
+        for (consumer, message_id), one in transaction.acknowledged.items():
+            flow = consumer.flow
+            if flow is None or flow.endpoint.era != one.era or message_id not in flow.unsettled:
+                raise Refused(
+                    ErrorCode.ROLLED_BACK,
+                    "rolled back, as a delivery acknowledged in it is not held any more: its link was detached, it "
+                    "was settled outside of the transaction, or a replay of its queue began",
+                )
+            has_other_place = bool(flow.endpoint.settings.dead_message_queue)
+            if one.outcome.code == ACCEPTED or (one.outcome.code == REJECTED and not has_other_place):
+                found[consumer].append(message_id)
+        return found
+
+    def _committed(
+        self, transaction: Transaction, problem: sqlite3.Error | None, told: Callable[[Refused | None], None]
+    ) -> None:
+        if problem is not None:
+            self._drop(transaction)
+            told(Refused(ErrorCode.ROLLED_BACK, f"rolled back: the store could not write: {problem}"))
+            return
+        self._free(transaction)
+        # Before anybody is asked for more: these deliveries are out of the way.
+        by_consumer: dict[QueueConsumer, list[tuple[int, Outcome, Any | None]]] = defaultdict(list)
+        for (consumer, message_id), one in transaction.acknowledged.items():
+            by_consumer[consumer].append((message_id, one.outcome, one.delivery))
+        told(None)
+        for consumer, outcomes in by_consumer.items():
+            consumer.committed(outcomes)
+
+    def lost(self, controller: Controller) -> None:
+        """The link that declared them is gone, and so are its transactions (section 4.3)."""
+        for transaction in [t for t in self._open.values() if t.controller is controller]:
+            del self._open[transaction.txn_id]
+            self._drop(transaction)
+
+    def abandon(self) -> None:
+        """The connection is gone with its consumers, which give back what they have by themselves."""
+        for transaction in self._open.values():
+            self._free(transaction)
+        self._open.clear()
+
+    # --- what belongs to one ------------------------------------------------------------------------------------
+
+    def publish(self, link: PublishingLink, content: bytes, delivery: Any | None, fields: Any) -> None:
+        """A message came in a transaction; ``delivery`` is None where it came settled."""
+        try:
+            state = _state(fields)
+            transaction = self._find(state.txn_id)
+        except Refused as refused:
+            # Nobody else would learn that a settled one is lost.
+            if delivery is None:
+                link.refuse(refused)
+            else:
+                link.not_stored([delivery], refused)
+            return
+        try:
+            if transaction.failure is not None:
+                raise transaction.failure
+            self._stage(transaction, link.stage(content))
+        except Refused as refused:
+            if transaction.failure is None:
+                self._fail(transaction, _because_of(refused))
+            reason = error(refused.code.condition, refused.text)
+            link.presume(delivery, transactional(state.txn_id, REJECTED, reason))
+        else:
+            link.presume(delivery, transactional(state.txn_id, ACCEPTED))
+
+    def not_taken(self, fields: Any, refused: Refused) -> None:
+        """A message of a transaction costs its link: the transaction is not to be committed without it."""
+        try:
+            self._fail(self._find(_state(fields).txn_id), _because_of(refused))
+        except Refused:
+            return
+
+    def acknowledge(
+        self, consumer: QueueConsumer, message_id: int, fields: Any, delivery: Any | None
+    ) -> None:
+        """A delivery is to be settled with a transaction; ``delivery`` is None where the peer has settled it."""
+        flow = consumer.flow
+        if flow is None:
+            return
+        try:
+            state = _state(fields)
+            transaction = self._find(state.txn_id)
+        except Refused as refused:
+            if delivery is None and message_id in consumer.in_transaction:
+                # What it said of it in one that was rolled back is void, and it says no more.
+                consumer.revert(message_id, None)
+            else:
+                consumer.refuse(refused)
+            return
+        if transaction.failure is not None:
+            consumer.revert(message_id, delivery)
+            return
+        other = consumer.in_transaction.get(message_id)
+        if other is not None and other is not transaction:
+            self._fail(other, _twice())
+            self._fail(transaction, _twice())
+            consumer.revert(message_id, delivery)
+            return
+        consumer.in_transaction[message_id] = transaction
+        outcome = state.outcome or Outcome(ACCEPTED)
+        transaction.acknowledged[consumer, message_id] = _Acknowledged(outcome, delivery, flow.endpoint.era)
+        self._start_clock(transaction)
+
+    def settled_outside(self, transaction: Transaction) -> None:
+        """A delivery that it acknowledges was settled without it."""
+        self._fail(transaction, _twice())
+
+    def _stage(self, transaction: Transaction, message: Staged) -> None:
+        connection = self._connection
+        limits, container = connection.limits, connection.container
+        size = len(message.content) + OVERHEAD_BYTES
+        for used, limit, name in (
+            (self._size_bytes, limits.transaction_bytes, "transaction_bytes"),
+            (container.transactions_bytes, limits.transactions_bytes, "transactions_bytes"),
+        ):
+            if used + size > limit:
+                raise Refused(
+                    ErrorCode.RESOURCE_LIMIT,
+                    f"open transactions hold at most {limit} bytes of messages ({name}); commit more often",
+                )
+        transaction.staged.append(message)
+        transaction.size_bytes += size
+        self._size_bytes += size
+        container.transactions_bytes += size
+        self._start_clock(transaction)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _find(self, txn_id: bytes) -> Transaction:
+        transaction = self._open.get(txn_id)
+        if transaction is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_TRANSACTION,
+                f"there is no transaction {txn_id.hex()[:40]!r} on this connection, or it has ended",
+            )
+        return transaction
+
+    def _fail(self, transaction: Transaction, refused: Refused) -> None:
+        """It cannot be committed any more; whoever discharges it learns why."""
+        if transaction.failure is not None:
+            return
+        transaction.failure = refused
+        self._connection.warn(
+            "transaction_rolled_back",
+            **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
+        )
+        self._drop(transaction)
+
+    def _drop(self, transaction: Transaction) -> None:
+        """Nothing of it happens."""
+        self._free(transaction)
+        acknowledged, transaction.acknowledged = transaction.acknowledged, {}
+        for (consumer, message_id), one in acknowledged.items():
+            consumer.revert(message_id, one.delivery)
+
+    def _free(self, transaction: Transaction) -> None:
+        self._stop_clock(transaction)
+        self._size_bytes -= transaction.size_bytes
+        self._connection.container.transactions_bytes -= transaction.size_bytes
+        transaction.size_bytes = 0
+        transaction.staged = []
+
+    def _start_clock(self, transaction: Transaction) -> None:
+        if transaction.timer is None:
+            seconds = self._connection.limits.transaction_timeout_ms / 1000
+            loop = asyncio.get_running_loop()
+            transaction.timer = loop.call_later(seconds, self._timed_out, transaction)
+
+    @staticmethod
+    def _stop_clock(transaction: Transaction) -> None:
+        if transaction.timer is not None:
+            transaction.timer.cancel()
+            transaction.timer = None
+
+    def _timed_out(self, transaction: Transaction) -> None:
+        limit = self._connection.limits.transaction_timeout_ms
+        self._fail(
+            transaction,
+            Refused(
+                ErrorCode.TRANSACTION_TIMEOUT,
+                f"rolled back, as it was open for {limit} ms since its first message (transaction_timeout_ms)",
+            ),
+        )
+        self._connection.schedule_flush()
+
+
+def _state(fields: Any) -> TransactionalState:
+    try:
+        return read_state(fields)
+    except TransactionError as problem:
+        raise Refused(ErrorCode.INVALID_FIELD, str(problem)) from problem
+
+
+def _because_of(refused: Refused) -> Refused:
+    return Refused(ErrorCode.ROLLED_BACK, f"rolled back, as a message in it was rejected: {refused.text}")
+
+
+def _twice() -> Refused:
+    return Refused(
+        ErrorCode.ROLLED_BACK, "rolled back, as a delivery acknowledged in it was settled outside of it"
+    )

@@ -1,0 +1,1 @@
+"""Nodes whose lives depend on the links and connections that use them."""

@@ -1,0 +1,110 @@
+"""
+What a replay start searches the log for: the first message that a selector matches, or that has a message-id.
+
+A ``Search`` knows a message when it sees it, and says what every such message has in common, so that a store need not
+look at all of them: the text it would be filed under in an index, and bytes that must stand in it. Both only narrow
+the search down; what decides is ``takes``, so that with an index and without one the same message is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from amqp_ext.codec import CodecError
+from amqp_ext.message.message_id import readings, traces
+from amqp_ext.message.sections import MessageView
+from amqp_ext.replay_start import ReplayStart, StartKind
+from amqp_ext.selector.selector import Equation, SelectorError, compile_selector, split_conjunction
+from gateway.core.effects import Row
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.indexed_property import lookup_text, name_of, text_of
+
+_READ_AS_THEY_ARE: Final = frozenset({"properties", "application_properties", "message_annotations"})
+"""Sections in which a text that equals a literal stands with the literal's own bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Every message searched for is filed under one of ``texts`` for this property."""
+
+    name: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    accepts: Callable[[MessageView], bool]
+    """Whether a message is one searched for; may raise CodecError for one that cannot be read."""
+    matches: Callable[[str], bool] | None = None
+    """Whether a topic is to be looked at; None when every topic is."""
+    keys: tuple[Key, ...] = ()
+    needles: tuple[bytes, ...] = ()
+    """Every message searched for contains one of these; none when that cannot be said."""
+
+    def takes(self, row: Row) -> bool:
+        """Whether this is a message searched for. One that cannot be read is not."""
+        _, _, topic, bare, held, content = row
+        if held is not None or not (self.matches is None or self.matches(topic)):
+            return False
+        try:
+            return self.accepts(MessageView(content, bare))
+        except CodecError:
+            return False
+
+
+def search_for(start: ReplayStart, matches: Callable[[str], bool] | None) -> Search | None:
+    """
+    What must be found before a start can be resolved; None for a start that names its place itself.
+
+    Args:
+        matches: The topics that will be replayed: the message at which a replay starts is one that it delivers.
+
+    Raises:
+        Refused: UNKNOWN_START, the selector is none; the text says where.
+    """
+    if start.kind is StartKind.MESSAGE_ID:
+        return _for_message_id(str(start.value), matches)
+    if start.kind is StartKind.MATCH:
+        return _for_selector(str(start.value), matches)
+    return None
+
+
+def _for_message_id(text: str, matches: Callable[[str], bool] | None) -> Search:
+    ids = readings(text)
+    texts = {filed for filed in map(text_of, ids) if filed is not None}
+    return Search(
+        lambda message: message.properties.message_id in ids,
+        matches,
+        (Key("message-id", tuple(sorted(texts))),),
+        traces(ids),
+    )
+
+
+def _for_selector(text: str, matches: Callable[[str], bool] | None) -> Search:
+    try:
+        selector = compile_selector(text)
+        comparisons = [term.comparison for term in split_conjunction(text)]
+    except SelectorError as error:
+        raise Refused(
+            ErrorCode.UNKNOWN_START, f"the selector of the replay start is none: {error}"
+        ) from error
+    equations = [equation for equation in comparisons if equation is not None and equation.operator == "="]
+    keys = [key for key in map(_key, equations) if key is not None]
+    longest = max(map(_needle, equations), key=len, default=b"")
+    return Search(selector.matches, matches, tuple(keys), (longest,) if longest else ())
+
+
+def _key(equation: Equation) -> Key | None:
+    name, text = name_of(equation.reference, equation.value), lookup_text(equation.value)
+    return None if name is None or text is None else Key(name, (text,))
+
+
+def _needle(equation: Equation) -> bytes:
+    """Bytes that stand in every message for which the equation holds; empty where that cannot be said."""
+    value = equation.value
+    if not isinstance(value, str) or equation.reference.section not in _READ_AS_THEY_ARE:
+        return b""
+    # One character may be an AMQP char, which is written in UTF-32.
+    return value.encode() if len(value) > 1 or value.isascii() else b""

@@ -1,0 +1,238 @@
+"""
+Where a replay starts and ends: what a client asked for, turned into ids of the log or refused.
+
+A start that cannot be honoured is never dropped and never bent to one that can, unless the client said so
+(``missing=clamp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.point import Point
+from gateway.core.log.policy import log_is_off
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What is known of a log without reading it. Times in ms since the epoch."""
+
+    enabled: bool
+    generation: int
+    first_id: int
+    """The oldest id that may be in the log."""
+    next_id: int
+    """One past the last committed id."""
+    floor_ms: int
+    """From this time on nothing is missing: when the log was made, or the newest trimmed message arrived."""
+    points: Mapping[str, Point] = field(default_factory=dict)
+    """Named points, by name."""
+
+    @property
+    def holds(self) -> str:
+        """What there is, as a refusal says it."""
+        if self.first_id == self.next_id:
+            return f"is empty; the next message is {self.next_id}"
+        return f"holds ids {self.first_id} to {self.next_id - 1}"
+
+
+class LogProbe(Protocol):
+    """Questions to the log that need a look at it; answered off the loop."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        """The first logged id that arrived at or after a time."""
+
+    def time_of(self, message_id: int) -> int | None:
+        """When a message arrived, if the log holds it."""
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        """The last logged id whose topic matches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A start as it was understood: ``first`` is the first id that may be delivered, ``last`` the last, if bounded."""
+
+    first: int
+    last: int | None
+    time_ms: int | None
+    """When the first message arrived, where there is one."""
+    is_live: bool = False
+
+
+def check_start(start: ReplayStart, facts: LogFacts) -> None:
+    """
+    What can be said of a start before the log is looked at.
+
+    Raises:
+        Refused: REPLAY_DISABLED, LOG_MODIFIED.
+    """
+    if not facts.enabled and start.kind is not StartKind.LIVE:
+        raise log_is_off("there is nothing to replay")
+    if start.generation is not None and start.generation != facts.generation:
+        raise Refused(
+            ErrorCode.LOG_MODIFIED,
+            f"the position is from log generation {start.generation}, this log is generation {facts.generation}",
+        )
+
+
+def resolve(
+    start: ReplayStart,
+    facts: LogFacts,
+    probe: LogProbe,
+    now_ms: int,
+    matches: Callable[[str], bool] | None = None,
+    found: int | None = None,
+) -> Resolved:
+    """
+    Turn what was asked for into ids of the log.
+
+    With ``missing=clamp`` a start before the log is its beginning, and one after it is live. A message-id, a selector
+    or a trimmed point that the log does not have (any more) is its beginning, too: the message may have been trimmed,
+    and who reads on from it must not miss what came after. Only a point that nobody ever made is refused all the same:
+    its name is a mistake, and no place in the log is near it.
+
+    Args:
+        found: What was found for a start that has to be searched for (``gateway.core.replay.search``); None when there
+            is no such message.
+
+    Raises:
+        Refused: As contract section 8 has it.
+    """
+    check_start(start, facts)
+    first = _first(start, facts, probe, now_ms, matches, found)
+    last = _last(start, facts, probe, now_ms)
+    is_live = start.kind is StartKind.LIVE or first >= facts.next_id
+    return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
+
+
+def _first(
+    start: ReplayStart,
+    facts: LogFacts,
+    probe: LogProbe,
+    now_ms: int,
+    matches: Callable[[str], bool] | None,
+    found: int | None,
+) -> int:
+    clamp = start.missing is Missing.CLAMP
+    match start.kind:
+        case StartKind.BEGINNING:
+            return facts.first_id
+        case StartKind.LIVE:
+            return facts.next_id
+        case StartKind.LAST:
+            last = probe.last_matching(matches)
+            return facts.next_id if last is None or last < facts.first_id else last
+        case StartKind.DATE:
+            return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
+        case StartKind.AGO:
+            return _since(now_ms - int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
+        case StartKind.OFFSET:
+            return _at_offset(int(start.value), facts, clamp)  # type: ignore[arg-type]
+        case StartKind.AFTER | StartKind.AT:
+            position = start.value
+            assert position is not None and not isinstance(position, int | str)
+            number = _number_in_this_log(position, facts)
+            if (number < facts.first_id or probe.time_of(number) is None) and not clamp:
+                raise Refused(
+                    ErrorCode.START_MESSAGE_UNAVAILABLE,
+                    f"message {number} is not in the replay log, which {facts.holds}",
+                )
+            return _clamped(number + (start.kind is StartKind.AFTER), facts)
+        case StartKind.POINT:
+            return _at_point(str(start.value), facts, clamp)
+        case StartKind.MESSAGE_ID | StartKind.MATCH:
+            if found is not None and found >= facts.first_id:
+                return found
+            if clamp:
+                return facts.first_id
+            raise Refused(
+                ErrorCode.START_MESSAGE_UNAVAILABLE,
+                f"no message for {start} is in the replay log on the topics asked for; the log {facts.holds}",
+            )
+        case _:
+            assert_never(start.kind)
+
+
+def _number_in_this_log(position: ReplayId, facts: LogFacts) -> int:
+    """A replay id's number, if this is the log that gave it out: in another it is some other message's."""
+    if position.generation != facts.generation:
+        raise Refused(
+            ErrorCode.LOG_MODIFIED,
+            f"the replay id is from log generation {position.generation}, "
+            f"this log is generation {facts.generation}",
+        )
+    return position.number
+
+
+def _clamped(number: int, facts: LogFacts) -> int:
+    return min(max(number, facts.first_id), facts.next_id)
+
+
+def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: bool) -> int:
+    if time_ms > now_ms:
+        if clamp:
+            return facts.next_id
+        raise Refused(ErrorCode.UNKNOWN_START, "the start date is in the future; a replay starts in the past")
+    if time_ms < facts.floor_ms:
+        if clamp:
+            return facts.first_id
+        raise Refused(
+            ErrorCode.START_TIME_NOT_AVAILABLE,
+            "the start date is before the log, which is whole from "
+            f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on; "
+            "ask for the beginning, or say missing=clamp",
+        )
+    found = probe.first_since(time_ms)
+    return facts.next_id if found is None else found
+
+
+def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
+    # The next offset to be given out is a fair start: it is what a consumer that has read everything asks for.
+    if facts.first_id <= offset <= facts.next_id or clamp:
+        return _clamped(offset, facts)
+    raise Refused(
+        ErrorCode.START_MESSAGE_UNAVAILABLE,
+        f"offset {offset} is not in the replay log, which {facts.holds}",
+    )
+
+
+def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
+    point = facts.points.get(name)
+    if point is None:
+        raise Refused(
+            ErrorCode.START_MESSAGE_UNAVAILABLE, f"there is no point named {name!r} in the replay log"
+        )
+    if point.position < facts.first_id and not clamp:
+        raise Refused(
+            ErrorCode.START_MESSAGE_UNAVAILABLE,
+            f"point {name!r} was trimmed: it stands at id {point.position} "
+            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id {facts.first_id}",
+        )
+    return _clamped(point.position, facts)
+
+
+def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:
+    until = start.until
+    if until is None:
+        return None
+    match until.kind:
+        case "now":
+            return facts.next_id - 1
+        case "offset":
+            return int(until.value)  # type: ignore[arg-type]
+        case "id":
+            return _number_in_this_log(until.value, facts)  # type: ignore[arg-type]
+        case _:
+            time_ms = int(until.value)  # type: ignore[arg-type]
+            if time_ms > now_ms:
+                raise Refused(
+                    ErrorCode.UNKNOWN_START, "the end date is in the future; leave it out to go on live"
+                )
+            after = probe.first_since(time_ms + 1)
+            return (facts.next_id if after is None else after) - 1

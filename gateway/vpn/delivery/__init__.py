@@ -1,0 +1,1 @@
+"""Carries messages from a Message VPN to the links that take them."""

@@ -1,0 +1,119 @@
+"""
+Shows what lies on an endpoint to a browser: each message once, in order, and none of it taken away.
+
+Where the endpoint delivers by priority, so does a browser see it: of what lies there when a page is read, the highest
+first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeAlias
+
+from amqp_ext.message.priority import HIGHEST, LOWEST
+from gateway.core.effects import Row
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.errors import ErrorCode, Refused
+
+if TYPE_CHECKING:
+    from gateway.vpn.links import ConsumingLink
+    from gateway.vpn.message_vpn import MessageVpn
+
+
+Page: TypeAlias = "tuple[int | None, list[Row]]"
+"""Rows, and the priority they have where that is looked at."""
+
+
+class BrowseFeed:
+    """
+    A cursor over an endpoint's references, in pages from the store. What is unsettled at a consumer still lies there
+    and is shown, too; at the end it waits for more.
+
+    Args:
+        matches: The browser's selector; None shows everything.
+    """
+
+    def __init__(
+        self, vpn: MessageVpn, endpoint: Endpoint, link: ConsumingLink, matches: Callable[[Row], bool] | None
+    ) -> None:
+        self.endpoint = endpoint
+        self._vpn = vpn
+        self._link = link
+        self._matches = matches
+        self._number = endpoint.number
+        self._cursors: dict[int | None, int] = {None: 0}
+        """How far it has read, of each priority where the endpoint looks at them; in the order of their turns."""
+        if endpoint.settings.priorities:
+            self._cursors = dict.fromkeys(range(HIGHEST, LOWEST - 1, -1), 0)
+        self._end = 0
+        """One past the last id that the page under way, or the last one, could hold."""
+        self._rows: Sequence[Row] = ()
+        self._is_reading = False
+        self._is_closed = False
+
+    def run(self) -> None:
+        """Send what the link takes. Called when credit, room or messages came."""
+        link = self._link
+        while not self._is_closed and not self._is_reading:
+            if self.endpoint.number != self._number:
+                self.close()
+                link.refuse(
+                    Refused(ErrorCode.REPLAY_STARTED, f"{self.endpoint.name!r} was emptied; attach again")
+                )
+                return
+            room = link.room()
+            if room <= 0:
+                return
+            if not self._rows:
+                self._read()
+                return
+            now, self._rows = self._rows[:room], self._rows[room:]
+            link.send(now, self.endpoint.attempts, None)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._vpn.onlookers.forget_browser(self)
+
+    def _read(self) -> None:
+        self._is_reading = True
+        self._end = self._vpn.tail.next_id
+        number, end, reader = self._number, self._end, self._vpn.reader
+        cursors = self._cursors.copy()
+        loop = asyncio.get_running_loop()
+
+        def read() -> Page:
+            for priority, after in cursors.items():
+                only = () if priority is None else (priority,)
+                rows = reader.endpoint_page(number, after, end, *only)
+                if rows:
+                    return priority, rows
+            return None, []
+
+        reader.submit(read).add_done_callback(lambda future: loop.call_soon_threadsafe(self._arrived, future))
+
+    def _arrived(self, future: Future[Page]) -> None:
+        self._is_reading = False
+        if self._is_closed or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._vpn.report("endpoint_read_failed", error)
+            self.close()
+            self._link.refuse(
+                Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
+            )
+            return
+        priority, rows = future.result()
+        if not rows:
+            if self._end < self._vpn.tail.next_id:
+                # Told of while the page was being read: nobody comes to wake us for it.
+                self.run()
+            else:
+                self._link.idle()
+            return
+        self._cursors[priority] = rows[-1][0]
+        matches = self._matches
+        self._rows = rows if matches is None else [row for row in rows if matches(row)]
+        self.run()

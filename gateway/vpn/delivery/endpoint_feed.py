@@ -1,0 +1,276 @@
+"""
+Carries ready messages of one endpoint to its flows: contents out of the tail, else in pages from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from amqp_ext.message.ttl import ttl_of
+from gateway.core.effects import Row
+from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, Flow
+from gateway.core.endpoint.ready_queue import Lane
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+T = TypeVar("T")
+
+Page: TypeAlias = "tuple[list[Row], list[tuple[int, int]]]"
+"""Rows, and the failed deliveries of those that have any."""
+
+TURN_ROWS = 1_024
+"""Rows handed out in one turn of the loop: some milliseconds, then others have their turn."""
+
+
+def no_ttl(content: bytes) -> None:
+    """For messages whose header has had its say."""
+
+
+class EndpointFeed:
+    """
+    Args:
+        page_rows: Rows of a page: the next one is asked for when fewer are ready.
+    """
+
+    def __init__(self, vpn: MessageVpn, endpoint: Endpoint, page_rows: int) -> None:
+        self.endpoint = endpoint
+        self._vpn = vpn
+        self._page_rows = page_rows
+        self._stash: dict[int, Row] = {}
+        self.is_reading = False
+        """A page, or some messages, are on their way from the store."""
+        self._is_scheduled = False
+
+    def keep(self, rows: Sequence[Row]) -> None:
+        """Contents that are at hand and will be wanted soon."""
+        self._stash.update([(row[0], row) for row in rows])
+
+    def run(self) -> None:
+        """Give ready messages to flows that can take them, in turns. Called when either side changed."""
+        endpoint = self.endpoint
+        if self._is_scheduled or self._vpn.dead.holds_up(endpoint):
+            return
+        for waiting in endpoint.waiting_flows:
+            # Nothing is for them until the active one is gone.
+            waiting.link.idle()
+        left = TURN_ROWS
+        while (flow := endpoint.next_flow()) is not None:
+            if left <= 0:
+                self._is_scheduled = True
+                self._vpn.next_turn(self._run_again)
+                return
+            if flow.candidates is not None:
+                looked_at = self._select(flow)
+                if looked_at == 0 and flow.candidates:
+                    # Their contents are on their way, or more of a higher priority is to come first.
+                    self._read_ahead()
+                    return
+                left -= looked_at
+                continue
+            ids = endpoint.peek(endpoint.share(flow))
+            if not ids:
+                if not self._read_ahead() and (endpoint.replay is None or not endpoint.replay.is_reading):
+                    for hungry in list(endpoint.flows):
+                        hungry.link.idle()
+                return
+            rows = self._rows(ids)
+            if not rows:
+                self._read_rows(ids)
+                return
+            left -= len(rows)
+            self._hand_out(flow, rows)
+        if endpoint.flows and self._read_ahead():
+            return
+        if endpoint.members is not None:
+            for searching in list(endpoint.flows):
+                if searching.candidates is not None and not searching.candidates:
+                    searching.link.idle()
+            self._vpn.replays.check_blocked(endpoint)
+
+    def _select(self, flow: Flow) -> int:
+        """
+        Give a flow with a selector what it wants of the next ready messages.
+
+        Returns:
+            How many were looked at; 0 while their contents are being read.
+        """
+        endpoint, matches = self.endpoint, flow.matches
+        assert matches is not None and flow.candidates is not None
+        ids = endpoint.candidates_of(flow, FLOW_QUANTUM)
+        if not ids:
+            return 0
+        rows = self._rows(ids)
+        if not rows:
+            flow.candidates.put_back(ids)
+            self._read_rows(ids)
+            return 0
+        chosen: list[Row] = []
+        looked_at = 0
+        for row in rows:
+            if len(chosen) >= flow.demand:
+                break
+            looked_at += 1
+            if matches(row):
+                chosen.append(row)
+        flow.candidates.put_back(ids[looked_at:])
+        if chosen:
+            self._hand_out(flow, chosen)
+        return looked_at
+
+    def _hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
+        """Send messages to a flow; those that are dead go where the dead go."""
+        endpoint = self.endpoint
+        endpoint.take(flow, rows)
+        dead = self._dead(rows)
+        if dead:
+            self._bury(flow, rows, dead)
+            rows = [row for row in rows if row[0] not in dead]
+        if rows:
+            replay = endpoint.replay
+            if replay is not None and replay.is_under_way:
+                replay.transmit([row[0] for row in rows], self._vpn.now_ms())
+            flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
+        flow.demand = flow.link.room()
+
+    def _dead(self, rows: Sequence[Row]) -> Mapping[int, str]:
+        endpoint = self.endpoint
+        now_ms = self._vpn.now_ms()
+        found = endpoint.dead(rows, now_ms, ttl_of)
+        if found and self._vpn.dead.is_their_queue(endpoint.name):
+            return endpoint.dead(rows, now_ms, no_ttl)
+        return found
+
+    def ttl_of(self, content: bytes) -> int | None:
+        """
+        How long a message lives here by its header, in ms. What is dead already does not expire by that once more;
+        whether it is, is asked only where a header says something: a queue can become, and cease to be, a dead one's.
+        """
+        lives_ms = ttl_of(content)
+        return None if lives_ms is None or self._vpn.dead.is_their_queue(self.endpoint.name) else lives_ms
+
+    def _bury(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
+        for reason in sorted(set(dead.values())):
+            self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+
+    def bury_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
+        """
+        Take what is dead off the head of the endpoint, though no consumer asks for it.
+
+        Args:
+            limit: Messages to look at.
+            may_read: Whether they may be read from the store; it takes a moment, so call again.
+
+        Returns:
+            Whether there may be more of them at once; and the message at the head now, as far as it is at hand.
+        """
+        endpoint = self.endpoint
+        if self._vpn.dead.holds_up(endpoint):
+            return False, None
+        ids = endpoint.peek(limit)
+        rows = self._at_hand(ids) if ids else ()
+        if not rows:
+            if may_read and ids:
+                self._read_rows(ids)
+            elif may_read:
+                self._read_ahead()
+            return False, None
+        dead = self._dead(rows)
+        count = next((i for i, row in enumerate(rows) if row[0] not in dead), len(rows))
+        if count:
+            flow = Flow(endpoint, None)
+            gone = rows[:count]
+            endpoint.take(flow, gone)
+            self._forget(gone)
+            self._bury(flow, gone, dead)
+        return count == len(rows), rows[count] if count < len(rows) else None
+
+    def _run_again(self) -> None:
+        self._is_scheduled = False
+        self.run()
+
+    def clear(self) -> None:
+        """Nothing lies on the endpoint any more, and no replay is under way."""
+        self._stash.clear()
+
+    def _rows(self, ids: Sequence[int]) -> Sequence[Row]:
+        """Rows of ``ids``, as many from the first on as are at hand; they are not kept here any longer."""
+        rows = self._at_hand(ids)
+        self._forget(rows)
+        return rows
+
+    def _forget(self, rows: Sequence[Row]) -> None:
+        if self._stash:
+            for row in rows:
+                self._stash.pop(row[0], None)
+
+    def _at_hand(self, ids: Sequence[int]) -> Sequence[Row]:
+        tail = self._vpn.tail
+        if ids[0] >= tail.first_id:
+            return tail.pick(ids)
+        stash = self._stash
+        rows: list[Row] = []
+        for i in ids:
+            row = stash.get(i)
+            if row is None:
+                if i < tail.first_id:
+                    break
+                row = tail.pick((i,))[0]
+            rows.append(row)
+        return rows
+
+    def _read_ahead(self) -> bool:
+        """Read a page where a lane runs low; whether one does."""
+        lane = self.endpoint.short_lane(self._page_rows)
+        if lane is not None:
+            self._read_page(lane)
+        return lane is not None
+
+    def _read_page(self, lane: Lane) -> None:
+        number, after, reader = self.endpoint.number, lane.horizon, self._vpn.reader
+        only = () if lane.priority is None else (lane.priority,)
+        # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
+        end = self._vpn.tail.next_id
+
+        def read() -> Page:
+            rows = reader.endpoint_page(number, after, end, *only)
+            return rows, reader.attempts(number, rows[0][0], rows[-1][0], *only) if rows else []
+
+        self._read(read, lambda page: self._add_page(lane, page, end))
+
+    def _read_rows(self, ids: Sequence[int]) -> None:
+        reader = self._vpn.reader
+        self._read(lambda: reader.messages(ids), self.keep)
+
+    def _add_page(self, lane: Lane, page: Page, end: int) -> None:
+        rows, attempts = page
+        self.keep(rows)
+        self.endpoint.attempts.update(attempts)
+        lane.add_page([row[0] for row in rows], end)
+
+    def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
+        if self.is_reading:
+            return
+        self.is_reading = True
+        era = self.endpoint.era
+        loop = asyncio.get_running_loop()
+
+        def done(future: Future[T]) -> None:
+            self.is_reading = False
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._vpn.report("endpoint_read_failed", error)
+                loop.call_later(1.0, self.run)
+                return
+            if self.endpoint.era == era:
+                use(future.result())
+            self.run()
+
+        self._vpn.reader.submit(read).add_done_callback(
+            lambda future: loop.call_soon_threadsafe(done, future)
+        )

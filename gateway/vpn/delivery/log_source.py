@@ -1,0 +1,129 @@
+"""
+The replay log in id order: out of the tail while it reaches back far enough, else in pages from the store, one ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from gateway.core.effects import Row
+from gateway.core.log.newest import Tail
+from gateway.vpn.clock import processor_seconds
+from store.sqlite.reader import LogPage, Reader
+
+
+class LogSource:
+    """
+    A cursor that never skips: what ``take`` returns covers every id from ``position`` to the position it names.
+
+    Args:
+        patterns: Topics of interest; rows of others may come along all the same. Empty: all.
+        wake: Called on the loop when a page that ``take`` had to wait for is there, with the error if it could not
+            be read.
+    """
+
+    def __init__(
+        self,
+        tail: Tail,
+        reader: Reader,
+        position: int,
+        patterns: Sequence[str],
+        wake: Callable[[BaseException | None], None],
+    ) -> None:
+        self.position = position
+        self._tail = tail
+        self._reader = reader
+        self._patterns = patterns
+        self._wake = wake
+        self._page: LogPage | None = None
+        self._index = 0
+        self._next: Future[tuple[LogPage, float]] | None = None
+        self._read_seconds = 0.0
+        self._waits = False
+
+    @property
+    def is_at_end(self) -> bool:
+        """Every committed message was taken."""
+        return self.position >= self._tail.next_id
+
+    def take(self, limit: int) -> tuple[Sequence[Row], int] | None:
+        """
+        The next rows, at most ``limit``, and the position after them; it may move on without rows.
+
+        Returns:
+            None at the end of the log, and while a page is being read (``wake`` is called then).
+
+        Raises:
+            store.errors.LogTrimmed: What comes next is in the log no longer.
+            sqlite3.Error: It could not be read.
+        """
+        tail = self._tail
+        page = self._page
+        if page is None:
+            if self.position >= tail.first_id:
+                self._next = None
+                rows = tail.since(self.position, limit)
+                if not rows:
+                    return None
+                self.position = rows[-1][0] + 1
+                return rows, self.position
+            page = self._arrived()
+            if page is None:
+                return None
+        return self._from_page(page, limit)
+
+    def spent_reading(self) -> float:
+        """Seconds of a processor that pages took which have arrived since this was asked last."""
+        spent, self._read_seconds = self._read_seconds, 0.0
+        return spent
+
+    def _from_page(self, page: LogPage, limit: int) -> tuple[Sequence[Row], int]:
+        rows = page.rows
+        start = self._index
+        stop = start + limit
+        if stop >= len(rows):
+            self._page = None
+            self.position = page.position
+            return (rows[start:] if start else rows), page.position
+        self._index = stop
+        self.position = rows[stop][0]
+        return rows[start:stop], self.position
+
+    def _arrived(self) -> LogPage | None:
+        """The page at ``position``, if it has been read; asks for it, and for the one after it."""
+        if self._next is None:
+            self._next = self._read(self.position)
+        if not self._next.done():
+            if not self._waits:
+                self._waits = True
+                loop = asyncio.get_running_loop()
+                self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
+            return None
+        arrived, self._next = self._next, None
+        page, taken = arrived.result()
+        self._read_seconds += taken
+        self._page, self._index = page, 0
+        if page.position < self._tail.first_id:
+            self._next = self._read(page.position)
+        return page
+
+    def _read(self, position: int) -> Future[tuple[LogPage, float]]:
+        end, patterns, reader = self._tail.next_id, self._patterns, self._reader
+
+        def read() -> tuple[LogPage, float]:
+            started = processor_seconds()
+            page = reader.log_page(position, end, patterns)
+            return page, processor_seconds() - started
+
+        return reader.submit(read)
+
+    def _done(self, future: Future[tuple[LogPage, float]]) -> None:
+        self._waits = False
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._next = None
+        self._wake(error)

@@ -1,0 +1,259 @@
+"""
+The Message VPNs of a gateway: opened at the start, and made, changed and deleted while it runs.
+
+Invariant: a change is durable before it takes effect, and what the configuration file names is changed there alone, see
+``gateway.config.administered``. One change at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from pydantic import TypeAdapter, ValidationError
+
+from gateway import log_keys
+from gateway.config import Configuration, Difference, Settings, Vpn
+from gateway.config.administered import (
+    Administered,
+    Changes,
+    administered_over,
+    changed,
+    read_administered,
+    setting_path,
+    value_of,
+    write_administered,
+)
+from gateway.config.values import VpnName
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.declared import redeclare
+from gateway.vpn.message_vpn import MessageVpn
+from store.sqlite.database import DataFolder
+
+log = structlog.get_logger()
+
+_NAME: TypeAdapter[str] = TypeAdapter(VpnName)
+
+
+class Connected(Protocol):
+    """A client's connection."""
+
+    @property
+    def vpn_name(self) -> str | None:
+        """The Message VPN that the client opened; None before it did."""
+
+    def stop(self, refused: Refused) -> None:
+        """Close, with an error."""
+
+
+class MessageVpns(Mapping[str, MessageVpn]):
+    def __init__(
+        self,
+        configuration: Configuration,
+        folder: DataFolder,
+        connections: Callable[[], Iterable[Connected]],
+    ) -> None:
+        """
+        Open all that are configured, and all that administrators made.
+
+        Raises:
+            store.errors.StoreError: A file cannot be used.
+            gateway.config.ConfigError: What administrators changed cannot be read.
+        """
+        self._configuration = configuration
+        self._folder = folder
+        self._connections = connections
+        self._turn = asyncio.Lock()
+        self._vpns: dict[str, MessageVpn] = {}
+        self._kept: Administered = read_administered(folder.path)
+        settings = administered_over(configuration.settings, self._kept, configuration.named)
+        for name, vpn in settings.vpns.items():
+            self._open(name, vpn)
+
+    def __getitem__(self, name: str) -> MessageVpn:
+        return self._vpns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vpns)
+
+    def __len__(self) -> int:
+        return len(self._vpns)
+
+    def start(self) -> None:
+        """See ``MessageVpn.start``."""
+        for vpn in self._vpns.values():
+            vpn.start()
+
+    async def close(self) -> None:
+        """Commit what is under way and close the files."""
+        for vpn in self._vpns.values():
+            await vpn.close()
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration's, with these Message VPNs as they are now."""
+        return replace(
+            self._configuration.settings, vpns={name: vpn.settings for name, vpn in self._vpns.items()}
+        )
+
+    def _open(self, name: str, vpn: Vpn) -> MessageVpn:
+        settings = self._configuration.settings
+        opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, settings.store, self._folder)
+        opened.alarms.thresholds = settings.alarms
+        return opened
+
+    # --- what administrators do -------------------------------------------------------------------------------
+
+    async def create(self, name: str, changes: Changes) -> MessageVpn:
+        """
+        Make a Message VPN, which is there at every start from now on. A file that is there already is taken up.
+
+        Raises:
+            Refused: INVALID_FIELD, it is no name; PRECONDITION_FAILED, it is there; INTERNAL, it could not be stored.
+        """
+        try:
+            _NAME.validate_python(name)
+        except ValidationError as error:
+            says = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise Refused(
+                ErrorCode.INVALID_FIELD, f"{name[:80]!r} is no name of a Message VPN: {says}"
+            ) from None
+        async with self._turn:
+            if name in self._vpns:
+                raise Refused(ErrorCode.PRECONDITION_FAILED, f"a Message VPN named {name!r} exists already")
+            await self._keep({**self._kept, name: dict(changes)})
+            vpn = self._open(name, changed(Vpn(), changes))
+            vpn.start()
+            log.info("vpn_created", **{log_keys.VPN: name})
+            return vpn
+
+    async def change(self, name: str, change: Changes | Callable[[Vpn], Changes]) -> None:
+        """
+        Change settings of a Message VPN, now and for every start to come.
+
+        Args:
+            change: What is to be, or how that follows from what is when it is this change's turn.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, the configuration file names one, or the log would take nothing; INTERNAL, it
+                could not be stored.
+        """
+        async with self._turn:
+            vpn = self._vpns[name]
+            changes = change(vpn.settings) if callable(change) else change
+            is_about_filter = any(key in ("replay_log.topics", "replay_log.filtered") for key in changes)
+            changes = {key: value for key, value in changes.items() if value != value_of(vpn.settings, key)}
+            for key in changes:
+                self._check_ours(setting_path(name, key))
+            settings = changed(vpn.settings, changes)
+            policy = settings.replay_log
+            if is_about_filter and policy.filtered and not policy.topics:
+                raise Refused(
+                    ErrorCode.PRECONDITION_FAILED,
+                    "a filter without a topic would log nothing; add a topicFilterSubscription first, or disable "
+                    "ingress",
+                )
+            if changes:
+                await self._keep({**self._kept, name: {**self._kept.get(name, {}), **changes}})
+                self._take(vpn, settings)
+
+    async def delete(self, name: str) -> None:
+        """
+        Delete a Message VPN and its file.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, there is something in it or the configuration would bring it back; INTERNAL,
+                it could not be stored.
+        """
+        async with self._turn:
+            vpn = self._vpns[name]
+            reason = self._why_not_delete(vpn)
+            if reason is not None:
+                raise Refused(ErrorCode.PRECONDITION_FAILED, f"the Message VPN {name!r} stays: {reason}")
+            await self._keep({other: changes for other, changes in self._kept.items() if other != name})
+            del self._vpns[name]
+            await vpn.close()
+            file = self._folder.file_of(name)
+            for suffix in ("", "-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    Path(f"{file}{suffix}").unlink()
+            log.info("vpn_deleted", **{log_keys.VPN: name})
+
+    def _why_not_delete(self, vpn: MessageVpn) -> str | None:
+        broker = vpn.broker
+        if vpn.name == "default":
+            return "it is there for clients that name none"
+        if setting_path(vpn.name) in self._configuration.named or vpn.name not in self._kept:
+            return "the configuration names it; take it out there first, and delete it then"
+        users = [name for name, user in self._configuration.settings.users.items() if vpn.name in user.vpns]
+        if users:
+            return f"{', '.join(users[:3])} may enter it; take it out of their `vpns` and run `rewind reload` first"
+        if vpn.settings.enabled:
+            return "it is enabled; disable it first"
+        if any(connection.vpn_name == vpn.name for connection in self._connections()):
+            return "its clients are still leaving; try again"
+        if broker.endpoints:
+            names = ", ".join(sorted(broker.endpoints)[:3])
+            return f"it has {len(broker.endpoints)} queues and topic endpoints ({names} …); delete them first"
+        if broker.log.first_id < broker.log.next_id:
+            return "its replay log has messages; trim it first, as with `rewind log trim live`"
+        return None
+
+    def _check_ours(self, path: str) -> None:
+        if path in self._configuration.named:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{path} is said in {self._configuration.file}, which decides at every start; change it there and run "
+                "`rewind reload`",
+            )
+
+    async def _keep(self, kept: Administered) -> None:
+        write = asyncio.get_running_loop().run_in_executor(None, write_administered, self._folder.path, kept)
+        try:
+            await asyncio.shield(write)
+        except OSError as error:
+            raise Refused(ErrorCode.INTERNAL, f"the change could not be stored: {error}") from error
+        self._kept = kept
+
+    def _take(self, vpn: MessageVpn, settings: Vpn) -> None:
+        vpn.take(settings)
+        if not settings.enabled:
+            refused = Refused(ErrorCode.CONNECTION_FORCED, f"the Message VPN {vpn.name!r} was disabled")
+            for connection in list(self._connections()):
+                if connection.vpn_name == vpn.name:
+                    connection.stop(refused)
+
+    # --- a configuration that was read again ------------------------------------------------------------------
+
+    async def take(self, configuration: Configuration) -> list[Difference]:
+        """
+        Make these the settings in effect.
+
+        Returns:
+            What could not be done, as other queues are there by these names; the rest is.
+        """
+        async with self._turn:
+            self._configuration = configuration
+            named = configuration.named
+            # An administrator may have been faster than the reading: what is kept now counts.
+            vpns = administered_over(configuration.settings, self._kept, named).vpns
+            refused: list[Difference] = []
+            for vpn in self._vpns.values():
+                vpn.limits, vpn.alarms.thresholds = (
+                    configuration.settings.limits,
+                    configuration.settings.alarms,
+                )
+            for name, settings in vpns.items():
+                found = self._vpns.get(name)
+                if found is None:
+                    if setting_path(name) in named or name in self._kept:
+                        self._open(name, settings).start()
+                elif found.settings != settings:
+                    queues = redeclare(found, settings.queues, refused)
+                    self._take(found, replace(settings, queues=queues))
+            return refused

@@ -1,0 +1,86 @@
+"""
+Looks through the log for the message at which a replay starts, page by page, and lets everybody else go first.
+
+At most one reader thread of a Message VPN is searching, however many searches there are: they take turns, a page each.
+Beside live traffic a search rests after a page for as long as the page took. A long one says how far it is, every few
+seconds; its attach waits meanwhile, and it ends with its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from amqp_ext.replay_start import ReplayStart
+from gateway import log_keys
+from gateway.core.replay.search import Search
+from gateway.core.replay.starts import LogFacts
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+PROGRESS_SECONDS: Final = 3.0
+"""Between two log lines about one search."""
+
+log = structlog.get_logger()
+
+
+class LogSearch:
+    """
+    One search of the log as it is now: what is published meanwhile is not looked at.
+
+    Args:
+        patterns: The topics that are looked at.
+        facts: The log, or the part of it that is looked at.
+    """
+
+    def __init__(
+        self, vpn: MessageVpn, start: ReplayStart, search: Search, patterns: Sequence[str], facts: LogFacts
+    ) -> None:
+        self._vpn = vpn
+        self._search = search
+        self._patterns = patterns
+        self._position, self._end = facts.first_id, facts.next_id
+        self._log = log.bind(**{log_keys.VPN: vpn.name, log_keys.START: str(start)})
+
+    async def run(self) -> int | None:
+        """The id of the first message that the search takes."""
+        clock = asyncio.get_running_loop().time
+        began = reported = clock()
+        found: int | None = None
+        while found is None and self._position < self._end:
+            activity = self._vpn.activity
+            async with self._vpn.search_turn:
+                page_began = clock()
+                found = await self._read_page()
+                now = clock()
+            if now - reported >= PROGRESS_SECONDS and found is None:
+                reported = now
+                self._report("replay_search_progress", now - began)
+            if found is None and self._vpn.activity != activity:
+                await asyncio.sleep(now - page_began)
+        self._report("replay_search", clock() - began, **{log_keys.FIRST: found})
+        return found
+
+    async def _read_page(self) -> int | None:
+        reader, search, patterns, end = self._vpn.reader, self._search, self._patterns, self._end
+        position = self._position
+        page = await asyncio.wrap_future(
+            reader.submit(lambda: reader.search_page(search, patterns, position, end))
+        )
+        self._position = page.position
+        return page.found
+
+    def _report(self, event: str, seconds: float, **more: int | None) -> None:
+        self._log.info(
+            event,
+            **{
+                log_keys.OFFSET: self._position,
+                log_keys.LAST: self._end - 1,
+                log_keys.ELAPSED_MS: round(seconds * 1_000),
+            },
+            **more,
+        )

@@ -1,0 +1,176 @@
+"""
+Puts the log on one replaying endpoint again: windowed, in order, until it meets live traffic.
+
+Each step reads what there is room for, makes the references durable, and only then lets them be delivered. When the
+end of the log is reached, the endpoint is routed to again (``EndpointReplays.hand_over``); what was still on its way
+into the store at that moment is read as it is committed, and live messages line up behind it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from gateway.core.effects import Row
+from gateway.core.errors import ErrorCode
+from gateway.core.log.cursor import LogReader
+from gateway.core.replay.states import Replay
+from gateway.vpn.delivery.endpoint_feed import EndpointFeed
+from gateway.vpn.delivery.log_source import LogSource
+from store.errors import LogTrimmed
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+AHEAD_WITHOUT_CONSUMER = 1_000
+"""Messages put on an endpoint that nobody consumes (Solace, "Message Replay": at most 1,000)."""
+
+STEP_ROWS = 1_000
+
+
+class ReplayPump:
+    def __init__(self, vpn: MessageVpn, feed: EndpointFeed, *, ahead: int) -> None:
+        """
+        Args:
+            ahead: Messages put on an endpoint ahead of a bound consumer, where the endpoint has no max_unsettled of
+                its own: its max delivered-unacked.
+        """
+        endpoint = feed.endpoint
+        assert endpoint.replay is not None
+        self._vpn = vpn
+        self._feed = feed
+        self._endpoint = endpoint
+        self._replay: Replay = endpoint.replay
+        self._ahead = ahead
+        self._busy = False
+        self._read_from(self._replay.position)
+
+    def _read_from(self, position: int) -> None:
+        """Read the log from here on, by the endpoint's subscriptions as they are now."""
+        vpn, endpoint, live_from = self._vpn, self._endpoint, self._replay.live_from
+        last = live_from - 1 if live_from is not None else None
+        self._reader = LogReader(position, last, vpn.broker.topic_matcher(endpoint), None, is_live=False)
+        patterns = vpn.broker.topic_patterns(endpoint)
+        self._source = LogSource(vpn.tail, vpn.reader, position, patterns, self._woken)
+
+    def subscriptions_changed(self) -> None:
+        """
+        What was not put yet is read by the new ones: live messages of theirs are in the log alone until they are read.
+        """
+        self._read_from(self._considered)
+        self._vpn.next_turn(self.run)
+
+    @property
+    def _considered(self) -> int:
+        """Everything before this id was put, or is not wanted."""
+        held_back = self._reader.held_back
+        return self._reader.position if held_back is None else held_back[0]
+
+    @property
+    def is_over(self) -> bool:
+        """A newer replay has taken its place, the endpoint is gone, or it has put everything."""
+        return self._endpoint.replay is not self._replay or not self._replay.is_reading
+
+    @property
+    def is_full(self) -> bool:
+        """It waits for messages to be acknowledged."""
+        return not self._busy and self._room() <= 0
+
+    def run(self) -> None:
+        """Go on as far as there is room. Called when messages were committed or acknowledged."""
+        while not self._busy and not self.is_over:
+            if self._reader.is_finished or self._replay.is_forced:
+                self._finish()
+                return
+            room = self._room()
+            if room <= 0:
+                return
+            try:
+                taken = self._source.take(min(room, STEP_ROWS))
+            except (LogTrimmed, sqlite3.Error) as error:
+                self._woken(error)
+                return
+            if taken is None:
+                if not self._source.is_at_end:
+                    return
+                self._hand_over()
+                assert self._reader.last is not None
+                if self._source.position <= self._reader.last:
+                    return
+                taken = (), self._source.position
+            rows, position = taken
+            end = self._vpn.tail.next_id
+            if position >= end:
+                self._hand_over()
+            if self._reader.last is not None:
+                # What is still on its way may match, too: until it is here, the last message is not known. What lies
+                # beyond it is live, however much of it the page has already.
+                end = self._reader.last + 1
+                position = min(position, end)
+            chosen, is_end = self._reader.offer(rows, position, end, room)
+            if is_end:
+                self._replay.end_id = chosen[-1][0]
+            if chosen:
+                self._put(chosen)
+
+    def _room(self) -> int:
+        if self._replay.live_from is not None:
+            # What is left is what was in flight at the hand-over: live messages wait for it.
+            return STEP_ROWS
+        ahead = self._endpoint.settings.max_unsettled or self._ahead
+        limit = ahead if self._endpoint.flows else AHEAD_WITHOUT_CONSUMER
+        return limit - self._replay.outstanding
+
+    def _put(self, rows: list[Row]) -> None:
+        self._busy = True
+        position = self._considered
+        ids = [row[0] for row in rows]
+        if ids[0] < self._vpn.broker.trimming_below:
+            self._woken(LogTrimmed(ids[0], self._vpn.broker.trimming_below))
+            return
+        # Messages that the log did not take are on the endpoint already; in its order they have their place here.
+        passed = self._endpoint.take_awaiting(position)
+        replays, number = self._vpn.broker.replays, self._endpoint.number
+        size = sum(len(row[5]) for row in rows)
+        effects = replays.put(self._endpoint, rows, size, position, len(passed))
+
+        def committed(error: sqlite3.Error | None) -> None:
+            self._busy = False
+            if error is not None:
+                replays.not_put(self._endpoint, number, len(ids), size)
+            if self.is_over:
+                return
+            if error is not None:
+                self._vpn.replays.fail(self._endpoint, f"its messages could not be written: {error}")
+                return
+            self._feed.keep(rows)
+            self._endpoint.add_committed(sorted(ids + passed))
+            self._feed.run()
+            self.run()
+
+        self._vpn.commit(effects, committed)
+
+    def _hand_over(self) -> None:
+        if self._replay.live_from is not None:
+            return
+        self._vpn.commit(self._vpn.broker.replays.hand_over(self._endpoint))
+        self._reader.last = self._vpn.broker.next_id - 1
+
+    def _finish(self) -> None:
+        self._vpn.commit(self._vpn.broker.replays.finish_reading(self._endpoint))
+        self._vpn.replays.read(self._endpoint)
+        self._feed.run()
+
+    def _woken(self, error: BaseException | None) -> None:
+        if self.is_over:
+            return
+        if isinstance(error, LogTrimmed):
+            self._vpn.replays.fail(
+                self._endpoint, f"the log was trimmed under it: {error}", ErrorCode.REPLAY_MESSAGE_UNAVAILABLE
+            )
+            return
+        if error is not None:
+            self._vpn.report("log_read_failed", error)
+            self._vpn.later(1.0, self.run)
+            return
+        self.run()

@@ -1,0 +1,239 @@
+"""
+Replays onto endpoints, as they run: begun, pumped, cancelled, failed, and told of.
+
+The rules are the broker's (``gateway.core.replay.commands``); here they meet commits, consumers, clock and log.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway import log_keys
+from gateway.core.effects import DropReplayed, Effect
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.replay.states import ReplayState
+from gateway.vpn.replay.replay_feed import ReplayPump
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+log = structlog.get_logger()
+
+TRY_AGAIN_S = 1.0
+"""Seconds after a failed write until what a replay must have durable is written again."""
+
+
+class Replays:
+    def __init__(self, vpn: MessageVpn) -> None:
+        self._vpn = vpn
+        self._pumps: dict[str, ReplayPump] = {}
+        self._log = log.bind(**{log_keys.VPN: vpn.name})
+
+    # --- begun and ended --------------------------------------------------------------------------------------
+
+    def start(self, endpoint: Endpoint, first: int, requester: Flow | None) -> None:
+        """
+        Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped, and when that is
+        durable the log is put on it from ``first`` on. Await ``MessageVpn.committed`` before the requester is told.
+        """
+        vpn = self._vpn
+        started = Refused(
+            ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
+        )
+        vpn.displace_all(endpoint, started, but=requester)
+        effects = vpn.broker.replays.start(endpoint, first, vpn.now_ms())
+        vpn.feed_of(endpoint).clear()
+        self._pumps.pop(endpoint.name, None)
+        self._say("replay_started", endpoint, **{log_keys.FIRST: first})
+        self._clear(endpoint, effects)
+
+    def _clear(self, endpoint: Endpoint, effects: list[Effect]) -> None:
+        """Initializing, until what lay on the endpoint is durably gone."""
+        vpn, replay = self._vpn, endpoint.replay
+        assert replay is not None
+
+        def committed(error: sqlite3.Error | None) -> None:
+            if endpoint.replay is not replay or replay.state is not ReplayState.INITIALIZING:
+                return
+            if error is not None:
+                vpn.later(TRY_AGAIN_S, lambda: self._clear_again(endpoint, effects))
+                return
+            vpn.broker.replays.cleared(replay)
+            endpoint.is_dropping = False
+            self.take_up(endpoint)
+
+        vpn.commit(effects, committed)
+
+    def _clear_again(self, endpoint: Endpoint, effects: list[Effect]) -> None:
+        if endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING:
+            self._clear(endpoint, effects)
+
+    def take_up(self, endpoint: Endpoint) -> None:
+        """Go on with a replay that is active."""
+        vpn = self._vpn
+        pump = self._pumps[endpoint.name] = ReplayPump(
+            vpn, vpn.feed_of(endpoint), ahead=vpn.limits.max_unsettled_per_flow
+        )
+        vpn.next_turn(pump.run)
+
+    def cancel(self, endpoint: Endpoint, *, force_complete: bool = False) -> None:
+        """
+        End the replay under way, as an administrator. Cancelled, what it had put and was not acknowledged leaves the
+        endpoint, and consumers are detached and told. Force-completed, what it had put stays, consumers go on, and
+        what it had not read yet is left to the log. Either way the endpoint is live from now on.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, no replay is under way.
+        """
+        vpn = self._vpn
+        replay = vpn.broker.replays.check_cancel(endpoint)
+        if not force_complete:
+            self.fail(endpoint, "it was cancelled", ErrorCode.REPLAY_CANCELLED)
+            return
+        if replay.state is ReplayState.INITIALIZING:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"the replay of {endpoint.name!r} is initializing: cancel it, or force it when it is active",
+            )
+        vpn.commit(vpn.broker.replays.force(endpoint))
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            pump.run()
+        self.completed(endpoint)
+
+    def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
+        """A replay cannot go on: its consumers are told, and the endpoint is live again."""
+        vpn = self._vpn
+        is_cancelled = code is ErrorCode.REPLAY_CANCELLED
+        vpn.displace_all(
+            endpoint,
+            Refused(
+                code,
+                f"the replay of {endpoint.name!r} was cancelled; attach again for live messages"
+                if is_cancelled
+                else f"the replay of {endpoint.name!r} failed: {reason}",
+            ),
+        )
+        effect = vpn.broker.replays.fail(endpoint, reason, vpn.now_ms())
+        vpn.feed_of(endpoint).clear()
+        self._pumps.pop(endpoint.name, None)
+        self._say(
+            "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
+        )
+
+        self._drop(endpoint, effect)
+
+    def _drop(self, endpoint: Endpoint, effect: DropReplayed, *tried: DropReplayed) -> None:
+        """
+        Nothing is handed out until what the replay had put is gone. A write that failed may be owed
+        (``store.sqlite.writer``): what it dropped then, it was told when the next one was.
+        """
+        vpn = self._vpn
+        if vpn.broker.by_number(effect.endpoint) is not endpoint:
+            return
+
+        def committed(error: sqlite3.Error | None) -> None:
+            if error is not None:
+                again = replace(effect, count=0, size_bytes=0)
+                vpn.later(TRY_AGAIN_S, lambda: self._drop(endpoint, again, *tried, effect))
+                return
+            for done in (*tried, effect):
+                vpn.broker.replays.dropped(endpoint, done)
+            vpn.look_at(endpoint)
+
+        vpn.commit([effect], committed)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The endpoint is gone."""
+        self._pumps.pop(endpoint.name, None)
+
+    # --- meanwhile --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Go on with all of them. Called after commits."""
+        for name, pump in list(self._pumps.items()):
+            pump.run()
+            if pump.is_over and self._pumps.get(name) is pump:
+                del self._pumps[name]
+
+    def bound(self, endpoint: Endpoint) -> None:
+        """A consumer came: more may lie ahead of it than of nobody."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            self._vpn.next_turn(pump.run)
+
+    def subscriptions_changed(self, endpoint: Endpoint) -> None:
+        """A replay goes on by the new ones, from where it is."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None and not pump.is_over:
+            pump.subscriptions_changed()
+
+    def acknowledged(self, endpoint: Endpoint) -> None:
+        """Messages left an endpoint whose replay was under way."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None:
+            pump.run()
+            if pump.is_over and self._pumps.get(endpoint.name) is pump:
+                del self._pumps[endpoint.name]
+        self.completed(endpoint)
+
+    def read(self, endpoint: Endpoint) -> None:
+        """A replay has reached the end of the log."""
+        self._say("replay_read", endpoint)
+        self.completed(endpoint)
+
+    def completed(self, endpoint: Endpoint) -> None:
+        """Say so, once, if the endpoint's replay is complete."""
+        replay = endpoint.replay
+        if replay is None or replay.state is not ReplayState.COMPLETE:
+            return
+        if replay.record.last_completed_ms >= replay.started_ms:
+            return
+        replay.record.last_completed_ms = max(self._vpn.now_ms(), replay.started_ms)
+        self._vpn.commit([endpoint.replay_definition()])
+        self._say("replay_completed", endpoint)
+
+    def check_blocked(self, endpoint: Endpoint) -> None:
+        """
+        Consumers with selectors have looked at all that is there: if a replay waits for them to take what they do not
+        want, it would wait for ever, and somebody should know (Solace, "Replaying to Exclusive Queues").
+        """
+        replay = endpoint.replay
+        if replay is None or replay.is_blocked or not replay.is_under_way or replay.outstanding <= 0:
+            return
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None and not (pump.is_over or pump.is_full):
+            return
+        flows = endpoint.active_flows
+        if any(flow.candidates is None or flow.candidates or flow.unsettled for flow in flows):
+            return
+        replay.is_blocked = True
+        self._log.warning(
+            "replay_blocked_by_selector",
+            **{
+                log_keys.ENDPOINT: endpoint.name,
+                log_keys.REPLAY_STATE: replay.state.value,
+                log_keys.MESSAGES: replay.outstanding,
+                log_keys.REASON: "no consumer's selector takes these replayed messages; "
+                "the replay completes when another consumer takes them, or by force",
+            },
+        )
+
+    def _say(self, event: str, endpoint: Endpoint, **more: object) -> None:
+        replay = endpoint.replay
+        assert replay is not None
+        self._log.info(
+            event,
+            **{
+                log_keys.ENDPOINT: endpoint.name,
+                log_keys.REPLAY_STATE: replay.state.value,
+                log_keys.MESSAGES: replay.put,
+                log_keys.ELAPSED_MS: self._vpn.now_ms() - replay.started_ms,
+                **more,
+            },
+        )

@@ -1,0 +1,31 @@
+"""What the settings of a replay log mean to the broker."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Final
+
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.config import ReplayLog
+from gateway.core.log.policy import LogPolicy
+from gateway.vpn.declared import MEGABYTE
+
+_ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
+"""Settings that the policy has as they are."""
+
+
+def log_policy(log: ReplayLog) -> LogPolicy:
+    """The policy of a log with these settings."""
+    return LogPolicy(
+        writes=log.enabled and log.write,
+        reads=log.enabled and log.read,
+        quota_bytes=log.quota_mb * MEGABYTE,
+        filter=_filter(log),
+        **{name: getattr(log, name) for name in _ALIKE},
+    )
+
+
+def _filter(log: ReplayLog) -> TopicFilter | None:
+    if not (log.topics and log.filtered):
+        return None
+    return TopicFilter([TopicPattern.parse(text) for text in log.topics], implicit_all=True)

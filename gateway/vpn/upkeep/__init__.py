@@ -1,0 +1,1 @@
+"""What a Message VPN does by itself: trimming, expiry, dead letters, alarms."""

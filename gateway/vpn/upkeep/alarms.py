@@ -1,0 +1,138 @@
+"""
+Watches what alarms are about: once a second the use of quotas, and at once whether the store can be written; while it
+cannot, it is tried again every second.
+
+Nothing is looked at for a message. Each alarm is one log line when it is raised and one when it is cleared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from gateway import log_keys
+from gateway.config import AlarmThresholds
+from gateway.core.alarms import Alarm, AlarmKind, Alarms
+from gateway.core.endpoint.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+LOOK_SECONDS: Final = 1.0
+"""From one look to the next: how late an alarm may be, about."""
+
+TURN_ENDPOINTS: Final = 500
+"""Endpoints looked at in one turn of the loop: well below a millisecond."""
+
+log = structlog.get_logger()
+
+
+class AlarmWatch:
+    def __init__(self, vpn: MessageVpn, loop: asyncio.AbstractEventLoop) -> None:
+        self.thresholds = AlarmThresholds()
+        self._vpn = vpn
+        self._loop = loop
+        self._alarms = Alarms(self._tell)
+        self._left: list[Endpoint] = []
+        """Endpoints still to be looked at."""
+        self._timer: asyncio.Handle | None = None
+        self._log = log.bind(**{log_keys.VPN: vpn.name})
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def active(self) -> list[Alarm]:
+        """The alarms of this Message VPN that hold now, the oldest first."""
+        return self._alarms.active()
+
+    def store_failed(self, reason: str) -> None:
+        """A write failed."""
+        self._alarms.note(AlarmKind.STORE, "", f"the store cannot be written: {reason}", self._vpn.now_ms())
+
+    def store_works(self) -> None:
+        """A write succeeded."""
+        self._alarms.note(AlarmKind.STORE, "", None, self._vpn.now_ms())
+
+    def check(self) -> None:
+        """Look at everything now."""
+        self._begin()
+        self._check(len(self._left))
+
+    def _look(self) -> None:
+        if self._vpn.store_problem is not None:
+            self._vpn.try_store()
+        self._begin()
+        self._turn()
+
+    def _turn(self) -> None:
+        self._check(TURN_ENDPOINTS)
+        if self._left:
+            self._timer = self._loop.call_soon(self._turn)
+        else:
+            self.start()
+
+    def _begin(self) -> None:
+        broker, thresholds = self._vpn.broker, self.thresholds
+        self._alarms.keep(self._is_current)
+        self._alarms.note_use(
+            AlarmKind.LOG_USE,
+            "",
+            broker.log_usage,
+            thresholds.log_percent,
+            thresholds.hysteresis_percent,
+            self._vpn.now_ms(),
+        )
+        self._left = list(broker.endpoints.values())
+
+    def _check(self, count: int) -> None:
+        thresholds, now_ms = self.thresholds, self._vpn.now_ms()
+        turn, self._left = self._left[:count], self._left[count:]
+        for endpoint in turn:
+            settings = endpoint.settings
+            if settings.quota_bytes or settings.quota_messages:
+                self._alarms.note_use(
+                    AlarmKind.ENDPOINT_USE,
+                    endpoint.name,
+                    quota_use(endpoint),
+                    thresholds.queue_percent,
+                    thresholds.hysteresis_percent,
+                    now_ms,
+                )
+
+    def _is_current(self, alarm: Alarm) -> bool:
+        if alarm.kind is AlarmKind.STORE:
+            return True
+        if alarm.kind is AlarmKind.LOG_USE:
+            return alarm.threshold_percent in self.thresholds.log_percent
+        endpoint = self._vpn.broker.find(alarm.subject)
+        return (
+            endpoint is not None
+            and quota_use(endpoint) > 0
+            and alarm.threshold_percent in self.thresholds.queue_percent
+        )
+
+    def _tell(self, alarm: Alarm, is_raised: bool) -> None:
+        keys = {
+            log_keys.ALARM: alarm.kind.value,
+            log_keys.ENDPOINT: alarm.subject,
+            log_keys.THRESHOLD_PERCENT: alarm.threshold_percent,
+            log_keys.REASON: alarm.text,
+        }
+        if is_raised:
+            self._log.warning("alarm_raised", **keys)
+        else:
+            self._log.info("alarm_cleared", **keys)
+
+
+def quota_use(endpoint: Endpoint) -> float:
+    """How much of its quota an endpoint uses, of that in bytes or of that in messages, whichever is more; 1 is all."""
+    settings = endpoint.settings
+    of_bytes = endpoint.size_bytes / settings.quota_bytes if settings.quota_bytes else 0.0
+    of_messages = endpoint.depth / settings.quota_messages if settings.quota_messages else 0.0
+    return max(of_bytes, of_messages)

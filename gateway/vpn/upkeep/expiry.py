@@ -1,0 +1,126 @@
+"""
+Buries what has expired at the heads of endpoints, where no consumer asks for it.
+
+A delivery is checked when it is made; this is for messages that nobody takes. Once a second each endpoint's head is
+looked at: the message that would be delivered next. A head that expires later, or never, is remembered and costs a
+comparison from then on. What is not swept, and expires when it is about to be delivered, or when it gets to the head:
+
+- messages behind one that lives longer (RabbitMQ's queues do the same);
+- what a consumer has unsettled;
+- on an endpoint without ``max_ttl_ms``: messages whose header's ttl was never seen at its head while they were among
+  the newest of the Message VPN, so that no queue's backlog is read from disk in search of a ttl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from amqp_ext.message.ttl import ttl_of
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.ttl import NEVER_MS, expires_ms
+
+if TYPE_CHECKING:
+    from gateway.vpn.message_vpn import MessageVpn
+
+SWEEP_SECONDS: Final = 1.0
+"""From the end of a sweep to the next: how late a message may be buried, about."""
+
+READ_SECONDS: Final = 0.02
+"""Until an endpoint whose head is being read from disk is looked at again."""
+
+TURN_ENDPOINTS: Final = 200
+"""Endpoints looked at in one turn of the loop: well below a millisecond where none has news."""
+
+TURN_ROWS: Final = 256
+"""Messages buried in one turn of the loop."""
+
+
+class _Head(NamedTuple):
+    key: tuple[int, int, int, int]
+    """The endpoint's number, era and longest ttl, and the message's id: with any of them it is another head."""
+    expires_ms: int
+
+
+class Expiry:
+    def __init__(self, vpn: MessageVpn, loop: asyncio.AbstractEventLoop) -> None:
+        self._vpn = vpn
+        self._loop = loop
+        self._heads: dict[str, _Head] = {}
+        self._left: list[str] = []
+        """Endpoints still to be looked at in this sweep."""
+        self._reading: dict[str, int] = {}
+        """Those whose head was being read, and their depths then: without progress since, they wait for the next."""
+        self._again: list[str] = []
+        self._timer: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _sweep(self) -> None:
+        endpoints = self._vpn.broker.endpoints
+        self._left = list(endpoints)
+        self._reading.clear()
+        if len(self._heads) > len(endpoints):
+            self._heads = {name: head for name, head in self._heads.items() if name in endpoints}
+        self._turn()
+
+    def _turn(self) -> None:
+        left, broker = self._left, self._vpn.broker
+        for _ in range(min(TURN_ENDPOINTS, len(left))):
+            name = left.pop()
+            endpoint = broker.find(name)
+            if endpoint is None or not endpoint.depth:
+                continue
+            try:
+                may_be_more = self._look(endpoint)
+            except Exception as error:
+                self._vpn.report("expiry_failed", error)
+                continue
+            if may_be_more:
+                left.append(name)
+                break
+        if left:
+            self._timer = self._loop.call_soon(self._turn)
+        elif self._again:
+            self._left, self._again = self._again, left
+            self._timer = self._loop.call_later(READ_SECONDS, self._turn)
+        else:
+            self.start()
+
+    def _look(self, endpoint: Endpoint) -> bool:
+        """Bury what has expired at the head; whether there may be more of it at once."""
+        vpn, name = self._vpn, endpoint.name
+        now_ms = vpn.now_ms()
+        ids = endpoint.peek(1)
+        key = (endpoint.number, endpoint.era, endpoint.settings.max_ttl_ms, ids[0] if ids else 0)
+        known = self._heads.get(name)
+        if known is not None and known.key == key and now_ms <= known.expires_ms:
+            return False
+        is_timed = endpoint.settings.max_ttl_ms or (known is not None and known.expires_ms != NEVER_MS)
+        if not is_timed and not self._has_ttl(ids):
+            self._heads[name] = _Head(key, NEVER_MS)
+            return False
+        is_due = known is not None and known.expires_ms < now_ms
+        feed = vpn.feed_of(endpoint)
+        may_be_more, row = feed.bury_head(TURN_ROWS if is_due else 1, may_read=bool(is_timed))
+        if row is not None:
+            self._heads[name] = _Head((*key[:3], row[0]), expires_ms(endpoint, row, feed.ttl_of))
+        elif may_be_more:
+            self._heads[name] = _Head(key, 0)
+        elif feed.is_reading and self._reading.get(name) != endpoint.depth:
+            self._reading[name] = endpoint.depth
+            self._again.append(name)
+        return may_be_more
+
+    def _has_ttl(self, ids: list[int]) -> bool:
+        """A head that is at hand says in its header how long it lives."""
+        tail = self._vpn.tail
+        if not ids or ids[0] < tail.first_id:
+            return False
+        row = tail.pick(ids)[0]
+        return bool(row[3]) and ttl_of(row[5]) is not None

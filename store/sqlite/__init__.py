@@ -1,0 +1,1 @@
+"""A Message VPN in one SQLite file in WAL mode."""

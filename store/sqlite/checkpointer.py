@@ -1,0 +1,89 @@
+"""
+Checkpoints beside the writer: what is in the WAL goes into the main file without a publisher waiting for it.
+
+Two tiers. PASSIVE on a thread of its own each time ``checkpoint_bytes`` were written: it does the work and blocks
+nobody, but with writers going on it never reaches the end of the WAL. RESTART by the writer right after: only the
+frames since then are left, so it is short, and the WAL begins anew. Readers that still use old frames make RESTART
+give up at once; it is tried again after the next commit. While a reader keeps PASSIVE from getting on, RESTART is not
+tried at all: the moment the reader ended, the writer would do all that PASSIVE could not.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from store.sqlite.schema import PAGE_BYTES
+
+FRAME_FACTOR: Final = 2
+"""Bytes in the WAL for a byte of content, roughly: pages are written whole, and references come on top."""
+
+COMMIT_BYTES: Final = 16 * 1024
+"""What even the smallest commit writes: a page each for message, reference, endpoint and log."""
+
+
+class Checkpointer:
+    def __init__(self, path: Path, checkpoint_bytes: int) -> None:
+        self._path = path
+        self._checkpoint_bytes = checkpoint_bytes
+        self._written_bytes = 0
+        self._end_before = 0
+        self._wanted = threading.Event()
+        self._ready = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"checkpointer {path.stem}", daemon=True)
+        self._thread.start()
+
+    def written(self, content_bytes: int) -> None:
+        """The writer committed that much."""
+        self._written_bytes += max(content_bytes * FRAME_FACTOR, COMMIT_BYTES)
+        if self._written_bytes >= self._checkpoint_bytes:
+            self._written_bytes = 0
+            self._wanted.set()
+
+    @property
+    def is_ready(self) -> bool:
+        """A checkpoint was made, and the WAL can begin anew."""
+        return self._ready
+
+    def take_effect(self, writer: sqlite3.Connection) -> None:
+        """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
+        if self._ready:
+            self._ready = False
+            writer.execute("pragma busy_timeout = 0")
+            try:
+                busy, _, _ = writer.execute("pragma wal_checkpoint(restart)").fetchone()
+            except sqlite3.OperationalError:
+                busy = 1
+            writer.execute("pragma busy_timeout = 5000")
+            self._ready = bool(busy)
+
+    def close(self) -> None:
+        self._closing = True
+        self._wanted.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        try:
+            while True:
+                self._wanted.wait()
+                self._wanted.clear()
+                if self._closing:
+                    return
+                with suppress(sqlite3.Error):
+                    self._checkpoint(connection)
+        finally:
+            connection.close()
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        busy, end, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+        if busy:
+            return
+        # In frames. Little is left, or at least what there was the last time is done: no reader stands in the way.
+        is_little = (end - done) * PAGE_BYTES <= self._checkpoint_bytes
+        self._ready = is_little or done >= self._end_before > 0
+        self._end_before = end

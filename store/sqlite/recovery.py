@@ -1,0 +1,98 @@
+"""
+What a gateway needs to know of a file to go on: read at start, from a few short rows, however large the file is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.core.broker import LogState, StoredEndpoint
+from gateway.core.effects import SaveEndpoint
+from gateway.core.log.point import Point
+from gateway.core.replay.states import Replay
+from store.sqlite.database import connect_reader
+from store.sqlite.packed import OPTIONAL_INTEGER, RISING, fetch
+from store.sqlite.property_index import Stretch, stretches
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    log: LogState
+    endpoints: list[StoredEndpoint]
+    next_number: int
+    garbage: list[int]
+    """Numbers whose references are still to be collected."""
+    largest_bytes: int
+    """The largest content ever stored, which bounds what a page of rows can weigh."""
+    points: list[Point] = field(default_factory=list)
+    indexed: list[Stretch] = field(default_factory=list)
+
+
+def recover(path: Path) -> Recovered:
+    """
+    Read the state a crash or a stop left behind. Nothing is repaired: every transaction leaves a whole state.
+
+    Raises:
+        sqlite3.Error: The file cannot be read.
+    """
+    connection = connect_reader(path)
+    try:
+        return _read(connection)
+    finally:
+        connection.close()
+
+
+def _read(connection: sqlite3.Connection) -> Recovered:
+    generation, first, last, time, floor, size, largest, number, archived = connection.execute(
+        "select generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, next_number, "
+        "archived_id from log"
+    ).fetchone()
+    endpoints = {
+        row[0]: StoredEndpoint(SaveEndpoint(*row[:5]), row[5], row[6], row[7])
+        for row in connection.execute(
+            """
+            select number, name, kind, settings, replay, depth, size_bytes,
+                coalesce((select max(message) from reference where reference.endpoint = endpoint.number), 0)
+            from endpoint order by number
+            """
+        )
+    }
+    for found in endpoints.values():
+        _find_replayed(connection, found)
+    for endpoint, pattern in connection.execute("select endpoint, pattern from subscription"):
+        endpoints[endpoint].subscriptions.append(pattern)
+    garbage = [row[0] for row in connection.execute("select number from garbage")]
+    log = LogState(
+        generation=generation,
+        first_id=first,
+        next_id=last + 1,
+        last_time_ms=time,
+        floor_ms=floor,
+        size_bytes=size,
+        archived_id=archived,
+    )
+    points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
+    return Recovered(log, list(endpoints.values()), number, garbage, largest, points, stretches(connection))
+
+
+def _find_replayed(connection: sqlite3.Connection, found: StoredEndpoint) -> None:
+    """Tell the references that a replay put on the endpoint from those that it has yet to reach."""
+    replay = Replay.from_json(found.definition.replay) if found.definition.replay else None
+    if replay is None or replay.boundary is None:
+        return
+    below = (found.definition.number, replay.boundary)
+    found.replayed, newest = connection.execute(
+        "select count(*), coalesce(max(message), 0) from reference where endpoint = ? and message < ?", below
+    ).fetchone()
+    if replay.is_reading:
+        found.newest_id = newest
+        awaiting = fetch(
+            connection,
+            {"message": RISING, "priority": OPTIONAL_INTEGER},
+            "from reference where endpoint = ? and message >= ? order by message",
+            below,
+        )
+        found.awaiting = [message for message, _ in awaiting]
+        found.awaiting_priorities = [priority for _, priority in awaiting if priority is not None]

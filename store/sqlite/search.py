@@ -1,0 +1,115 @@
+"""
+Pages of a search: a bounded piece of the log, looked at for the first message that a ``Search`` takes.
+
+Three ways, from quick to thorough: the index tells which messages to look at; bytes that must stand in a message leave
+out all that have none of them, without a step of Python; else every message is read and asked. Each page is a few
+short statements, whatever it finds, so that a search of a long log is many pages and holds nothing up between them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from gateway.core.replay.search import Search
+from store.sqlite.property_index import SEGMENT_BITS, Stretch
+
+PAGE_CANDIDATES: Final = 256
+"""Messages that one page reads because the index or their bytes speak for them."""
+
+PAGE_SEGMENTS: Final = 256
+"""Segments of the index that one page looks into: a millisecond."""
+
+PAGE_IDS: Final = 10_000
+"""Messages whose bytes one page looks through, if they are small: some milliseconds."""
+
+
+class SearchPage(NamedTuple):
+    found: int | None
+    """The id of the first message that the search takes; None when there is none on this page."""
+    position: int
+    """The next id to be looked at: below it there is none, except ``found``."""
+
+
+def look_up(
+    connection: sqlite3.Connection,
+    search: Search,
+    stretch: Stretch,
+    texts: Sequence[str],
+    position: int,
+    stop: int,
+) -> SearchPage:
+    """Look at messages that are filed under one of these texts."""
+    statement = (
+        f"select message from property_value where segment = ? and number = ? and value in ({_places(texts)}) "
+        "and message >= ? and message < ? order by message limit ?"
+    )
+    for _ in range(PAGE_SEGMENTS):
+        if position >= stop:
+            break
+        segment = position >> SEGMENT_BITS
+        bound = min(stop, (segment + 1) << SEGMENT_BITS)
+        ids = _ids(connection, statement, [segment, stretch.number, *texts, position, bound, PAGE_CANDIDATES])
+        found = _first_taken(connection, search, ids)
+        if found is not None or len(ids) == PAGE_CANDIDATES:
+            return SearchPage(found, ids[-1] + 1)
+        position = bound
+    return SearchPage(None, position)
+
+
+def sift(
+    connection: sqlite3.Connection,
+    search: Search,
+    topics: tuple[str, Sequence[int | str]],
+    position: int,
+    stop: int,
+    budget_bytes: int | None,
+) -> SearchPage:
+    """
+    Look at messages that contain one of the search's needles.
+
+    Args:
+        topics: SQL that topics of interest fulfil, and its values.
+        budget_bytes: Content to look through, and one message at least; None when ``PAGE_IDS`` messages are not more.
+    """
+    stop = min(stop, position + PAGE_IDS)
+    if budget_bytes is not None:
+        # Lengths come from the row headers: long contents are not read for it.
+        (last,) = connection.execute(
+            "select min(id) from (select id, sum(length(content)) over (order by id) as total from message"
+            " where id >= ? and id < ?) where total > ?",
+            (position, stop, budget_bytes),
+        ).fetchone()
+        stop = stop if last is None else last + 1
+    condition, values = topics
+    needles = " or ".join(["instr(content, ?) > 0"] * len(search.needles))
+    ids = _ids(
+        connection,
+        f"select id from message where id >= ? and id < ? and held is null{condition} and ({needles})"
+        " order by id limit ?",
+        [position, stop, *values, *search.needles, PAGE_CANDIDATES],
+    )
+    found = _first_taken(connection, search, ids)
+    if found is not None or len(ids) == PAGE_CANDIDATES:
+        return SearchPage(found, ids[-1] + 1)
+    return SearchPage(None, stop)
+
+
+def _first_taken(connection: sqlite3.Connection, search: Search, ids: Iterable[int]) -> int | None:
+    # One by one: the first one is nearly always it, and contents may be large.
+    for message_id in ids:
+        row = connection.execute(
+            "select id, time, topic, bare, held, content from message where id = ?", (message_id,)
+        ).fetchone()
+        if row is not None and search.takes(row):
+            return message_id
+    return None
+
+
+def _ids(connection: sqlite3.Connection, statement: str, values: Sequence[int | str | bytes]) -> list[int]:
+    return [row[0] for row in connection.execute(statement, values)]
+
+
+def _places(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))

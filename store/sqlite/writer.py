@@ -1,0 +1,300 @@
+"""
+The writer thread: group commit. One transaction takes all that arrived while the last one was being synced.
+
+Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
+Nothing else writes to the file. Between commits the thread collects the references of endpoints that were emptied,
+in small pieces, and lets the checkpointer's work take effect.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple
+
+from gateway.core.effects import (
+    AddReferences,
+    DeletePoint,
+    Effect,
+    Publication,
+    Retirement,
+    SaveArchived,
+    SavePoint,
+    TrimLog,
+)
+from store.histogram import Histogram
+from store.sqlite.checkpointer import Checkpointer
+from store.sqlite.database import connect_writer
+from store.sqlite.property_index import Stretch
+from store.sqlite.transaction import Transaction
+
+LINGER_SECONDS: Final = 0.004
+"""How long settlements, which nobody waits for, are gathered before they are committed on their own."""
+
+GARBAGE_ROWS: Final = 2_000
+"""References collected in one transaction: some milliseconds, so that no publisher waits longer for it."""
+
+GARBAGE_BYTES: Final = 32 * 1024
+"""What collecting a piece writes, roughly, before the WAL's own share."""
+
+GARBAGE_EVERY: Final = 8
+"""Commits under load to one piece of garbage: it costs publishers a tenth at most."""
+
+COMMIT_NOW_SECONDS: Final = 0.001
+"""Commits that take longer than this are left to the writer's thread: the loop has others to serve."""
+
+GROUP_BYTES: Final = 8 * 1024 * 1024
+"""Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
+
+COMMIT_BOUNDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
+"""Seconds: from a disk that syncs to its cache to one that is in trouble."""
+
+SMALL_EFFECTS: Final = 8
+SMALL_BYTES: Final = 64 * 1024
+
+
+_TAKEN_BACK: Final = (Publication, Retirement, AddReferences, TrimLog, SaveArchived, SavePoint, DeletePoint)
+"""Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already."""
+
+
+class Batch(NamedTuple):
+    """Effects that belong together."""
+
+    effects: Sequence[Effect]
+    size_bytes: int
+    """Content in them, to bound a transaction."""
+    is_lazy: bool
+    """Nobody waits for them: they may linger a little."""
+    then: Sequence[Callable[[sqlite3.Error | None], None]] = ()
+    """The submitter's own: not called here."""
+
+    @property
+    def is_small(self) -> bool:
+        """A handful of messages that somebody waits for, and nothing else."""
+        return (
+            not self.is_lazy
+            and not self.then
+            and self.size_bytes <= SMALL_BYTES
+            and len(self.effects) <= SMALL_EFFECTS
+            and all(
+                isinstance(effect, Publication) and len(effect.rows) <= SMALL_EFFECTS
+                for effect in self.effects
+            )
+        )
+
+
+NUDGE: Final = Batch((), 0, True)
+"""Makes the thread look around, without anything to commit."""
+
+OnCommit = Callable[[list[Batch], sqlite3.Error | None], None]
+
+
+class Writer:
+    def __init__(
+        self,
+        path: Path,
+        on_commit: OnCommit,
+        *,
+        synchronous: str = "FULL",
+        garbage: Sequence[int] = (),
+        indexed: Sequence[Stretch] = (),
+        checkpoint_bytes: int,
+        wal_limit_bytes: int = -1,
+    ) -> None:
+        """
+        Args:
+            on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
+                nothing of them was written.
+            garbage: Endpoint numbers whose references are still to be collected.
+            indexed: What logged messages are filed under from now on.
+            checkpoint_bytes: Written bytes after which a checkpoint is made beside.
+            wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
+        """
+        self._path = path
+        self._on_commit = on_commit
+        self._synchronous = synchronous
+        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._garbage = deque(garbage)
+        self._indexed = [stretch for stretch in indexed if stretch.end_id is None]
+        self._checkpointer = Checkpointer(path, checkpoint_bytes)
+        self._connection = connect_writer(path, synchronous=synchronous)
+        self._connection.execute(f"pragma journal_size_limit = {wal_limit_bytes}")
+        self._has_held = bool(
+            self._connection.execute(
+                "select exists (select 1 from message where held is not null)"
+            ).fetchone()[0]
+        )
+        self._owed: list[Effect] = []
+        """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
+        self._lock = threading.Lock()
+        """Held while something is written, by whichever thread."""
+        self.commit_seconds = Histogram(COMMIT_BOUNDS)
+        """How long commits took, each with its sync: for whoever watches."""
+        self._commit_seconds = 0.0
+        """A moving average of how long a commit takes."""
+        self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        """Hand over effects to be made durable, in order of submission."""
+        self._queue.put(batch)
+
+    def commit_now(self, batch: Batch) -> tuple[bool, sqlite3.Error | None]:
+        """
+        Commit a small batch on the caller's thread, which saves two changes of thread: a third of the time that a
+        publisher with one message outstanding waits. Only for a caller to whom everything submitted was reported.
+
+        Returns:
+            Whether it was tried, and the error if it failed. Not tried: commits take long on this disk, or the
+            writer's thread is at work; then submit it.
+        """
+        if self._commit_seconds > COMMIT_NOW_SECONDS or not self._lock.acquire(blocking=False):
+            return False, None
+        try:
+            error = self._write([batch])
+        finally:
+            self._lock.release()
+        if self._checkpointer.is_ready:
+            self._queue.put(NUDGE)
+        return True, error
+
+    def close(self) -> None:
+        """Commit what was submitted, and end. Blocks until done."""
+        self._queue.put(None)
+        self._thread.join()
+
+    # --- the thread -------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        closing = False
+        commits = 0
+        while not closing:
+            batches, closing = self._gather()
+            with self._lock:
+                if batches:
+                    self._on_commit(batches, self._write(batches))
+                    commits += 1
+                # When nothing else waits; under load at every few commits, so that it ends there, too.
+                if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
+                    self._collect_garbage()
+                self._checkpointer.take_effect(self._connection)
+            # Their receipts hold on to links, which may be long gone before the next batch comes.
+            del batches
+        if self._owed:
+            self._write([])
+        self._checkpointer.close()
+        with suppress(sqlite3.Error):
+            # SQLite does so by itself only where no reader is connected. A stopped gateway's file is whole without it.
+            self._connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+        self._connection.close()
+
+    def _gather(self) -> tuple[list[Batch], bool]:
+        """All that waits, or the first that comes; and whether the end was asked for."""
+        queue = self._queue
+        try:
+            batch = queue.get(timeout=0 if self._garbage else None)
+        except Empty:
+            return [], False
+        if batch is None:
+            return [], True
+        if batch is NUDGE:
+            return [], False
+        batches = [batch]
+        size = batch.size_bytes
+        urgent = not batch.is_lazy
+        deadline = time.monotonic() + LINGER_SECONDS
+        while size < GROUP_BYTES:
+            try:
+                batch = (
+                    queue.get_nowait() if urgent else queue.get(timeout=max(deadline - time.monotonic(), 0))
+                )
+            except Empty:
+                break
+            if batch is None:
+                return batches, True
+            if batch is NUDGE:
+                continue
+            batches.append(batch)
+            size += batch.size_bytes
+            urgent = urgent or not batch.is_lazy
+        return batches, False
+
+    def _write(self, batches: list[Batch]) -> sqlite3.Error | None:
+        """One transaction."""
+        connection = self._connection
+        forgotten: list[int] = []
+        transaction = Transaction(connection, forgotten.append, self._indexed)
+        transaction.has_held = self._has_held
+        try:
+            connection.execute("begin immediate")
+            transaction.apply(self._owed)
+            for batch in batches:
+                transaction.apply(batch.effects)
+            transaction.finish()
+            started = time.monotonic()
+            connection.execute("commit")
+        except Exception as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.OperationalError):
+                # A full disk, say, which may not last.
+                self._owed += [e for b in batches for e in b.effects if not isinstance(e, _TAKEN_BACK)]
+            # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
+            return error if isinstance(error, sqlite3.Error) else sqlite3.DataError(str(error))
+        self._owed = []
+        took = time.monotonic() - started
+        self.commit_seconds.add(took)
+        self._commit_seconds += (took - self._commit_seconds) / 16
+        self._has_held = transaction.has_held
+        self._garbage.extend(forgotten)
+        self._checkpointer.written(sum(batch.size_bytes for batch in batches))
+        return None
+
+    def _roll_back(self) -> None:
+        """End the transaction that failed, unless SQLite has done so."""
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("rollback")
+
+    def _collect_garbage(self) -> None:
+        """A piece of what lies on an endpoint that is no more."""
+        number = self._garbage[0]
+        try:
+            self._connection.execute("begin immediate")
+            is_empty = self._collect(number)
+            self._connection.execute("commit")
+        except sqlite3.Error:
+            self._roll_back()
+            # It stays in the garbage table: the next start, or the next pass, tries again.
+            self._garbage.rotate(-1)
+            time.sleep(LINGER_SECONDS)
+            return
+        if is_empty:
+            self._garbage.popleft()
+        self._checkpointer.written(GARBAGE_BYTES)
+
+    def _collect(self, number: int) -> bool:
+        """Delete some references of an endpoint, and what they alone held; whether none is left."""
+        connection = self._connection
+        # The ids stay in SQLite: every one fetched would be a switch of threads.
+        count, last = connection.execute(
+            "select count(*), max(message) from "
+            "(select message from reference where endpoint = ? order by message limit ?)",
+            (number, GARBAGE_ROWS),
+        ).fetchone()
+        if count:
+            if self._has_held:
+                Transaction(connection, lambda _: None).let_go(
+                    "id in (select message from reference where endpoint = ? and message <= ?)",
+                    (number, last),
+                )
+            connection.execute("delete from reference where endpoint = ? and message <= ?", (number, last))
+        if count == GARBAGE_ROWS:
+            return False
+        connection.execute("delete from garbage where number = ?", (number,))
+        return True

@@ -1,0 +1,359 @@
+"""Reading the filter-set of a source."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Char, Described, Symbol, Timestamp, ULong, decode, encode
+from amqp_ext.filters.filter_set import (
+    APPLICATION_PROPERTIES,
+    NO_LOCAL,
+    PROPERTIES,
+    REPLAY_START,
+    SELECTOR,
+    SQL,
+    STREAM_FILTER,
+    STREAM_MATCH_UNFILTERED,
+    STREAM_OFFSET_SPEC,
+    FilterError,
+    Filters,
+    read_filter_set,
+)
+from amqp_ext.replay_start import (
+    Missing,
+    Origin,
+    ReplayStart,
+    ReplayStartError,
+    StartKind,
+    Until,
+    UntilKind,
+    combine,
+    from_options,
+    from_rewind_filter,
+)
+
+BEGINNING = ReplayStart(StartKind.BEGINNING)
+SELECTOR_CODE = ULong(0x0000468C00000004)
+NO_LOCAL_CODE = ULong(0x0000468C00000003)
+
+
+def key(text: str) -> Symbol:
+    return Symbol(text)
+
+
+def selector(text: str) -> Filters:
+    return read_filter_set({key("jms-selector"): Described(SELECTOR_CODE, text)})
+
+
+def test_an_empty_filter_set_asks_for_nothing() -> None:
+    """No entries, and entries that are null, are the same as no filter."""
+    assert read_filter_set({}) == Filters()
+    assert read_filter_set({REPLAY_START: None, key("x"): None}) == Filters()
+
+
+@pytest.mark.parametrize("name", ["rewind:replay-start", "from", "x", "rabbitmq:stream-offset-spec"])
+def test_a_filter_is_known_by_its_descriptor_under_any_key(name: str) -> None:
+    """The key is the client's own: whatever it is, the descriptor decides, and the key is what is echoed."""
+    read = read_filter_set({key(name): Described(REPLAY_START, {key("from"): key("beginning")})})
+    assert read == Filters(start=BEGINNING, accepted=(key(name),))
+    assert read.start is not None and read.start.origin is Origin.REWIND
+
+
+def test_rabbitmqs_filters_are_read_and_ask_for_stream_offsets() -> None:
+    """The three filters of RabbitMQ's stream clients are kept, and mark the link as one of theirs."""
+    read = read_filter_set(
+        {
+            STREAM_OFFSET_SPEC: Described(STREAM_OFFSET_SPEC, "first"),
+            STREAM_FILTER: Described(STREAM_FILTER, ["red", "blue"]),
+            STREAM_MATCH_UNFILTERED: Described(STREAM_MATCH_UNFILTERED, True),
+        }
+    )
+    assert read.start == ReplayStart(StartKind.BEGINNING, missing=Missing.CLAMP)
+    assert read.stream_filter == ("red", "blue")
+    assert read.stream_match_unfiltered is True
+    assert read.wants_stream_offset
+    assert read.accepted == (STREAM_OFFSET_SPEC, STREAM_FILTER, STREAM_MATCH_UNFILTERED)
+    assert read_filter_set({key("f"): Described(STREAM_FILTER, "red")}).stream_filter == ("red",)
+    assert not read_filter_set({key("f"): Described(REPLAY_START, 5)}).wants_stream_offset
+
+
+@pytest.mark.parametrize("descriptor", [SELECTOR, SELECTOR_CODE, 0x0000468C00000004])
+def test_an_event_hubs_position_is_a_start_and_no_selector(descriptor: Any) -> None:
+    """Python sends the symbol and JavaScript the code; what is compared is a position, not a message."""
+    read = read_filter_set({SELECTOR: Described(descriptor, "amqp.annotation.x-opt-offset > '@latest'")})
+    assert read == Filters(start=ReplayStart(StartKind.LIVE), accepted=(SELECTOR,))
+
+
+def test_what_qpid_jms_sends_is_understood() -> None:
+    """A selector by code and a no-local filter whose value is a string, through real bytes."""
+    sent = {
+        key("jms-selector"): Described(SELECTOR_CODE, "colour = 'red'"),
+        key("no-local"): Described(NO_LOCAL_CODE, "NoLocalFilter{}"),
+    }
+    entries, _ = decode(encode(sent))
+    read = read_filter_set(entries)
+    assert read == Filters(
+        selector="colour = 'red'", no_local=True, accepted=(key("jms-selector"), key("no-local"))
+    )
+    assert read_filter_set({key("n"): Described(NO_LOCAL, [])}).no_local
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("\"m.x-opt-replay-start\" = 'beginning'", None),
+        ("(\"m.x-opt-replay-start\" = 'beginning')", None),
+        ("'beginning' = \"m.x-opt-replay-start\"", None),
+        ("\"m.x-opt-replay-start\" = 'beginning' AND colour = 'red'", "colour = 'red'"),
+        ("colour = 'red' AND \"m.x-opt-replay-start\" = 'beginning'", "colour = 'red'"),
+        ("a BETWEEN 1 AND 2 and \"m.x-opt-replay-start\" = 'beginning'", "a BETWEEN 1 AND 2"),
+        ("(a = 1 OR b = 2) AND \"m.x-opt-replay-start\" = 'beginning'", "(a = 1 OR b = 2)"),
+        (
+            "a = ' AND ' AND \"m.x-opt-replay-start\" = 'beginning' AND b = 'it''s'",
+            "a = ' AND ' AND b = 'it''s'",
+        ),
+    ],
+)
+def test_a_replay_start_is_taken_out_of_a_selector(text: str, rest: str | None) -> None:
+    """A top-level AND term is the start, and what is left is the selector with its meaning kept."""
+    read = selector(text)
+    assert read.start == BEGINNING
+    assert read.start.origin is Origin.SELECTOR
+    assert read.selector == rest
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["colour = 'red'", "colour = '\"m.x-opt-replay-start\" = ''beginning'''", "a = 1 OR b BETWEEN 1 AND 2"],
+)
+def test_a_selector_without_a_start_is_left_as_it_is(text: str) -> None:
+    """A selector that only mentions the name inside a string has no start in it."""
+    assert selector(text) == Filters(selector=text, accepted=(key("jms-selector"),))
+
+
+def test_an_empty_selector_is_none() -> None:
+    """To JMS an empty selector is no selector."""
+    assert selector(" ") == Filters(accepted=(key("jms-selector"),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\"m.x-opt-replay-start\" = 'beginning' OR a = 1",
+        "NOT \"m.x-opt-replay-start\" = 'beginning'",
+        "\"m.x-opt-replay-start\" <> 'beginning'",
+        "\"m.x-opt-replay-start\" IN ('beginning')",
+        "a = 1 AND (b = 2 OR \"m.x-opt-replay-start\" = 'beginning')",
+        "\"m.x-opt-replay-start\" = 'live' AND \"m.x-opt-replay-start\" = 'beginning'",
+        "\"m.x-opt-replay-start\" = 'beginning' AND",
+        "colour = 'red",
+        "colour = ",
+    ],
+)
+def test_a_start_in_the_wrong_place_and_a_bad_selector_are_refused(text: str) -> None:
+    """A start that is no top-level AND term cannot be honoured, so the filter is refused, not ignored."""
+    with pytest.raises(FilterError, match="is no valid selector") as caught:
+        selector(text)
+    assert caught.value.field == SELECTOR
+
+
+@pytest.mark.parametrize("literal", ["'nonsense'", "'10'", "10"])
+def test_a_bad_start_in_a_selector_is_refused_as_a_start(literal: str) -> None:
+    """The term is in its place but says no start; a bare number could be an offset or a time."""
+    with pytest.raises(ReplayStartError, match=r"not a replay start|could be an offset or a time"):
+        selector(f'"m.x-opt-replay-start" = {literal}')
+
+
+def test_the_oasis_filters_are_kept_as_they_came() -> None:
+    """Property and SQL filters are known by code or symbol, and their values are handed on."""
+    properties = {key("subject"): "&p:a"}
+    application = {"colour": "red"}
+    for names in [(PROPERTIES, APPLICATION_PROPERTIES, SQL), (ULong(0x173), ULong(0x174), ULong(0x120))]:
+        read = read_filter_set(
+            {
+                key("p"): Described(names[0], properties),
+                key("a"): Described(names[1], application),
+                key("sql-filter"): Described(names[2], "a > 1"),
+            }
+        )
+        assert read.properties == properties
+        assert read.application_properties == application
+        assert read.sql == "a > 1"
+        assert read.accepted == (key("p"), key("a"), key("sql-filter"))
+
+
+def test_a_bare_value_is_taken_by_its_key() -> None:
+    """Clients that forget to describe a value are understood where the key is the filter's name."""
+    assert read_filter_set({REPLAY_START: "beginning"}).start == BEGINNING
+    assert read_filter_set({REPLAY_START: Timestamp(5)}).start == ReplayStart(StartKind.DATE, 5)
+    assert read_filter_set({STREAM_OFFSET_SPEC: "first"}).wants_stream_offset
+    assert read_filter_set({key("jms-selector"): "a = 1"}).selector == "a = 1"
+    assert read_filter_set({SELECTOR: "a = 1"}).selector == "a = 1"
+
+
+def test_unknown_filters_are_listed_and_not_echoed() -> None:
+    """A filter that nobody here knows is left out of the reply, described or not, whatever its descriptor."""
+    read = read_filter_set(
+        {
+            key("a"): Described(key("com.example:f"), 1),
+            key("b"): Described(ULong(99), 1),
+            key("c"): 5,
+            key("d"): Described([1], 1),
+            key("e"): Described(Described(SELECTOR_CODE, 1), 1),
+            key("s"): Described(SELECTOR, "a = 1"),
+        }
+    )
+    assert read == Filters(selector="a = 1", accepted=(key("s"),), unknown=tuple(map(key, "abcde")))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {key("x"): Described(key("rewind:replay-start:map"), {})},
+        {key("x"): Described(key("rewind:replay_start"), "live")},
+        {key("rewind:start"): "live"},
+        {REPLAY_START: Described(key("map"), {})},
+        {REPLAY_START: Described(ULong(99), {})},
+        {STREAM_OFFSET_SPEC: Described(key("offset"), "first")},
+    ],
+)
+def test_what_looks_like_a_replay_start_is_never_dropped(entries: dict[Symbol, Any]) -> None:
+    """A misspelt name of our domain, or a start's key with a foreign descriptor, is refused."""
+    with pytest.raises(FilterError, match=r"there is no rewind:|describe it as"):
+        read_filter_set(entries)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "value", "words"),
+    [
+        (SELECTOR, 5, "apache.org:selector-filter:string is a string, not 5"),
+        (SELECTOR, Char("a"), "is a string, not 'a'"),
+        (SELECTOR, None, "is a string, not None"),
+        (NO_LOCAL, 5, "apache.org:no-local-filter:list is described as a list, not 5"),
+        (PROPERTIES, [], "amqp:properties-filter is a map, not []"),
+        (APPLICATION_PROPERTIES, "x", "amqp:application-properties-filter is a map, not 'x'"),
+        (SQL, b"a", "amqp:sql-filter is a string, not b'a'"),
+        (STREAM_FILTER, 5, "rabbitmq:stream-filter is a string or a list of strings, not 5"),
+        (STREAM_FILTER, ["a", 5], "is a string or a list of strings"),
+        (STREAM_MATCH_UNFILTERED, 1, "rabbitmq:stream-match-unfiltered is a boolean, not 1"),
+    ],
+)
+def test_a_known_filter_with_a_bad_value_is_refused(descriptor: Symbol, value: Any, words: str) -> None:
+    """The error names the filter and says what its value should be."""
+    with pytest.raises(FilterError, match=re.escape(words)) as caught:
+        read_filter_set({key("x"): Described(descriptor, value)})
+    assert caught.value.field == descriptor
+
+
+@pytest.mark.parametrize("value", [True, -1, 1.5, {"nope": 1}, [], None])
+@pytest.mark.parametrize("descriptor", [REPLAY_START, STREAM_OFFSET_SPEC])
+def test_a_bad_replay_start_is_refused_as_a_start(descriptor: Symbol, value: Any) -> None:
+    """A start's own error comes through, so that it is answered as an unknown start."""
+    with pytest.raises(ReplayStartError):
+        read_filter_set({key("x"): Described(descriptor, value)})
+
+
+def test_one_filter_given_twice_is_refused() -> None:
+    """By symbol and by code it is the same filter, and which one should count nobody can say."""
+    with pytest.raises(FilterError, match="is there twice"):
+        read_filter_set({key("a"): Described(SELECTOR, "a = 1"), key("b"): Described(SELECTOR_CODE, "b = 1")})
+
+
+def test_two_different_starts_are_refused_and_equal_ones_are_one() -> None:
+    """Dialects may be mixed as long as they say the same."""
+    position = Described(SELECTOR, "amqp.annotation.x-opt-offset >= '5'")
+    same = read_filter_set({key("a"): Described(REPLAY_START, 5), key("b"): position})
+    assert same.start == ReplayStart(StartKind.OFFSET, 5)
+    with pytest.raises(
+        ReplayStartError, match=r"two different replay starts, #6 \(rewind\) and #5 \(event-hubs\)"
+    ):
+        read_filter_set({key("a"): Described(REPLAY_START, 6), key("b"): position})
+    with pytest.raises(ReplayStartError, match="two different replay starts"):
+        read_filter_set(
+            {key("a"): Described(REPLAY_START, "live"), key("b"): Described(STREAM_OFFSET_SPEC, "first")}
+        )
+
+
+def test_the_start_of_a_filter_and_of_an_address_are_combined() -> None:
+    """Either alone counts, equal ones are one, and two that differ are refused."""
+    option = from_options({"replay-start": "#5"})
+    assert combine(None, None) is None
+    assert (
+        combine(from_rewind_filter(5), None)
+        == combine(None, option)
+        == combine(from_rewind_filter(5), option)
+    )
+    with pytest.raises(ReplayStartError, match=r"#6 \(rewind\) and #5 \(option\)"):
+        combine(from_rewind_filter(6), option)
+
+
+ANSWER = {
+    Symbol("id"): "rmid1:0f91f-23ce0249500-00000000-00000005",
+    Symbol("offset"): ULong(5),
+    Symbol("generation"): ULong(7),
+    Symbol("date"): Timestamp(1),
+    Symbol("until"): ULong(9),
+}
+
+
+def test_an_answer_that_comes_back_alone_is_the_offset_it_says() -> None:
+    """What a source was answered with is a start, with its bound and its log's generation; live stays live."""
+    found = read_filter_set({REPLAY_START: Described(REPLAY_START, ANSWER)})
+    until = Until(UntilKind.OFFSET, 9)
+    assert found.start == ReplayStart(StartKind.OFFSET, 5, until=until, generation=7)
+    live = {**ANSWER, Symbol("from"): Symbol("live")}
+    assert read_filter_set({REPLAY_START: Described(REPLAY_START, live)}).start == ReplayStart(StartKind.LIVE)
+    assert combine(found.start, from_options({"replay-start": "#6"})) == ReplayStart(StartKind.OFFSET, 6)
+
+
+@pytest.mark.parametrize("name", [REPLAY_START, STREAM_OFFSET_SPEC])
+def test_an_answer_beside_the_start_that_it_answers_says_nothing_new(name: Symbol) -> None:
+    """Both are repeated in the source of a reply, and whoever sends that source asks for what was asked for first."""
+    asked, answer = Described(name, "last"), Described(REPLAY_START, ANSWER)
+    for entries in ({key("a"): asked, REPLAY_START: answer}, {REPLAY_START: answer, key("a"): asked}):
+        found = read_filter_set(entries)
+        assert found.start == ReplayStart(
+            StartKind.LAST, missing=Missing.CLAMP if name is STREAM_OFFSET_SPEC else Missing.FAIL
+        )
+        assert set(found.accepted) == {"a", REPLAY_START}
+
+
+def test_a_part_of_an_answer_is_no_answer() -> None:
+    """An `id` alone is no key of a start, and is refused in words."""
+    with pytest.raises(ReplayStartError, match="'id' is not a key of a replay start"):
+        read_filter_set({REPLAY_START: Described(REPLAY_START, {Symbol("id"): ANSWER[Symbol("id")]})})
+
+
+_names = st.sampled_from(
+    [REPLAY_START, STREAM_OFFSET_SPEC, STREAM_FILTER, SELECTOR, NO_LOCAL, PROPERTIES, SQL]
+)
+_scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(0, 9),
+    st.sampled_from(["first", "beginning", "a = 1", "\"m.x-opt-replay-start\" = 'live'"]),
+    st.just([]),
+    st.just({}),
+)
+_descriptors = st.one_of(_names, st.sampled_from([SELECTOR_CODE, ULong(0x120), ULong(7), key("x:y")]))
+_entries = st.dictionaries(
+    st.one_of(_names, st.text(alphabet="ab", max_size=2).map(Symbol)),
+    st.one_of(_scalars, st.builds(Described, _descriptors, _scalars)),
+    max_size=4,
+)
+
+
+@given(entries=_entries)
+def test_every_entry_is_accepted_unknown_or_refused(entries: dict[Symbol, Any]) -> None:
+    """No entry that is not null goes missing, and nothing but the two errors is raised."""
+    with suppress(FilterError, ReplayStartError):
+        read = read_filter_set(entries)
+        given_keys = {name for name, entry in entries.items() if entry is not None}
+        assert {*read.accepted, *read.unknown} == given_keys
+        assert len(read.accepted) + len(read.unknown) == len(given_keys)

@@ -1,0 +1,352 @@
+"""What is put in front of a message on its way out, read by our codec and by proton; the bare message bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import proton
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext import codec
+from amqp_ext.codec import Described, Long, Symbol, Timestamp, UByte, UInt, ULong
+from amqp_ext.message import annotations as module
+from amqp_ext.message.annotations import OutgoingRow, Splicer, annotated
+from amqp_ext.message.sections import (
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Header,
+    bare_offset,
+    message_annotations,
+    read_header,
+    split,
+)
+from amqp_ext.replay_id import format_replay_id
+
+GENERATION = 0x0123_4567_89AB_CDEF
+ID = 123_456
+TIME_MS = 1_735_689_600_123
+TOPIC = "flights/JFK/AA/LAX"
+
+OURS: dict[str, Any] = {
+    "x-opt-topic": TOPIC,
+    "x-opt-sequence-number": ID,
+    "x-opt-enqueued-time": TIME_MS,
+    "x-opt-replay-id": format_replay_id(GENERATION, ID),
+    "x-opt-offset": str(ID),
+}
+
+
+def section(code: int, value: object, descriptor: object = None) -> bytes:
+    """One section; its descriptor is the code, as a ulong, unless another is given."""
+    return codec.encode(Described(ULong(code) if descriptor is None else descriptor, value))
+
+
+def wide(encoded: bytes) -> bytes:
+    """A section whose list8 or map8 is written as list32 or map32; its descriptor is a smallulong."""
+    kind, size, count = encoded[3:6]
+    head = encoded[:3] + bytes([kind + 0x10])
+    return head + (size + 3).to_bytes(4, "big") + count.to_bytes(4, "big") + encoded[6:]
+
+
+HEADER_8 = section(HEADER, [True, UByte(7), UInt(60_000), True, UInt(2)])
+THEIRS_8 = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): [1, {"a": b"\x00"}], Symbol("other"): True})
+BODY = section(PROPERTIES, ["id-1", None, "queue"]) + section(DATA, b"hello") + section(DATA, b"")
+
+HEADERS = {
+    "no header": b"",
+    "list8": HEADER_8,
+    "list32": wide(HEADER_8),
+    "list0": b"\x00\x53\x70\x45",
+    "ulong descriptor": b"\x00\x80" + bytes(7) + b"\x70" + HEADER_8[3:],
+    "symbol descriptor": section(HEADER, [True, UByte(7)], Symbol("amqp:header:list")),
+}
+THEIRS = {
+    "none": b"",
+    "map8": THEIRS_8,
+    "map32": wide(THEIRS_8),
+    "empty map8": b"\x00\x53\x72\xc1\x01\x00",
+    "symbol descriptor": section(
+        MESSAGE_ANNOTATIONS, {Symbol("x-opt-theirs"): "a" * 300}, Symbol("amqp:message-annotations:map")
+    ),
+    "a number as key": section(MESSAGE_ANNOTATIONS, {ULong(5): "five"}),
+    "delivery annotations": section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-hop"): 1}),
+    "both": section(DELIVERY_ANNOTATIONS, {Symbol("x-opt-hop"): 1}) + THEIRS_8,
+}
+
+
+def row(content: bytes, message_id: int = ID, time_ms: int = TIME_MS, topic: str = TOPIC) -> OutgoingRow:
+    return message_id, time_ms, topic, bare_offset(content), None, content
+
+
+def delivered(
+    content: bytes, *, attempts: int = 0, is_end: bool = False, stream_offset: bool = False
+) -> bytes:
+    """The message as it goes out."""
+    rows = [row(content)]
+    splicer = Splicer(GENERATION, stream_offset=stream_offset)
+    (front,) = splicer.fronts(rows, {ID: attempts} if attempts else {}, ID if is_end else None)
+    return front + content[bare_offset(content) :]
+
+
+def decoded(raw: bytes) -> proton.Message:
+    message = proton.Message()
+    message.decode(raw)
+    return message
+
+
+# --- by both decoders -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", THEIRS)
+@pytest.mark.parametrize("header", HEADERS)
+def test_the_front_is_theirs_and_ours_and_the_bare_message_follows(header: str, theirs: str) -> None:
+    """However a front was encoded, it goes out with our annotations added and the bare message bit for bit behind."""
+    content = HEADERS[header] + THEIRS[theirs] + BODY
+    raw = delivered(content)
+    assert raw.endswith(BODY)
+    assert [cut.code for cut in split(raw)][-3:] == [PROPERTIES, DATA, DATA]
+    expected = message_annotations(content) | OURS
+    assert message_annotations(raw) == expected
+    assert read_header(raw) == read_header(content)
+    before, after = decoded(content), decoded(raw)
+    assert after.annotations == expected
+    assert (after.durable, after.priority, after.ttl) == (before.durable, before.priority, before.ttl)
+
+
+def test_our_annotations_have_the_types_that_clients_expect() -> None:
+    """Symbols as keys; long, timestamp and string as values, as Event Hubs' and Solace's clients read them."""
+    found = message_annotations(delivered(BODY))
+    assert all(type(key) is Symbol for key in found)
+    assert {str(key): type(value) for key, value in found.items()} == {
+        "x-opt-topic": str,
+        "x-opt-sequence-number": Long,
+        "x-opt-enqueued-time": Timestamp,
+        "x-opt-replay-id": str,
+        "x-opt-offset": str,
+    }
+
+
+def test_a_header_goes_out_as_it_came() -> None:
+    """Where nothing failed, the header is not touched, whatever its encoding."""
+    for header in HEADERS.values():
+        assert delivered(header + BODY).startswith(header)
+
+
+def test_delivery_annotations_end_here() -> None:
+    """What the sender said to its receiver alone (section 3.2.2) is not passed on."""
+    raw = delivered(THEIRS["both"] + BODY)
+    assert DELIVERY_ANNOTATIONS not in {cut.code for cut in split(raw)}
+
+
+# --- their annotations ----------------------------------------------------------------------------------------------
+
+
+def test_annotations_of_the_sender_keep_their_bytes() -> None:
+    """A pair that is not ours goes out in the encoding it came in, even one that nobody else would have chosen."""
+    odd = b"\xb3\x00\x00\x00\x03odd" + b"\x80\x00\x00\x00\x00\x00\x00\x00\x01"
+    inside = codec.encode(Symbol("x-opt-offset")) + b"\xa1\x04fake" + odd
+    content = b"\x00\x53\x72\xc1" + bytes([len(inside) + 1, 4]) + inside + BODY
+    raw = delivered(content)
+    assert odd in raw
+    assert message_annotations(raw) == OURS | {"odd": 1}
+
+
+@pytest.mark.parametrize("key", [*OURS, "x-opt-replay-end", "x-stream-offset"])
+def test_what_is_ours_to_say_cannot_be_forged(key: str) -> None:
+    """A sender's annotation under one of our keys gives way, whether or not we set that one now."""
+    raw = delivered(section(MESSAGE_ANNOTATIONS, {Symbol(key): "forged", Symbol("x-kept"): 1}) + BODY)
+    assert message_annotations(raw) == OURS | {"x-kept": 1}
+    assert b"forged" not in raw
+
+
+def test_each_key_is_there_once() -> None:
+    """A map with a key twice is no map: the count of pairs is that of distinct keys."""
+    raw = delivered(section(MESSAGE_ANNOTATIONS, dict.fromkeys(map(Symbol, OURS), "forged")) + BODY)
+    assert raw.count(b"x-opt-offset") == 1
+    (cut,) = [cut for cut in split(raw) if cut.code == MESSAGE_ANNOTATIONS]
+    assert int.from_bytes(raw[cut.start + 8 : cut.start + 12], "big") == 2 * len(OURS)
+
+
+# --- what a link or a delivery adds ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", ["none", "map8"])
+def test_the_last_message_before_live_says_so(theirs: str) -> None:
+    """``x-opt-replay-end`` is true on the message that is the end, and absent from all others."""
+    raw = delivered(THEIRS[theirs] + BODY, is_end=True)
+    assert message_annotations(raw)["x-opt-replay-end"] is True
+    assert decoded(raw).annotations["x-opt-replay-end"] is True
+    assert "x-opt-replay-end" not in message_annotations(delivered(THEIRS[theirs] + BODY))
+
+
+def test_only_the_end_itself_is_marked() -> None:
+    """Of messages sent together with the last before live, that one alone is marked."""
+    rows = [row(BODY, message_id=i) for i in (1, 2, 3)]
+    fronts = Splicer(GENERATION).fronts(rows, {}, 2)
+    assert ["x-opt-replay-end" in message_annotations(front + BODY) for front in fronts] == [
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("is_end", [False, True])
+@pytest.mark.parametrize("theirs", ["none", "map8"])
+def test_stream_offsets_are_for_links_that_asked_for_them(theirs: str, is_end: bool) -> None:
+    """``x-stream-offset`` is the id as a long, for RabbitMQ's clients alone."""
+    found = message_annotations(delivered(THEIRS[theirs] + BODY, stream_offset=True, is_end=is_end))
+    assert found["x-stream-offset"] == ID
+    assert type(found["x-stream-offset"]) is Long
+    assert found.get("x-opt-replay-end", False) is is_end
+    assert found.items() >= OURS.items()
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_failed_deliveries_are_counted_in_the_header(header: str) -> None:
+    """The header's delivery-count is raised by our failures, first-acquirer is over, and the rest of it stays."""
+    before = read_header(HEADERS[header] + BODY)
+    raw = delivered(HEADERS[header] + THEIRS["map8"] + BODY, attempts=3)
+    assert read_header(raw) == Header(
+        before.durable, before.priority, before.ttl_ms, False, before.delivery_count + 3
+    )
+    message = decoded(raw)
+    assert message.delivery_count == before.delivery_count + 3
+    assert message.annotations["other"] is True
+    assert raw.endswith(BODY)
+
+
+def test_only_what_failed_is_counted() -> None:
+    """Of messages sent together each has its own count."""
+    rows = [row(HEADER_8 + BODY, message_id=i) for i in (1, 2)]
+    fronts = Splicer(GENERATION).fronts(rows, {2: 1}, None)
+    assert [read_header(front + BODY).delivery_count for front in fronts] == [2, 3]
+
+
+# --- runs of messages -----------------------------------------------------------------------------------------------
+
+# Where the digits of an id, decimal or hexadecimal, change in number or carry over.
+EDGES = [
+    1,
+    9,
+    10,
+    99,
+    100,
+    0xFFFF,
+    0x1_0000,
+    99_999,
+    100_000,
+    0xFFFF_FFFF,
+    0x1_0000_0000,
+    10**18,
+    2**63 - 1,
+]
+ids = st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(edge - 3, 1), min(edge + 3, 2**63 - 1)))
+topics = st.sampled_from(["a", TOPIC, "#queue/ö", "x" * 250])
+front_values = st.dictionaries(
+    st.text("abxyz-", min_size=1, max_size=12).map(Symbol),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(max_size=20)
+    | st.binary(max_size=300),
+    max_size=4,
+)
+contents = st.builds(
+    lambda header, theirs, body: header + theirs + section(DATA, body),
+    st.sampled_from([*HEADERS.values()]),
+    st.just(b"") | front_values.map(lambda value: section(MESSAGE_ANNOTATIONS, value)),
+    st.binary(max_size=40),
+)
+rows_of_messages = st.lists(
+    st.builds(row, contents, ids, st.sampled_from([0, TIME_MS, TIME_MS + 1]), topics), min_size=1, max_size=8
+)
+
+
+@given(
+    st.lists(rows_of_messages, min_size=1, max_size=3),
+    st.dictionaries(ids, st.integers(1, 3), max_size=2),
+    st.none() | ids,
+    st.booleans(),
+)
+def test_one_splicer_serves_any_run_of_messages(
+    batches: Sequence[list[OutgoingRow]], attempts: dict[int, int], end_id: int | None, stream_offset: bool
+) -> None:
+    """Whatever was sent before on a link, each message has its own id, time and topic, and all of its own front."""
+    splicer = Splicer(GENERATION, stream_offset=stream_offset)
+    for rows in batches:
+        for (number, time_ms, topic, bare, _, content), front in zip(
+            rows, splicer.fronts(rows, attempts, end_id), strict=True
+        ):
+            raw = front + content[bare:]
+            expected = message_annotations(content) | {
+                "x-opt-topic": topic,
+                "x-opt-sequence-number": number,
+                "x-opt-enqueued-time": time_ms,
+                "x-opt-replay-id": format_replay_id(GENERATION, number),
+                "x-opt-offset": str(number),
+            }
+            if number == end_id:
+                expected["x-opt-replay-end"] = True
+            if stream_offset:
+                expected["x-stream-offset"] = number
+            assert message_annotations(raw) == expected
+            before, after = read_header(content), read_header(raw)
+            assert after.delivery_count == before.delivery_count + attempts.get(number, 0)
+            assert (after.durable, after.priority, after.ttl_ms) == (
+                before.durable,
+                before.priority,
+                before.ttl_ms,
+            )
+            assert decoded(raw).annotations == expected
+
+
+@given(rows_of_messages)
+def test_messages_together_and_one_by_one_are_the_same(rows: list[OutgoingRow]) -> None:
+    """The short way for runs of ids gives the very bytes of the long way."""
+    together = Splicer(GENERATION).fronts(rows, {}, None)
+    splicer = Splicer(GENERATION)
+    assert together == [
+        splicer.front(i, t, topic, b, content, 0, False) for i, t, topic, b, _, content in rows
+    ]
+
+
+def test_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics of ever new lengths do not fill the memory, and each message still has its own."""
+    monkeypatch.setattr(module, "PACK_CACHE", 4)
+    splicer = Splicer(GENERATION)
+    for length in range(1, 20):
+        (front,) = splicer.fronts([row(BODY, topic="t" * length)], {}, None)
+        assert message_annotations(front + BODY)["x-opt-topic"] == "t" * length
+        assert len(splicer._packs) <= 4
+
+
+# --- annotations of the gateway's own on what it publishes itself ---------------------------------------------------
+
+
+@pytest.mark.parametrize("theirs", ["none", "map8", "map32"])
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_message_can_be_given_more_annotations(header: str, theirs: str) -> None:
+    """The result is a message with header, annotations and bare message of the original, and the new ones."""
+    content = HEADERS[header] + THEIRS[theirs] + BODY
+    raw, bare = annotated(content, {"x-opt-dead-reason": "expired", "x-opt-dead-time": Timestamp(5)})
+    assert raw[bare:] == BODY
+    assert bare_offset(raw) == bare
+    assert read_header(raw) == read_header(content)
+    assert message_annotations(raw) == message_annotations(content) | {
+        "x-opt-dead-reason": "expired",
+        "x-opt-dead-time": 5,
+    }
+
+
+def test_an_annotation_given_twice_has_the_last_value() -> None:
+    """A message that is dead for a second time says the second reason, once."""
+    once, _ = annotated(BODY, {"x-opt-dead-reason": "expired"})
+    twice, _ = annotated(once, {"x-opt-dead-reason": "rejected"})
+    assert message_annotations(twice)["x-opt-dead-reason"] == "rejected"
+    assert twice.count(b"x-opt-dead-reason") == 1

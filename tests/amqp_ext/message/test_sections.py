@@ -1,0 +1,517 @@
+"""Messages cut into sections: hand-made bytes, what proton writes, and what nobody should write."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import proton
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, UByte, UInt, ULong, decode, encode
+from amqp_ext.message import sections
+from amqp_ext.message.sections import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Header,
+    MalformedMessage,
+    MessageView,
+    Properties,
+    Section,
+    application_properties,
+    bare_offset,
+    body,
+    delivery_annotations,
+    message_annotations,
+    properties,
+    read_header,
+    split,
+    to_address,
+    validate,
+)
+
+NAMES = {
+    HEADER: "amqp:header:list",
+    DELIVERY_ANNOTATIONS: "amqp:delivery-annotations:map",
+    MESSAGE_ANNOTATIONS: "amqp:message-annotations:map",
+    PROPERTIES: "amqp:properties:list",
+    APPLICATION_PROPERTIES: "amqp:application-properties:map",
+    DATA: "amqp:data:binary",
+    AMQP_SEQUENCE: "amqp:amqp-sequence:list",
+    AMQP_VALUE: "amqp:amqp-value:*",
+    FOOTER: "amqp:footer:map",
+}
+
+SPELLINGS: dict[str, Callable[[int], bytes]] = {
+    "smallulong": lambda code: bytes((0x00, 0x53, code)),
+    "ulong": lambda code: b"\x00\x80" + code.to_bytes(8, "big"),
+    "symbol8": lambda code: b"\x00\xa3" + bytes((len(NAMES[code]),)) + NAMES[code].encode(),
+    "symbol32": lambda code: b"\x00\xb3" + len(NAMES[code]).to_bytes(4, "big") + NAMES[code].encode(),
+}
+
+
+def section(code: int, value: Any, *, spelling: str = "smallulong") -> bytes:
+    """One section; `value` is encoded unless it is bytes, which stand for a value already encoded."""
+    return SPELLINGS[spelling](code) + (value if isinstance(value, bytes) else encode(value))
+
+
+def data(payload: bytes = b"hello") -> bytes:
+    return section(DATA, encode(payload))
+
+
+def wide(encoded: bytes) -> bytes:
+    """A list8 or map8 as a list32 or map32."""
+    code, size, count = encoded[:3]
+    return bytes((code + 0x10,)) + struct.pack(">II", size + 3, count) + encoded[3:]
+
+
+HEADERS = {
+    "no header": b"",
+    "list0": section(HEADER, []),
+    "list8": section(HEADER, [True, UByte(7), UInt(60_000)]),
+    "list32": section(HEADER, wide(encode([True]))),
+}
+ANNOTATIONS = {
+    "none": b"",
+    "map8": section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-a"): 1}),
+    "map32": section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-a"): "a" * 300}),
+    "empty map8": section(MESSAGE_ANNOTATIONS, b"\xc1\x01\x00"),
+    "delivery too": section(DELIVERY_ANNOTATIONS, {Symbol("x"): 1})
+    + section(MESSAGE_ANNOTATIONS, {Symbol("y"): 1}),
+    "delivery only": section(DELIVERY_ANNOTATIONS, wide(encode({Symbol("x"): 1}))),
+}
+BODIES = {
+    "data": data(),
+    "several data": data(b"one") + data(b"") + data(b"three" * 100),
+    "sequences": section(AMQP_SEQUENCE, [1, "a"]) + section(AMQP_SEQUENCE, []),
+    "null": section(AMQP_VALUE, None),
+    "described": section(AMQP_VALUE, Described(Symbol("com.example:order"), {"id": 1})),
+    "with properties": section(PROPERTIES, ["id", None, "to"]) + data(),
+    "everything": section(PROPERTIES, [])
+    + section(APPLICATION_PROPERTIES, {"a": 1})
+    + data(b"")
+    + section(FOOTER, {}),
+}
+
+
+@pytest.mark.parametrize("rest", BODIES)
+@pytest.mark.parametrize("annotations", ANNOTATIONS)
+@pytest.mark.parametrize("header", HEADERS)
+def test_the_bare_message_starts_behind_header_and_annotations(
+    header: str, annotations: str, rest: str
+) -> None:
+    """Whatever the encodings in front, the bare message is found, and the whole message is valid."""
+    front = HEADERS[header] + ANNOTATIONS[annotations]
+    content = front + BODIES[rest]
+    assert bare_offset(content) == len(front)
+    validate(content)
+    cuts = split(content)
+    assert b"".join(content[cut.start : cut.end] for cut in cuts) == content
+    assert next(cut.start for cut in cuts if cut.code > MESSAGE_ANNOTATIONS) == len(front)
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_every_spelling_of_a_descriptor_is_understood(spelling: str) -> None:
+    """A section is known by smallulong, ulong or symbol, in each place where it may stand."""
+    front = section(HEADER, [True], spelling=spelling) + section(
+        MESSAGE_ANNOTATIONS, {Symbol("k"): 1}, spelling=spelling
+    )
+    bare = section(PROPERTIES, [None, None, "queue"], spelling=spelling) + section(
+        APPLICATION_PROPERTIES, {"a": "b"}, spelling=spelling
+    )
+    content = (
+        front + bare + section(DATA, b"\xa0\x01x", spelling=spelling) + section(FOOTER, {}, spelling=spelling)
+    )
+    assert bare_offset(content) == len(front)
+    assert [cut.code for cut in split(content)] == [
+        HEADER,
+        MESSAGE_ANNOTATIONS,
+        PROPERTIES,
+        APPLICATION_PROPERTIES,
+        DATA,
+        FOOTER,
+    ]
+    assert read_header(content).durable
+    assert message_annotations(content) == {"k": 1}
+    assert to_address(content) == "queue"
+    assert application_properties(content) == {"a": "b"}
+    assert body(content).parts == (b"x",)
+    for code in (AMQP_SEQUENCE, AMQP_VALUE):
+        assert split(section(code, [], spelling=spelling)) == [
+            Section(code, 0, len(section(code, [], spelling=spelling)))
+        ]
+
+
+MALFORMED: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "needs at least a body section"),
+    "header only": (section(HEADER, [True]), "needs at least a body section"),
+    "annotations only": (ANNOTATIONS["delivery too"], "needs at least a body section"),
+    "footer only": (section(FOOTER, {}), "footer may not stand in front"),
+    "no descriptor": (encode("hello"), "must start with a descriptor"),
+    "unknown code": (section(0x79, []), "not the descriptor of a message section"),
+    "unknown symbol": (encode(Described("amqp:heather:list", [])), "'amqp:heather:list' is not the"),
+    "string descriptor": (b"\x00\xa1\x10amqp:header:list\x45", "must be a ulong or a symbol"),
+    "int descriptor": (b"\x00\x54\x70\x45", "must be a ulong or a symbol"),
+    "two headers": (section(HEADER, []) + section(HEADER, []) + data(), "header may not stand behind header"),
+    "annotations before header": (
+        ANNOTATIONS["map8"] + HEADERS["list8"] + data(),
+        "header may not stand behind message-annotations",
+    ),
+    "annotations turned round": (
+        ANNOTATIONS["map8"] + ANNOTATIONS["delivery only"] + data(),
+        "delivery-annotations may not stand behind message-annotations",
+    ),
+    "header as map": (section(HEADER, {}) + data(), "header may not have format code 0xc1"),
+    "annotations as list": (section(MESSAGE_ANNOTATIONS, []) + data(), "may not have format code 0x45"),
+    "header cut in the descriptor": (b"\x00\x53", "descriptor of a section: a value of 1 bytes is cut short"),
+    "symbol cut short": (b"\x00\xa3\x10amqp", "descriptor of a section: a size of 16 bytes"),
+    "header without a value": (b"\x00\x53\x70", "header has no value"),
+    "header cut in the size": (b"\x00\x53\x70\xc0", "header: the size is cut short"),
+    "header cut in the long size": (b"\x00\x53\x70\xd0\x00", "header: the size is cut short"),
+    "header beyond the end": (b"\x00\x53\x70\xc0\xff\x01\x41", "header: a size of 255 bytes is declared"),
+    "long header beyond the end": (b"\x00\x53\x70\xd0\xff\xff\xff\xff\x41", "header: a size of 4294967295"),
+    "trailing junk in front": (HEADERS["list8"] + b"\x01" + data(), "must start with a descriptor"),
+}  # fmt: skip
+
+MALFORMED_BEHIND: dict[str, tuple[bytes, str]] = {
+    "footer without body": (section(PROPERTIES, []) + section(FOOTER, {}), "footer may not stand behind"),
+    "mixed body": (data() + section(AMQP_SEQUENCE, []), "amqp-sequence may not stand behind data"),
+    "mixed body reversed": (section(AMQP_SEQUENCE, []) + data(), "data may not stand behind amqp-sequence"),
+    "two values": (section(AMQP_VALUE, 1) * 2, "amqp-value may not stand behind amqp-value"),
+    "value behind data": (data() + section(AMQP_VALUE, 1), "amqp-value may not stand behind data"),
+    "properties behind body": (data() + section(PROPERTIES, []), "properties may not stand behind data"),
+    "header behind properties": (section(PROPERTIES, []) + HEADERS["list8"] + data(), "header may not"),
+    "two footers": (data() + section(FOOTER, {}) * 2, "footer may not stand behind footer"),
+    "body behind footer": (data() + section(FOOTER, {}) + data(), "data may not stand behind footer"),
+    "data as string": (section(DATA, "text"), "data may not have format code 0xa1"),
+    "cut body": (data()[:-1], "data: a size of 5 bytes is declared, but only 4 are left"),
+    "cut value": (section(AMQP_VALUE, b"\x80\x00"), "amqp-value: a value of 8 bytes is cut short"),
+    "junk at the end": (data() + b"\x00", "must be a ulong or a symbol"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "reason"), MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_front_is_refused_with_place_and_reason(content: bytes, reason: str) -> None:
+    """What is wrong up to the start of the bare message stops bare_offset and validate alike."""
+    for function in (bare_offset, validate, split, body):
+        with pytest.raises(MalformedMessage) as caught:
+            function(content)
+        assert reason in caught.value.reason
+        assert 0 <= caught.value.offset <= len(content)
+
+
+@pytest.mark.parametrize(("content", "reason"), MALFORMED_BEHIND.values(), ids=MALFORMED_BEHIND)
+def test_a_malformed_bare_message_is_found_by_validate(content: bytes, reason: str) -> None:
+    """bare_offset does not look behind the front; validate and all that walk the message do."""
+    front = HEADERS["list8"]
+    assert bare_offset(front + content) == len(front)
+    for function in (validate, split, body):
+        with pytest.raises(MalformedMessage) as caught:
+            function(front + content)
+        assert reason in caught.value.reason
+
+
+def test_errors_point_into_the_message() -> None:
+    """The offset of an error is counted from the start of the message, not of the section."""
+    content = HEADERS["list8"] + b"\x00\x53\x99\x45"
+    with pytest.raises(MalformedMessage, match=f"at byte {len(HEADERS['list8'])}"):
+        validate(content)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([], Header()),
+        ([True], Header(durable=True)),
+        ([None, UByte(9)], Header(priority=9)),
+        (
+            [True, UByte(0), UInt(2**32 - 1), True, UInt(2**32 - 1)],
+            Header(True, 0, 2**32 - 1, True, 2**32 - 1),
+        ),
+        (
+            b"\xc0\x0a\x05" + b"\x56\x01" + b"\x50\x03" + b"\x43" + b"\x56\x00" + b"\x52\x02",
+            Header(True, 3, 0, False, 2),
+        ),
+        (b"\xd0" + struct.pack(">II", 40, 1) + b"\xb0" + struct.pack(">I", 31) + b"x" * 31, None),
+        (["yes"], None),
+        ([True, True], None),
+        ([None, None, "60s"], None),
+        ([None] * 6, None),
+        (b"\xc0\x02\x01\x3f", None),
+    ],
+)
+def test_header_fields(value: Any, expected: Header | None) -> None:
+    """Absent and null fields have the specification's defaults; a field of the wrong type is malformed."""
+    content = section(HEADER, value) + data()
+    if expected is None:
+        with pytest.raises(MalformedMessage):
+            read_header(content)
+    else:
+        assert read_header(content) == expected
+        assert MessageView(content, bare_offset(content)).header == expected
+
+
+def test_no_header_means_the_defaults() -> None:
+    """A message that starts with another section, however that is spelled, has the default header."""
+    assert read_header(data()) == Header(
+        durable=False, priority=4, ttl_ms=None, first_acquirer=False, delivery_count=0
+    )
+    assert read_header(section(DATA, b"\xa0\x00", spelling="ulong")) == Header()
+    assert read_header(ANNOTATIONS["map8"] + data()) == Header()
+
+
+FULL: list[Any] = [
+    "id-1", b"me", "queue://orders", "subject", "reply", UUID(int=7), Symbol("text/plain"), Symbol("gzip"),
+    Timestamp(1_700_000_000_000), Timestamp(1_600_000_000_000), "group", UInt(3), "reply-group",
+]  # fmt: skip
+
+
+def test_all_thirteen_properties_are_read() -> None:
+    """Each field of the properties section lands under its name."""
+    content = HEADERS["list8"] + section(PROPERTIES, FULL) + data()
+    assert properties(content) == Properties(*FULL)
+    assert MessageView(content, bare_offset(content)).properties == Properties(*FULL)
+    assert to_address(content) == "queue://orders"
+
+
+@pytest.mark.parametrize(
+    "identifier", ["text", ULong(7), UUID(int=1), b"raw"], ids=["string", "ulong", "uuid", "binary"]
+)
+def test_message_ids_of_all_four_types(identifier: Any) -> None:
+    """message-id and correlation-id may be a string, a ulong, a uuid or binary (§3.2.11 to §3.2.14)."""
+    found = properties(section(PROPERTIES, [identifier, None, None, None, None, identifier]) + data())
+    assert (found.message_id, found.correlation_id) == (identifier, identifier)
+    assert type(found.message_id) is type(identifier)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ([True], "message_id may not be bool"),
+        ([None, "me"], "user_id may not be str"),
+        ([None, None, b"queue"], "to may not be bytes"),
+        ([None] * 8 + ["soon"], "absolute_expiry_time may not be str"),
+        ([None] * 14, "has 14 fields, at most 13"),
+    ],
+)
+def test_properties_of_the_wrong_type_are_malformed(fields: list[Any], reason: str) -> None:
+    """A property of a type the specification does not allow is named in the error."""
+    with pytest.raises(MalformedMessage, match=reason):
+        properties(section(PROPERTIES, fields) + data())
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (data(), None),
+        (section(PROPERTIES, []) + data(), None),
+        (section(PROPERTIES, b"\xc0\x01\x00") + data(), None),
+        (section(PROPERTIES, ["id", b"me"]) + data(), None),
+        (section(PROPERTIES, ["id", b"me", None, "subject"]) + data(), None),
+        (section(PROPERTIES, ["id", b"me", "here"]) + data(), "here"),
+        (section(PROPERTIES, wide(encode(["id", b"me", "here", "subject"]))) + data(), "here"),
+        (section(PROPERTIES, ["i" * 300, b"me", "here"]) + data(), "here"),
+        (section(APPLICATION_PROPERTIES, {"to": "not this"}) + data(), None),
+        (section(AMQP_VALUE, ["id", None, "not this"]), None),
+    ],
+)
+def test_to_address_is_found_without_decoding_the_rest(content: bytes, expected: str | None) -> None:
+    """`to` is read from behind any header and annotations, and is None wherever it is absent."""
+    for front in (b"", HEADERS["list8"] + ANNOTATIONS["map32"]):
+        assert to_address(front + content) == expected == properties(front + content).to
+
+
+def test_to_address_does_not_read_beyond_its_section() -> None:
+    """A count of three in a list too short for them is malformed, whatever string lies behind the section."""
+    short = section(PROPERTIES, b"\xc0\x03\x03\x40\x40") + section(AMQP_VALUE, "stolen")
+    with pytest.raises(MalformedMessage):
+        to_address(short)
+    with pytest.raises(MalformedMessage, match="to may not be Long"):
+        to_address(section(PROPERTIES, [None, None, 5]) + data())
+
+
+def test_annotations_and_application_properties_become_dicts() -> None:
+    """Maps keep key and value types, unknown and described entries included; absent sections are empty."""
+    annotations = {
+        Symbol("x-opt-unknown"): Described(Symbol("x:y"), [1]),
+        ULong(9): Timestamp(5),
+        Symbol("z"): None,
+    }
+    content = (
+        section(DELIVERY_ANNOTATIONS, {Symbol("d"): True})
+        + section(MESSAGE_ANNOTATIONS, annotations)
+        + section(APPLICATION_PROPERTIES, {"price": 1.5, "count": UInt(3)})
+        + data()
+    )
+    assert delivery_annotations(content) == {"d": True}
+    assert message_annotations(content) == annotations
+    assert application_properties(content) == {"price": 1.5, "count": 3}
+    assert {type(key) for key in message_annotations(content)} == {Symbol, ULong}
+    view = MessageView(content, bare_offset(content))
+    assert view.message_annotations == annotations
+    assert view.application_properties == {"price": 1.5, "count": 3}
+    assert view.properties == Properties()
+    for function in (delivery_annotations, message_annotations, application_properties):
+        assert function(data()) == {}
+
+
+def test_a_broken_map_is_malformed_when_it_is_read_and_not_before() -> None:
+    """validate looks at sizes only; whoever asks for the values of a broken map gets MalformedMessage."""
+    content = (
+        section(MESSAGE_ANNOTATIONS, b"\xc1\x02\x01\x40") + section(PROPERTIES, b"\xc0\x02\x01\x3f") + data()
+    )
+    validate(content)
+    for function in (message_annotations, properties):
+        with pytest.raises(MalformedMessage):
+            function(content)
+
+
+def test_a_view_decodes_each_section_once() -> None:
+    """A selector that asks twice gets the same object, so the section was decoded once."""
+    content = HEADERS["list8"] + ANNOTATIONS["map8"] + BODIES["everything"]
+    view = MessageView(content, bare_offset(content))
+    for name in ("header", "message_annotations", "properties", "application_properties"):
+        assert getattr(view, name) is getattr(view, name)
+
+
+def test_body_kinds_and_parts() -> None:
+    """Data gives the bytes of each section; sequences and a value come as encoded sections."""
+    assert body(HEADERS["list8"] + BODIES["several data"] + section(FOOTER, {})) == (
+        "data",
+        (b"one", b"", b"three" * 100),
+    )
+    kind, parts = body(BODIES["sequences"])
+    assert (kind, [decode(part)[0].value for part in parts]) == ("sequence", [[1, "a"], []])
+    assert body(section(PROPERTIES, []) + section(APPLICATION_PROPERTIES, {})) == ("data", ())
+    kind, parts = body(BODIES["described"])
+    assert (kind, [decode(part)[0].value for part in parts]) == (
+        "value",
+        [Described("com.example:order", {"id": 1})],
+    )
+
+
+# --- against proton ---
+
+PROTON_BODIES = st.one_of(
+    st.binary(max_size=400), st.text(st.characters(codec="utf-8"), max_size=40), st.none()
+)
+
+
+@given(
+    st.builds(
+        lambda **fields: fields,
+        body=PROTON_BODIES,
+        durable=st.booleans(),
+        priority=st.integers(0, 255),
+        ttl=st.sampled_from([None, 0, 5.0, 3600.0]),
+        id=st.sampled_from([None, "id", "x" * 300]),
+        address=st.sampled_from([None, "queue", "q" * 300]),
+        properties=st.sampled_from([None, {"a": "b"}, {str(number): number for number in range(60)}]),
+        annotations=st.sampled_from([None, {"x-opt-a": "b"}, {f"x-opt-{number}": 1 for number in range(60)}]),
+        inferred=st.booleans(),
+    )
+)
+def test_what_proton_writes_is_read_back(fields: dict[str, Any]) -> None:
+    """Any message proton encodes is valid, and each section says what proton was told."""
+    properties_set, annotations_set = fields.pop("properties"), fields.pop("annotations")
+    message = proton.Message(**{name: value for name, value in fields.items() if value is not None})
+    if properties_set is not None:
+        message.properties = properties_set
+    if annotations_set is not None:
+        message.annotations = annotations_set
+    content = bytes(message.encode())
+    validate(content)
+    view = MessageView(content, bare_offset(content))
+    assert (view.header.durable, view.header.priority) == (fields["durable"], fields["priority"])
+    assert view.header.ttl_ms == (None if not fields["ttl"] else int(fields["ttl"] * 1000))
+    assert view.properties.message_id == fields["id"]
+    assert to_address(content) == view.properties.to == fields["address"]
+    assert view.application_properties == (properties_set or {})
+    assert view.message_annotations == (annotations_set or {})
+    kind, parts = body(content)
+    sent = fields["body"]
+    if kind == "data":
+        assert parts == (() if sent is None else (sent,))
+    else:
+        assert decode(parts[0])[0].value == sent
+
+
+# --- hostile bytes ---
+
+READERS = [
+    bare_offset, validate, split, read_header, delivery_annotations, message_annotations, properties,
+    application_properties, to_address, body,
+]  # fmt: skip
+
+
+def check_hostile(content: bytes) -> None:
+    for function in READERS:
+        try:
+            function(content)
+        except MalformedMessage as error:
+            assert -1 < error.offset <= len(content)
+    try:
+        validate(content)
+    except MalformedMessage:
+        return
+    assert bare_offset(content) == next(cut.start for cut in split(content) if cut.code > MESSAGE_ANNOTATIONS)
+
+
+@given(st.binary(max_size=100), st.sampled_from(list(HEADERS)), st.sampled_from(list(ANNOTATIONS)))
+def test_random_bytes_are_read_or_malformed(junk: bytes, header: str, annotations: str) -> None:
+    """Random bytes, alone or behind a good front, never raise anything but MalformedMessage."""
+    check_hostile(junk)
+    check_hostile(HEADERS[header] + ANNOTATIONS[annotations] + junk)
+
+
+@given(
+    st.sampled_from(list(HEADERS)),
+    st.sampled_from(list(ANNOTATIONS)),
+    st.sampled_from(list(BODIES)),
+    st.data(),
+)
+def test_damaged_messages_are_read_or_malformed(
+    header: str, annotations: str, rest: str, draw: st.DataObject
+) -> None:
+    """A message cut short or with changed bytes never raises anything but MalformedMessage."""
+    damaged = bytearray(HEADERS[header] + ANNOTATIONS[annotations] + BODIES[rest])
+    for _ in range(draw.draw(st.integers(0, 3))):
+        damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
+    check_hostile(bytes(damaged[: draw.draw(st.integers(0, len(damaged)))]))
+
+
+@given(st.lists(st.sampled_from(list(NAMES)), max_size=6))
+def test_sections_are_accepted_in_the_specified_order_only(codes: list[int]) -> None:
+    """Of all rows of sections, exactly those of the grammar of §3.2 are valid, bare_offset agreeing."""
+    values = {DATA: b"\xa0\x01x", **{code: [] for code in (HEADER, PROPERTIES, AMQP_SEQUENCE, AMQP_VALUE)}}
+    content = b"".join(section(code, values.get(code, {})) for code in codes)
+    letters = "".join(chr(code) for code in codes)
+    grammar = re.fullmatch(r"p?q?r?(s?t?(u+|v+|w)x?|s|t|st)", letters)
+    try:
+        validate(content)
+    except MalformedMessage:
+        assert not grammar
+    else:
+        assert grammar
+        assert bare_offset(content) == sum(
+            len(section(code, values.get(code, {}))) for code in codes if code < PROPERTIES
+        )
+
+
+def test_malformed_message_is_a_value_error() -> None:
+    """Callers may catch ValueError, CodecError or MalformedMessage: each is the next one's base."""
+    assert issubclass(MalformedMessage, CodecError)
+    assert issubclass(CodecError, ValueError)
+    assert set(sections.__all__) <= set(dir(sections))

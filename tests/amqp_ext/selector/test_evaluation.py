@@ -1,0 +1,483 @@
+"""What selectors mean: the tables and examples of the specification, and a naive interpreter."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Char, Decimal32, Float, Symbol, UInt, ULong
+from amqp_ext.message.sections import Header, Properties
+from amqp_ext.selector.selector import SelectorError, compile_selector, compile_sql_filter
+
+
+def message(**application_properties: Any) -> Any:
+    """A message with nothing but application properties."""
+    return SimpleNamespace(
+        header=Header(),
+        properties=Properties(),
+        message_annotations={},
+        application_properties=application_properties,
+    )
+
+
+def truth(text: str, **values: Any) -> bool | None:
+    """The three-valued result of a condition: what neither it nor its negation matches is unknown."""
+    if compile_selector(text).matches(message(**values)):
+        return True
+    return False if compile_selector(f"NOT ({text})").matches(message(**values)) else None
+
+
+# The examples of Jakarta Messaging 3.1 §3.8.1.1 (JMS 2.0 the same), and their stated results.
+EXAMPLES: list[tuple[str, dict[str, Any], bool]] = [
+    ("color = 'blue' AND weight > 2500", {"color": "blue", "weight": 2501}, True),
+    ("color = 'blue' AND weight > 2500", {"color": "blue", "weight": 2500}, False),
+    ("age BETWEEN 15 AND 19", {"age": 15}, True),
+    ("age BETWEEN 15 AND 19", {"age": 19}, True),
+    ("age BETWEEN 15 AND 19", {"age": 14}, False),
+    ("age NOT BETWEEN 15 AND 19", {"age": 14}, True),
+    ("age NOT BETWEEN 15 AND 19", {"age": 15}, False),
+    ("Country IN ('UK', 'US', 'France')", {"Country": "UK"}, True),
+    ("Country IN ('UK', 'US', 'France')", {"Country": "Peru"}, False),
+    ("Country NOT IN ('UK', 'US', 'France')", {"Country": "UK"}, False),
+    ("Country NOT IN ('UK', 'US', 'France')", {"Country": "Peru"}, True),
+    ("phone LIKE '12%3'", {"phone": "123"}, True),
+    ("phone LIKE '12%3'", {"phone": "12993"}, True),
+    ("phone LIKE '12%3'", {"phone": "1234"}, False),
+    ("word LIKE 'l_se'", {"word": "lose"}, True),
+    ("word LIKE 'l_se'", {"word": "loose"}, False),
+    ("underscored LIKE '\\_%' ESCAPE '\\'", {"underscored": "_foo"}, True),
+    ("underscored LIKE '\\_%' ESCAPE '\\'", {"underscored": "bar"}, False),
+    ("phone NOT LIKE '12%3'", {"phone": "123"}, False),
+    ("phone NOT LIKE '12%3'", {"phone": "1234"}, True),
+    ("prop_name IS NULL", {}, True),
+    ("prop_name IS NULL", {"prop_name": 0}, False),
+    ("prop_name IS NOT NULL", {"prop_name": ""}, True),
+    ("prop_name IS NOT NULL", {}, False),
+    ("NumberOfOrders > 1", {"NumberOfOrders": "2"}, False),
+    ("NumberOfOrders > 1", {"NumberOfOrders": 2}, True),
+    ("NumberOfOrders > 1", {"numberoforders": 2}, False),
+]
+
+
+@pytest.mark.parametrize(("text", "values", "expected"), EXAMPLES, ids=repr)
+def test_the_examples_of_the_specification(text: str, values: dict[str, Any], expected: bool) -> None:
+    """What the specification says of its own examples holds."""
+    assert compile_selector(text).matches(message(**values)) is expected
+
+
+TRUTH = {"T": True, "F": False, "U": None}
+
+
+@pytest.mark.parametrize(
+    ("operator_", "table"),
+    [
+        (
+            "AND",
+            {
+                "TT": "T",
+                "TF": "F",
+                "TU": "U",
+                "FT": "F",
+                "FF": "F",
+                "FU": "F",
+                "UT": "U",
+                "UF": "F",
+                "UU": "U",
+            },
+        ),
+        (
+            "OR",
+            {
+                "TT": "T",
+                "TF": "T",
+                "TU": "T",
+                "FT": "T",
+                "FF": "F",
+                "FU": "U",
+                "UT": "T",
+                "UF": "U",
+                "UU": "U",
+            },
+        ),
+    ],
+)
+@pytest.mark.parametrize("absent", [None, 5, "text"])
+def test_and_and_or_follow_their_truth_tables(operator_: str, table: dict[str, str], absent: Any) -> None:
+    """Tables 3-4 and 3-5; a value that is no boolean counts as unknown."""
+    for operands, result in table.items():
+        values = {name: TRUTH[letter] for name, letter in zip("lr", operands, strict=True)}
+        values = {name: absent if value is None else value for name, value in values.items()}
+        assert truth(f"l {operator_} r", **values) is TRUTH[result]
+
+
+def test_not_follows_its_truth_table() -> None:
+    """Table 3-6."""
+    assert truth("NOT a", a=True) is False
+    assert truth("NOT a", a=False) is True
+    assert truth("NOT a") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        # NULL
+        ("a = 1", {}, None),
+        ("a <> 1", {}, None),
+        ("a = b", {}, None),
+        ("a + 1 > 0", {}, None),
+        ("a LIKE '%'", {}, None),
+        ("a NOT LIKE '%'", {}, None),
+        ("a IN ('x')", {}, None),
+        ("a BETWEEN 1 AND 2", {}, None),
+        ("a NOT BETWEEN 1 AND 2", {}, None),
+        ("a BETWEEN 1 AND b", {"a": 0}, False),
+        ("a NOT BETWEEN 1 AND b", {"a": 0}, True),
+        ("a IN (b, 'x')", {"a": "y"}, None),
+        ("a IN (b, 'x')", {"a": "x"}, True),
+        ("a", {}, None),
+        # unlike types: false, <> included
+        ("a = '5'", {"a": 5}, False),
+        ("a <> '5'", {"a": 5}, False),
+        ("a = 1", {"a": True}, False),
+        ("a <> 1", {"a": True}, False),
+        ("a < 1", {"a": False}, False),
+        ("a = TRUE", {"a": "TRUE"}, False),
+        ("a > b", {"a": "y", "b": "x"}, False),
+        ("a > b", {"a": True, "b": False}, False),
+        ("a NOT BETWEEN 1 AND 2", {"a": "x"}, False),
+        ("a LIKE '5'", {"a": 5}, False),
+        ("a NOT LIKE '5'", {"a": 5}, True),
+        ("a IN ('5')", {"a": 5}, False),
+        ("a = 'x'", {"a": b"x"}, False),
+        # like types
+        ("a = TRUE", {"a": True}, True),
+        ("a <> FALSE", {"a": True}, True),
+        ("a = b", {"a": UUID(int=1), "b": UUID(int=1)}, True),
+        ("a < b", {"a": UUID(int=1), "b": UUID(int=2)}, False),
+        ("a = b", {"a": Decimal32(b"1234"), "b": b"1234"}, False),
+        ("a = 'x'", {"a": Symbol("x")}, True),
+        ("a LIKE '_'", {"a": Char("x")}, True),
+        ("a IN ('x')", {"a": Symbol("x")}, True),
+        ("a IN (1, 2.5)", {"a": UInt(1)}, True),
+        ("a IN (1, 2.5)", {"a": 2.5}, True),
+        # exact and approximate numbers
+        ("a = 5", {"a": ULong(5)}, True),
+        ("a = 5.0", {"a": UInt(5)}, True),
+        ("a = 5", {"a": Float(5.0)}, True),
+        ("a BETWEEN 4.5 AND 5", {"a": 5}, True),
+        ("a = 9007199254740993.0", {"a": 9007199254740993}, True),
+        ("a = 9007199254740992", {"a": 9007199254740993}, False),
+        ("a = 18446744073709551615", {"a": ULong(2**64 - 1)}, True),
+        ("a = -9223372036854775808", {"a": -(2**63)}, True),
+        ("a = 0.1f", {"a": Float(0.10000000149011612)}, True),
+        ("a = a", {"a": float("nan")}, False),
+        ("a <> a", {"a": float("nan")}, True),
+        # arithmetic
+        ("a + 2 * 3 = 11", {"a": 5}, True),
+        ("(a + 2) * 3 = 21", {"a": 5}, True),
+        ("a - 1 - 1 = 3", {"a": 5}, True),
+        ("a / 2 = 2", {"a": 5}, True),
+        ("a / 2 = -2", {"a": -5}, True),
+        ("a / 2.0 = 2.5", {"a": 5}, True),
+        ("-a = 5", {"a": -5}, True),
+        ("+a = -5", {"a": -5}, True),
+        ("6 - -a = 11", {"a": 5}, True),
+        ("a / 0 = 0", {"a": 5}, None),
+        ("a / 0.0 > 0", {"a": 5}, None),
+        ("a / b = 1", {"a": 0, "b": 0}, None),
+        ("a + 1 > 0", {"a": "5"}, None),
+        ("a + 1 > 0", {"a": True}, None),
+        ("-a > 0", {"a": "5"}, None),
+        ("a + 1 > 0", {"a": 2**64 - 1}, None),
+        ("a * a > 0", {"a": 2**40}, None),
+        ("-a < 0", {"a": 2**64 - 1}, None),
+        ("a + 1.0 > 0", {"a": 2**64 - 1}, True),
+        ("a * 1e308 * 10 > 0", {"a": 1.0}, True),
+        # constants
+        ("TRUE", {}, True),
+        ("FALSE", {}, False),
+        ("1 = 1.0 AND 'a' = 'a'", {}, True),
+        ("1 / 0 = 1", {}, None),
+        ("TRUE AND a", {"a": True}, True),
+        ("TRUE AND a", {}, None),
+        ("FALSE AND a", {}, False),
+        ("TRUE OR a", {}, True),
+        ("FALSE OR a", {"a": False}, False),
+        ("FALSE OR FALSE", {}, False),
+        ("2 BETWEEN 1 AND 3", {}, True),
+        ("'lose' LIKE 'l_se'", {}, True),
+        ("'x' IN ('y', a)", {"a": "x"}, True),
+        ("(a = 1) = b", {"a": 1, "b": True}, True),
+    ],
+    ids=repr,
+)
+def test_values_compare_and_add_up_as_specified(
+    text: str, values: dict[str, Any], expected: bool | None
+) -> None:
+    """NULL is unknown, unlike types never compare, numbers promote as in Java, no answer is NULL."""
+    assert truth(text, **values) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("weight / 2 = 2.5", {"weight": 5}, True),
+        ("weight % 2 = 1", {"weight": 5}, True),
+        ("-7 % 5 = -2", {}, True),
+        ("7 % -5 = 2", {}, True),
+        ("7 % zero = 0", {"zero": 0}, False),
+        ("7.5 % 2 = 1", {}, False),
+        ("country > 'DE'", {"country": Symbol("UK")}, True),
+        ('country >= "UK"', {"country": "UK"}, True),
+        ("'Zurich' > city", {"city": "London"}, True),
+        ("country > 1", {"country": "UK"}, False),
+        ("country BETWEEN 'A' AND 'Z'", {"country": "UK"}, True),
+        ("data > 0xAA AND data = 0xBB", {"data": b"\xbb"}, True),
+        ("data IN (0x00, 0xBB)", {"data": b"\xbb"}, True),
+        ("weight != 4", {"weight": 5}, True),
+        ("weight NOT LIKE '5'", {"weight": 5}, False),
+        ("weight = 010", {"weight": 10}, True),
+        ("10.0 IN (TRUE, weight)", {"weight": 10}, True),
+        ("price * quantity * (1 - discount) > 500", {"price": 10.5, "quantity": 100, "discount": 0.25}, True),
+        ("NOT (absent IN ('v1', 'v2') AND premium)", {"premium": False}, True),
+        ("percentage OR active", {"percentage": 75, "active": True}, True),
+        ("h.priority = 4", {}, True),
+    ],
+    ids=repr,
+)
+def test_sql_filters_mean_what_they_mean_in_rabbitmq(
+    text: str, values: dict[str, Any], expected: bool
+) -> None:
+    """Division is real, % is the remainder, strings and binary have an order, as RabbitMQ's tests say."""
+    assert compile_sql_filter(text).matches(message(**values)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("5", "expected a condition, found a number, at character 1"),
+        ("'red'", "expected a condition, found a string"),
+        ("a + 1", "expected a condition, found a number"),
+        ("a = 1 AND 'x'", "expected a condition, found a string, at character 11"),
+        ("NOT 5", "expected a condition"),
+        ("a > 'red'", "expected a number (only = and <> compare others), found a string, at character 5"),
+        ("a > TRUE", "expected a number (only = and <> compare others), found a boolean"),
+        ("a BETWEEN 'a' AND 'z'", "expected a number (only = and <> compare others), found a string"),
+        ("a + 'x' = 1", "expected a number, found a string, at character 5"),
+        ("-TRUE = a", "expected a number, found a boolean"),
+        ("(a = 1) + 1 = 2", "expected a number, found a boolean, at character 2"),
+        ("5 LIKE 'x'", "expected a name or a string before LIKE, found a number"),
+        ("a LIKE 'x!' ESCAPE '!'", "expected a character after the escape ! that ends the pattern 'x!'"),
+        ("a LIKE 'x' ESCAPE '!!'", "expected one character after ESCAPE, found '!!', at character 1"),
+    ],
+)
+def test_what_can_never_match_is_refused(text: str, sentence: str) -> None:
+    """Types that cannot fit whatever the message holds are an error when the selector is written."""
+    with pytest.raises(SelectorError) as refused:
+        compile_selector(text)
+    assert sentence in str(refused.value)
+
+
+# A naive interpreter of nested tuples, each of which also has a text. It shares nothing with the compiler.
+
+Number = int | float
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def write(node: Any) -> str:
+    """The text of an expression, with all its parentheses."""
+    match node:
+        case ("literal", str(value)):
+            return "'" + value.replace("'", "''") + "'"
+        case ("literal", value):
+            return str(value).upper() if isinstance(value, bool) else repr(value)
+        case ("name", name):
+            return str(name)
+        case ("minus", operand):
+            return f"(- {write(operand)})"
+        case ("NOT", operand):
+            return f"(NOT {write(operand)})"
+        case ("between", negated, operand, low, high):
+            return f"({write(operand)} {'NOT ' * negated}BETWEEN {write(low)} AND {write(high)})"
+        case ("in", negated, operand, choices):
+            return (
+                f"({write(operand)} {'NOT ' * negated}IN ({', '.join(write(choice) for choice in choices)}))"
+            )
+        case ("like", negated, operand, pattern):
+            return f"({write(operand)} {'NOT ' * negated}LIKE {write(pattern)})"
+        case ("null", negated, operand):
+            return f"({write(operand)} IS {'NOT ' * negated}NULL)"
+        case (sign, left, right):
+            return f"({write(left)} {sign} {write(right)})"
+    raise AssertionError(node)
+
+
+def is_number(value: Any) -> bool:
+    """Numbers, which booleans are not."""
+    return type(value) in (int, float)
+
+
+def compared(sign: str, left: Any, right: Any) -> bool | None:
+    """The rules of comparison, one per line."""
+    if left is None or right is None:
+        return None
+    if is_number(left) and is_number(right):
+        if type(left) is not type(right):
+            left, right = float(left), float(right)
+        return COMPARE[sign](left, right)
+    return type(left) is type(right) and sign in ("=", "<>") and COMPARE[sign](left, right)
+
+
+def computed(sign: str, left: Any, right: Any) -> Number | None:
+    """The rules of arithmetic."""
+    if not is_number(left) or not is_number(right) or (sign == "/" and right == 0):
+        return None
+    result: Number
+    if sign == "/":
+        result = left / right if float in (type(left), type(right)) else abs(left) // abs(right)
+        if type(result) is int and (left < 0) != (right < 0):
+            result = -result
+    else:
+        result = {"+": operator.add, "-": operator.sub, "*": operator.mul}[sign](left, right)
+    return result if type(result) is float or -(2**63) <= result < 2**64 else None
+
+
+def negated_if(negate: bool, value: bool | None) -> bool | None:
+    """NOT, perhaps."""
+    return value if value is None or not negate else not value
+
+
+def joined(sign: str, left: Any, right: Any) -> bool | None:
+    """AND and OR by looking at what is among the two."""
+    decisive = sign == "OR"
+    values = [value if isinstance(value, bool) else None for value in (left, right)]
+    if decisive in values:
+        return decisive
+    return None if None in values else not decisive
+
+
+def like(pattern: str, text: str) -> bool:
+    """LIKE by its definition."""
+    if not pattern:
+        return not text
+    if pattern[0] == "%":
+        return any(like(pattern[1:], text[start:]) for start in range(len(text) + 1))
+    return bool(text) and pattern[0] in ("_", text[0]) and like(pattern[1:], text[1:])
+
+
+def interpret(node: Any, values: dict[str, Any]) -> Any:
+    """The value of an expression, by walking it."""
+    match node:
+        case ("literal", value):
+            return value
+        case ("name", name):
+            return values.get(name)
+        case ("minus", operand):
+            return computed("-", 0, interpret(operand, values))
+        case ("NOT", operand):
+            value = interpret(operand, values)
+            return not value if isinstance(value, bool) else None
+        case ("between", negated, operand, low, high):
+            value, least, most = (interpret(part, values) for part in (operand, low, high))
+            if negated:
+                return joined("OR", compared("<", value, least), compared(">", value, most))
+            return joined("AND", compared(">=", value, least), compared("<=", value, most))
+        case ("in", negated, operand, choices):
+            result: bool | None = False
+            for choice in choices:
+                equal = compared("=", interpret(operand, values), interpret(choice, values))
+                result = joined("OR", result, equal)
+            return negated_if(negated, result)
+        case ("like", negated, operand, ("literal", pattern)):
+            value = interpret(operand, values)
+            fits = None if value is None else isinstance(value, str) and like(pattern, value)
+            return negated_if(negated, fits)
+        case ("null", negated, operand):
+            return negated_if(negated, interpret(operand, values) is None)
+        case (("AND" | "OR") as sign, left, right):
+            return joined(sign, interpret(left, values), interpret(right, values))
+        case (("+" | "-" | "*" | "/") as sign, left, right):
+            return computed(sign, interpret(left, values), interpret(right, values))
+        case (sign, left, right):
+            return compared(sign, interpret(left, values), interpret(right, values))
+    raise AssertionError(node)
+
+
+def literals(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Literals of such values."""
+    return st.tuples(st.just("literal"), values)
+
+
+integers = st.integers(0, 4) | st.sampled_from([2**53 + 1, 2**63 - 1, 2**64 - 1])
+floats = st.sampled_from([0.0, 0.5, 1.0, 2.0, 2.0**53, 1e300])
+texts = st.text(alphabet="ab'", max_size=3)
+names = st.tuples(st.just("name"), st.sampled_from("pqrs"))
+numbers = st.recursive(
+    names | literals(integers | floats),
+    lambda inner: st.tuples(st.sampled_from("+-*/"), inner, inner) | st.tuples(st.just("minus"), inner),
+    max_leaves=5,
+)
+scalars = names | literals(integers | floats | texts | st.booleans())
+comparisons = (
+    st.tuples(st.sampled_from(sorted(COMPARE)), numbers, numbers)
+    | st.tuples(st.sampled_from(["=", "<>"]), scalars, scalars)
+    | st.tuples(st.just("between"), st.booleans(), numbers, numbers, numbers)
+    | st.tuples(st.just("in"), st.booleans(), scalars, st.lists(scalars, min_size=1, max_size=4))
+    | st.tuples(st.just("like"), st.booleans(), names, literals(st.text(alphabet="ab_%", max_size=4)))
+    | st.tuples(st.just("null"), st.booleans(), names)
+    | names
+    | literals(st.booleans())
+)
+conditions = st.recursive(
+    comparisons,
+    lambda inner: st.tuples(st.sampled_from(["AND", "OR"]), inner, inner) | st.tuples(st.just("NOT"), inner),
+    max_leaves=6,
+)
+held = st.none() | integers | integers.map(lambda value: -min(value, 2**63)) | floats | texts | st.booleans()
+
+
+@settings(max_examples=400)
+@given(conditions, st.dictionaries(st.sampled_from("pqrs"), held))
+def test_evaluation_agrees_with_a_naive_interpreter(condition: Any, values: dict[str, Any]) -> None:
+    """Compiled, folded and flattened, a selector says what walking its tree says: true, false and unknown."""
+    expected = interpret(condition, values)
+    text = write(condition)
+    assert truth(text, **values) is (expected if isinstance(expected, bool) else None)
+
+
+SIGNS = ["=", "<>", "<", "<=", ">", ">=", "!=", "+", "-", "*", "/", "%", "(", ")", ",", "'", '"']
+KEYWORDS = ["NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "false"]
+VALUES = ["a", "b", "[b]", '"m.x"', "JMSPriority", "header.priority", "'x'", "'%a_'", "5", "2.5", "0x0F"]
+words = st.sampled_from(SIGNS + KEYWORDS + VALUES)
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(words, max_size=30).map(" ".join) | st.text(max_size=60),
+    st.dictionaries(st.sampled_from("ab"), held | st.binary(max_size=2) | st.lists(st.none(), max_size=1)),
+    st.sampled_from([compile_selector, compile_sql_filter]),
+)
+def test_any_text_is_a_selector_or_an_error(
+    text: str, values: dict[str, Any], compiler: Callable[[str], Any]
+) -> None:
+    """Whatever the text and the message: a SelectorError with a place in the text, or an answer."""
+    try:
+        selector = compiler(text)
+    except SelectorError as refused:
+        assert 0 <= refused.position <= len(text)
+        return
+    assert selector.matches(message(**values)) in (True, False)

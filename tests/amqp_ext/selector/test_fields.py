@@ -1,0 +1,162 @@
+"""What names read: JMS headers, AMQP fields, annotations, application properties."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from amqp_ext.codec import Described, Symbol, Timestamp, UByte, ULong, encode
+from amqp_ext.message.sections import Header, MessageView, Properties, bare_offset
+from amqp_ext.selector.fields import PROPERTIES_FIELDS, reader, resolve
+from amqp_ext.selector.selector import Dialect, Reference, SelectorError, compile_selector, compile_sql_filter
+
+
+def message(
+    header: Any = None, properties: Any = None, annotations: Any = None, **properties_of_app: Any
+) -> Any:
+    """A message with these sections."""
+    return SimpleNamespace(
+        header=Header(**header or {}),
+        properties=Properties(**properties or {}),
+        message_annotations=annotations or {},
+        application_properties=properties_of_app,
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "field", "value", "shown"),
+    [
+        ("JMSMessageID", "message_id", "ID:1", "ID:1"),
+        ("JMSMessageID", "message_id", ULong(42), "ID:AMQP_ULONG:42"),
+        ("JMSMessageID", "message_id", b"\x0a\xff", "ID:AMQP_BINARY:0AFF"),
+        ("JMSCorrelationID", "correlation_id", "order 7", "order 7"),
+        (
+            "JMSCorrelationID",
+            "correlation_id",
+            UUID("12345678-1234-5678-1234-567812345678"),
+            "ID:AMQP_UUID:12345678-1234-5678-1234-567812345678",
+        ),
+        ("JMSType", "subject", "car", "car"),
+        ("JMSDestination", "to", "queue://a", "queue://a"),
+        ("JMSReplyTo", "reply_to", "queue://b", "queue://b"),
+        ("JMSTimestamp", "creation_time", Timestamp(1_735_689_600_000), 1_735_689_600_000),
+        ("JMSExpiration", "absolute_expiry_time", Timestamp(5), 5),
+        ("JMSXGroupID", "group_id", "g", "g"),
+        ("JMSXGroupSeq", "group_sequence", 3, 3),
+        ("JMSXUserID", "user_id", "josé".encode(), "josé"),
+        ("JMSXUserID", "user_id", b"\xff", None),
+    ],
+)
+def test_jms_headers_read_their_amqp_fields(header: str, field: str, value: Any, shown: Any) -> None:
+    """Each JMS name shows its AMQP field as a JMS client would, and NULL where that is absent."""
+    read = reader(resolve(header, Dialect.JMS, 0))
+    assert read(message(properties={field: value})) == shown
+    assert read(message()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "shown", "default"),
+    [
+        ("JMSPriority", "priority", 9, 9, 4),
+        ("JMSDeliveryMode", "durable", True, "PERSISTENT", "NON_PERSISTENT"),
+        ("JMSDeliveryMode", "durable", False, "NON_PERSISTENT", "NON_PERSISTENT"),
+        ("JMSRedelivered", "delivery_count", 2, True, False),
+        ("JMSXDeliveryCount", "delivery_count", 2, 3, 1),
+        ("header.durable", "durable", True, True, False),
+        ("header.ttl", "ttl_ms", 100, 100, None),
+    ],
+)
+def test_header_fields_have_their_amqp_defaults(
+    name: str, field: str, value: Any, shown: Any, default: Any
+) -> None:
+    """A header field that is absent has the default of AMQP 1.0."""
+    read = reader(resolve(name, Dialect.JMS, 0))
+    assert read(message(header={field: value})) == shown
+    assert read(message()) == default
+
+
+@pytest.mark.parametrize("field", PROPERTIES_FIELDS)
+def test_every_properties_field_has_its_names(field: str) -> None:
+    """properties.x, p.x in SQL filters and amqp.x in Apache's form are one reference."""
+    expected = Reference("properties", field)
+    assert resolve(f"properties.{field}", Dialect.SQL, 0) == expected
+    assert resolve(f"p.{field}", Dialect.SQL, 0) == expected
+    assert resolve(f"properties.{field}", Dialect.JMS, 0) == expected
+    assert resolve(f"amqp.{field}", Dialect.JMS, 0) == expected
+
+
+def test_annotations_are_read_under_any_of_their_names() -> None:
+    """The Artemis form, the Event Hubs form quoted and bare, and the SQL form read one annotation."""
+    enqueued = message(annotations={Symbol("x-opt-enqueued-time"): Timestamp(1_735_689_600_000)})
+    for text in (
+        '"m.x-opt-enqueued-time" >= 1735689600000',
+        '"amqp.annotation.x-opt-enqueued-time" >= 1735689600000',
+        "amqp.annotation.x-opt-enqueued-time >= 1735689600000",
+        '"message_annotations.x-opt-enqueued-time" = 1735689600000',
+    ):
+        assert compile_selector(text).matches(enqueued)
+        assert not compile_selector(text).matches(message())
+    assert compile_sql_filter("m.x IS NOT NULL").matches(message(annotations={Symbol("x"): 1}))
+
+
+def test_plain_and_quoted_names_are_application_properties() -> None:
+    """Any other name is an application property, with dots and blanks if it is quoted."""
+    assert resolve("colour", Dialect.JMS, 0) == Reference("application_properties", "colour")
+    assert compile_selector('"order id" = 5 AND "order.id" = 6').matches(
+        message(**{"order id": 5, "order.id": 6})
+    )
+    assert compile_selector("a.b = 1 AND p.to = 2").matches(message(**{"a.b": 1, "p.to": 2}))
+    assert compile_selector('"application_properties.JMSType" = 1').matches(message(JMSType=1))
+
+
+def test_sql_filters_know_no_jms_names() -> None:
+    """In an SQL filter JMSPriority is an application property, and brackets always name one."""
+    assert compile_sql_filter("JMSPriority = 'x'").matches(message(JMSPriority="x"))
+    assert compile_sql_filter("[p.to] = TRUE AND p.to = 'q'").matches(
+        message(properties={"to": "q"}, **{"p.to": True})
+    )
+    assert compile_sql_filter("a.key = 1 AND application_properties.key = 1 AND [NOT] = 2").matches(
+        message(key=1, NOT=2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"),
+    [
+        ("header.colour", Dialect.JMS),
+        ("properties.message-id", Dialect.JMS),
+        ("amqp.annotation.", Dialect.JMS),
+        ("amqp.colour", Dialect.JMS),
+        ("my.key", Dialect.SQL),
+        ("footer.x", Dialect.SQL),
+        ("h.invalid", Dialect.SQL),
+    ],
+)
+def test_fields_that_do_not_exist_are_refused(name: str, dialect: Dialect) -> None:
+    """A name in a section that has no such field is an error with its place, not NULL for ever."""
+    with pytest.raises(SelectorError, match=f"found {name.split('.', maxsplit=1)[0]}") as refused:
+        resolve(name, dialect, 7)
+    assert refused.value.position == 7
+
+
+def test_an_encoded_message_can_be_asked() -> None:
+    """A view of an encoded message answers selectors of both dialects."""
+    content = b"".join(
+        encode(Described(ULong(code), value))
+        for code, value in [
+            (0x70, [True, UByte(7)]),
+            (0x72, {Symbol("x-opt-a"): 1}),
+            (0x73, ["id-1", None, "queue://q"]),
+            (0x74, {"colour": "red"}),
+            (0x75, b"body"),
+        ]
+    )
+    view = MessageView(content, bare_offset(content))
+    assert compile_selector(
+        "JMSDeliveryMode = 'PERSISTENT' AND JMSPriority = 7 AND \"m.x-opt-a\" = 1 AND JMSMessageID = 'id-1' "
+        "AND JMSDestination LIKE 'queue:%' AND colour IN ('red', 'blue') AND JMSType IS NULL"
+    ).matches(view)
+    assert compile_sql_filter("h.priority > 6 AND p.message_id = 'id-1' AND colour > 'blue'").matches(view)

@@ -1,0 +1,199 @@
+"""Words of selectors: literals as Java writes them, names, and what is refused with a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.selector.lexer import MAX_CHARACTERS, MAX_TOKENS, Dialect, Kind, SelectorError, tokenize
+
+
+def only(text: str, dialect: Dialect = Dialect.JMS) -> tuple[Kind, object]:
+    """The one word in the text."""
+    word, end = tokenize(text, dialect)
+    assert end.kind is Kind.END
+    return word.kind, word.value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("57", 57),
+        ("0", 0),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775807L", 2**63 - 1),
+        ("18446744073709551615", 2**64 - 1),
+        ("5l", 5),
+        ("1_000_000", 1_000_000),
+        ("0x1F", 31),
+        ("0XffL", 255),
+        ("017", 15),
+        ("0_17", 15),
+        ("00", 0),
+        ("0b101", 5),
+        ("0B1_1L", 3),
+    ],
+)
+def test_exact_literals_are_java_integers(text: str, value: int) -> None:
+    """All four bases of integers, underscores and the L suffix read as Java reads them."""
+    assert only(text) == (Kind.NUMBER, value)
+    assert isinstance(only(text)[1], int)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7.", 7.0),
+        ("95.7", 95.7),
+        (".5", 0.5),
+        ("7E3", 7000.0),
+        ("57.9E2", 5790.0),
+        ("1.e1", 10.0),
+        ("2e-2", 0.02),
+        ("09.5", 9.5),
+        ("7d", 7.0),
+        ("7.5D", 7.5),
+        ("0.1f", 0.10000000149011612),
+        ("0x1.8p1", 3.0),
+        ("0x.8p0", 0.5),
+        ("1_0.2_5", 10.25),
+    ],
+)
+def test_approximate_literals_are_java_floats(text: str, value: float) -> None:
+    """Points, exponents, suffixes and hexadecimal floats read as Java reads them; f rounds to 32 bits."""
+    assert only(text) == (Kind.NUMBER, value)
+    assert isinstance(only(text)[1], float)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "089",
+        "0x",
+        "0b2",
+        "12abc",
+        "1.2.3",
+        "5LL",
+        "1__",
+        "1_",
+        "0x1_",
+        "1e",
+        "1e999",
+        "1e39f",
+        "18446744073709551616",
+    ],
+)
+def test_malformed_numbers_are_refused_where_they_begin(text: str) -> None:
+    """What Java would not take, or no double or 64-bit integer can hold, is an error at its start."""
+    with pytest.raises(SelectorError) as refused:
+        tokenize("a = " + text)
+    assert refused.value.position == 4
+
+
+def test_doubled_quotes_stand_for_one() -> None:
+    """A quote inside a string is written twice."""
+    assert only("'it''s'") == (Kind.STRING, "it's")
+    assert only("''") == (Kind.STRING, "")
+    assert only("''''") == (Kind.STRING, "'")
+
+
+@pytest.mark.parametrize(
+    "name", ["colour", "_x", "$price", "a1", "größe", "été", "価格", "€uro", "नमस्ते", "JMSType", "ANDY"]
+)
+def test_names_follow_java(name: str) -> None:
+    """Letters of any script, underscores and currency signs start a name; digits and marks continue it."""
+    assert only(name) == (Kind.NAME, name)
+
+
+def test_keywords_are_recognised_in_any_case() -> None:
+    """Keywords ignore case, names do not."""
+    assert [only(word) for word in ("between", "Like", "nULL")] == [
+        (Kind.KEYWORD, "BETWEEN"),
+        (Kind.KEYWORD, "LIKE"),
+        (Kind.KEYWORD, "NULL"),
+    ]
+
+
+def test_a_keyword_may_be_followed_by_a_number_that_begins_with_a_point() -> None:
+    """``AND.5`` is a keyword and a number, not a name with a dot."""
+    assert [word.value for word in tokenize("a = 1 AND.5 < b")] == ["a", "=", 1, "AND", 0.5, "<", "b", ""]
+
+
+def test_names_with_dots_are_one_word() -> None:
+    """A dot joins names; after amqp.annotation. hyphens do too, as Event Hubs clients write them."""
+    assert only("properties.message_id") == (Kind.NAME, "properties.message_id")
+    assert only("amqp.annotation.x-opt-offset") == (Kind.NAME, "amqp.annotation.x-opt-offset")
+    assert [word.value for word in tokenize("m.x-opt")] == ["m.x", "-", "opt", ""]
+
+
+def test_the_dialects_disagree_as_documented() -> None:
+    """Double quotes, brackets, 0x and leading zeros mean different things in JMS and in SQL filters."""
+    assert only('"m.x-opt-y"') == (Kind.QUOTED_NAME, "m.x-opt-y")
+    assert only('"a""b"') == (Kind.QUOTED_NAME, 'a"b')
+    assert only('"text"', Dialect.SQL) == (Kind.STRING, "text")
+    assert only("[[[ key ]]]", Dialect.SQL) == (Kind.QUOTED_NAME, "[ key ]")
+    assert only("[]", Dialect.SQL) == (Kind.QUOTED_NAME, "")
+    assert only("0x0A0b", Dialect.SQL) == (Kind.BINARY, b"\x0a\x0b")
+    assert only("010", Dialect.SQL) == (Kind.NUMBER, 10)
+    assert [word.value for word in tokenize("a != b % 2", Dialect.SQL)] == ["a", "!=", "b", "%", 2, ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "sentence"),
+    [
+        (
+            "a = 'red",
+            Dialect.JMS,
+            "expected a closing ' for the string that begins here, found none, at character 5",
+        ),
+        ('"m.x = 1', Dialect.JMS, 'expected a closing " for the quoted name that begins here'),
+        ('"" = 1', Dialect.JMS, "expected a name between the quotes, found none"),
+        ("a != 1", Dialect.JMS, "expected <> for 'not equal', found !=, at character 3 of the selector"),
+        (
+            "a = #",
+            Dialect.JMS,
+            "expected a name, a literal or an operator, found the character #, at character 5",
+        ),
+        ("a\u00a0= 1", Dialect.JMS, "found the character U+00A0"),
+        ("a = 089", Dialect.JMS, "expected octal digits after the leading 0, found 089"),
+        ("a = 1.2.3", Dialect.JMS, "expected a number, found 1.2.3"),
+        ("[a = 1", Dialect.SQL, "expected a closing ] for the name that begins here"),
+        ("a = 0xABC", Dialect.SQL, "expected an even number of hexadecimal digits after 0x"),
+        ("UTC() > 1", Dialect.SQL, "UTC is reserved for a function this gateway does not have"),
+    ],
+)
+def test_errors_are_sentences_with_a_place(text: str, dialect: Dialect, sentence: str) -> None:
+    """Every refusal says what was found, what would be right, and where."""
+    with pytest.raises(SelectorError) as refused:
+        tokenize(text, dialect)
+    assert sentence in str(refused.value)
+
+
+def test_the_limits_are_the_documented_ones() -> None:
+    """The longest text and the most words are taken; one more is refused."""
+    assert len(tokenize("+" * MAX_TOKENS)) == MAX_TOKENS + 1
+    assert len(tokenize("a" * MAX_CHARACTERS)) == 2
+    with pytest.raises(SelectorError, match="more than 1000 words"):
+        tokenize("+" * (MAX_TOKENS + 1))
+    with pytest.raises(SelectorError, match="4097 characters, 4096 are allowed"):
+        tokenize("a" * (MAX_CHARACTERS + 1))
+
+
+@given(
+    st.text(alphabet=st.sampled_from("aE_.019x'\"[]<>=!-+/*%(), \té#\x00") | st.characters()),
+    st.sampled_from(Dialect),
+)
+def test_tokens_cover_the_text_in_order(text: str, dialect: Dialect) -> None:
+    """Whatever the text, between and around the tokens lies white space and nothing else."""
+    try:
+        tokens = tokenize(text, dialect)
+    except SelectorError as refused:
+        assert 0 <= refused.position <= len(text)
+        return
+    position = 0
+    for token in tokens:
+        assert text[position : token.start].strip(" \t\f\r\n") == ""
+        assert token.start < token.end or token.kind is Kind.END
+        position = token.end
+    assert position == len(text)
