@@ -9,7 +9,7 @@ along them, so that a date is found by binary search.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from gateway.core.effects import (
     Effect,
     Publication,
     Ranked,
-    SaveEndpoint,
     SaveSubscription,
     TrimLog,
 )
@@ -32,6 +31,8 @@ from gateway.core.log.cursor import LogReader
 from gateway.core.log.point import Point
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState
+from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.commands import EndpointReplays
 from gateway.core.replay.starts import LogFacts
 from gateway.core.replay.states import Replay
@@ -41,38 +42,6 @@ TRIM_IDS = 1_000
 
 ROUTE_CACHE_TOPICS = 10_000
 """Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
-
-
-@dataclass(slots=True)
-class LogState:
-    """The log as the store has it; kept up to date by ``Broker``."""
-
-    generation: int
-    first_id: int
-    next_id: int
-    last_time_ms: int
-    floor_ms: int
-    size_bytes: int = 0
-    archived_id: int = 0
-    """The log is in an archive up to this id, itself included."""
-
-
-@dataclass(slots=True)
-class StoredEndpoint:
-    """An endpoint as recovery found it."""
-
-    definition: SaveEndpoint
-    depth: int
-    size_bytes: int
-    newest_id: int
-    """The newest reference, but for those in ``awaiting``."""
-    subscriptions: list[str] = field(default_factory=list)
-    replayed: int = 0
-    """Of an endpoint whose replay is not complete: how many of its references lie before live."""
-    awaiting: list[int] = field(default_factory=list)
-    """Of an endpoint in mid-replay: references that the replay has yet to reach, rising."""
-    awaiting_priorities: list[int] = field(default_factory=list)
-    """The priorities of those, where the endpoint delivers by them."""
 
 
 class TooLarge(Refused):

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from gateway.core.log.point import Point
-
-Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
-"""(id, time ms, topic, offset of the bare message, held, content as received).
-
-``held`` is None while the replay log holds the message; else the number of references that alone still hold it."""
+from gateway.core.model import Row
 
 
 class Ranked(NamedTuple):

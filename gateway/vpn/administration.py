@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.effects import Effect, RenumberEndpoint, Row
+from gateway.core.effects import Effect, RenumberEndpoint
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import archive_saved, report_archived
+from gateway.core.model import Row
 from gateway.core.replay.copy import begin_copy, check_copy, end_copy
 from gateway.core.replay.starts import Resolved
 from store.errors import LogTrimmed

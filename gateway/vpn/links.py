@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from gateway.core.effects import Row
 from gateway.core.errors import Refused
+from gateway.core.model import Row
 
 
 class PublishingLink(Protocol):

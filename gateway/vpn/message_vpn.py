@@ -19,11 +19,12 @@ from amqp_ext.topics import check_topic
 from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, TooLarge
-from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, Row, SaveArchived
+from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, SaveArchived
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.newest import Tail
 from gateway.core.log.point import ListedPoint, Point
+from gateway.core.model import Row
 from gateway.core.origins import Origins
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.clock import now_ms

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from amqp_ext.message.sections import MessageView
-from gateway.core.effects import Row
 from gateway.core.log.indexed_property import filed_text
+from gateway.core.model import Row
 from gateway.core.replay.search import Key
 
 SEGMENT_BITS: Final = 13

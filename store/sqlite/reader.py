@@ -16,7 +16,7 @@ from itertools import accumulate, repeat
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from gateway.core.effects import Row
+from gateway.core.model import Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed
 from store.sqlite.database import connect_reader

@@ -8,9 +8,10 @@ import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.core.broker import LogState, StoredEndpoint
 from gateway.core.effects import SaveEndpoint
 from gateway.core.log.point import Point
+from gateway.core.model import LogState
+from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.states import Replay
 from store.sqlite.database import connect_reader
 from store.sqlite.packed import OPTIONAL_INTEGER, RISING, fetch

@@ -25,7 +25,6 @@ from gateway.core.effects import (
     Publication,
     RemoveReferences,
     RenumberEndpoint,
-    Row,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -33,6 +32,7 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
+from gateway.core.model import Row
 from store.sqlite.property_index import SEGMENT_BITS, Filed, Stretch, filed
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from amqp_ext.message.ttl import ttl_of
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import Refused
+from gateway.core.model import Row
 from gateway.core.replay.states import Replay
 from tests.core.naive_store import NaiveStore
 

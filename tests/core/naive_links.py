@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 from gateway.vpn.delivery.log_feed import LogFeed
 from tests.core.model import Content, is_expired, matches
 

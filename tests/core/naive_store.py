@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from gateway.core.broker import LogState, StoredEndpoint
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,
@@ -24,7 +23,6 @@ from gateway.core.effects import (
     Publication,
     RemoveReferences,
     RenumberEndpoint,
-    Row,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -33,6 +31,8 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.log.point import Point
+from gateway.core.model import LogState, Row
+from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.states import Replay
 from store.sqlite.recovery import Recovered
 

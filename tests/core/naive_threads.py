@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from gateway.core.effects import Effect, Row
+from gateway.core.effects import Effect
+from gateway.core.model import Row
 from store.errors import LogTrimmed
 from store.sqlite.reader import MAX_ID, LogPage
 from store.sqlite.writer import _TAKEN_BACK, Batch

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.broker import TRIM_IDS, Broker, LogState
+from gateway.core.broker import TRIM_IDS, Broker
 from gateway.core.effects import TrimLog
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import archive_saved, check_trimmable, report_archived
 from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState
 
 
 def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:

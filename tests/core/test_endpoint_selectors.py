@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.model import Row
 
 
 def row(message_id: int) -> Row:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.broker import Broker, LogState, TooLarge
+from gateway.core.broker import Broker, TooLarge
 from gateway.core.endpoint.endpoint import EndpointKind, EndpointSettings
 from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:

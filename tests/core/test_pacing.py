@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.core.effects import Row
+from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 
 

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
 from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.model import Row
 
 PAGE_ROWS = 3
 WINDOW = 4

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.broker import Broker, LogState
+from gateway.core.broker import Broker
 from gateway.core.effects import SaveEndpoint, SaveSubscription
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState
 
 STREAM = EndpointKind.STREAM
 

@@ -18,10 +18,10 @@ from unittest.mock import patch
 
 from amqp_ext.addresses import queue_topic
 from gateway.config import Limits, ReplayLog, Store, Vpn
-from gateway.core.effects import Row
 from gateway.core.endpoint import endpoint as endpoint_module
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
 from gateway.core.errors import ErrorCode
+from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
 from gateway.vpn import message_vpn
 from gateway.vpn.delivery import endpoint_feed, history_pace, log_feed, log_source

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from amqp_ext.codec import ULong
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.effects import DeletePoint, Effect, Publication, Row, SavePoint
+from gateway.core.effects import DeletePoint, Effect, Publication, SavePoint
 from gateway.core.log.point import Point
+from gateway.core.model import Row
 from gateway.core.replay.search import Search, search_for
 from store.sqlite import database, property_index, reader, schema, search, transaction
 from store.sqlite.database import open_file

@@ -6,7 +6,7 @@ from typing import Any
 
 from amqp_ext.codec import Symbol
 from amqp_ext.message.sections import bare_offset
-from gateway.core.effects import Row
+from gateway.core.model import Row
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, data, section
 
 FIELDS = ("message_id", "user_id", "to", "subject", "reply_to", "correlation_id")

@@ -24,7 +24,6 @@ from gateway.core.effects import (
     Publication,
     RemoveReferences,
     RenumberEndpoint,
-    Row,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -33,6 +32,7 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.log.point import Point
+from gateway.core.model import Row
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.transaction import Transaction
 

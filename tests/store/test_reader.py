@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.core.effects import CountAttempts, Effect, Row, SaveEndpoint, TrimLog
+from gateway.core.effects import CountAttempts, Effect, SaveEndpoint, TrimLog
+from gateway.core.model import Row
 from store.errors import LogTrimmed
 from store.sqlite import reader as reader_module
 from store.sqlite.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, Reader, topic_condition

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 
-from gateway.core.broker import LogState, StoredEndpoint
 from gateway.core.effects import Effect, RemoveReferences, SaveEndpoint, SavePoint, TrimLog
 from gateway.core.log.point import Point
+from gateway.core.model import LogState
+from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.states import Replay
 from store.sqlite.recovery import Recovered, recover
 from tests.store.histories import histories, publication

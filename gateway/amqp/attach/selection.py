@@ -17,8 +17,8 @@ from amqp_ext.filters.property_filter import (
 from amqp_ext.message.sections import MessageView
 from amqp_ext.rabbitmq.stream_filter import compile_stream_filter
 from amqp_ext.selector.selector import SelectorError, compile_selector, compile_sql_filter
-from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection

@@ -20,8 +20,8 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.message.batches import batch_of
 from gateway.amqp.engine.link_sides import Receiving, Sending
 from gateway.amqp.engine.native import TRANSACTIONAL, Buffer, state_fields, tag_of
-from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 
 NULL: Final = ffi.NULL
 DELIVERY: Final = lib.PN_DELIVERY

@@ -15,9 +15,9 @@ from amqp_ext.transactions import Outcome
 from gateway import log_keys
 from gateway.amqp.engine.conditions import condition_of, room_of
 from gateway.amqp.engine.transfers import ACCEPTED, MODIFIED, RELEASED, OutgoingTransfers
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import Refused
+from gateway.core.model import Row
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection

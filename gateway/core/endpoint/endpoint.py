@@ -20,10 +20,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import InitVar, asdict, dataclass, field
 from typing import Any
 
-from gateway.core.effects import Retirement, Row, SaveEndpoint, SaveReplay
+from gateway.core.effects import Retirement, SaveEndpoint, SaveReplay
 from gateway.core.endpoint.priorities import PriorityLanes
 from gateway.core.endpoint.ready_queue import Candidates, Lane
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 from gateway.core.replay.states import Replay
 
 FLOW_QUANTUM = 256

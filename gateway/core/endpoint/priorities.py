@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
-from gateway.core.effects import Row
 from gateway.core.endpoint.ready_queue import SELECTOR_WINDOW, Candidates, Lane
+from gateway.core.model import Row
 
 
 class PriorityLanes:

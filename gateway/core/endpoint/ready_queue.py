@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
-from gateway.core.effects import Row
+from gateway.core.model import Row
 
 SELECTOR_WINDOW = 100_000
 """Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have

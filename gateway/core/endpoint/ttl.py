@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.model import Row
 
 NEVER_MS: Final = sys.maxsize
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.core.effects import Row
+from gateway.core.model import Row
 
 
 class LogReader:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from gateway.core.effects import Row
+from gateway.core.model import Row
 
 ROW_OVERHEAD_BYTES = 220
 """What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds

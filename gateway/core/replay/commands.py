@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, Row, SaveReplay
+from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, SaveReplay
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayEvent, ReplayRecord
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ of the endpoint is read, so that the reference is found in exactly one place: in
 from __future__ import annotations
 
 from gateway.core.broker import Broker
-from gateway.core.effects import AddReferences, Row
+from gateway.core.effects import AddReferences
 from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 
 
 def check_copy(broker: Broker, endpoint: Endpoint) -> None:

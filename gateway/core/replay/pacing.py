@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.core.effects import Row
+from gateway.core.model import Row
 
 
 class Pacer:

@@ -17,9 +17,9 @@ from amqp_ext.message.message_id import readings, traces
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import ReplayStart, StartKind
 from amqp_ext.selector.selector import Equation, SelectorError, compile_selector, split_conjunction
-from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.indexed_property import lookup_text, name_of, text_of
+from gateway.core.model import Row
 
 _READ_AS_THEY_ARE: Final = frozenset({"properties", "application_properties", "message_annotations"})
 """Sections in which a text that equals a literal stands with the literal's own bytes."""

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 
 if TYPE_CHECKING:
     from gateway.vpn.links import ConsumingLink

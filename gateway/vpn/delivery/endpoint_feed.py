@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from amqp_ext.message.ttl import ttl_of
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, Flow
 from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.model import Row
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import LogReader
+from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.vpn.clock import seconds
 from gateway.vpn.delivery.log_source import LogSource

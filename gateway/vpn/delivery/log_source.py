@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from gateway.core.effects import Row
 from gateway.core.log.newest import Tail
+from gateway.core.model import Row
 from gateway.vpn.clock import processor_seconds
 from store.sqlite.reader import LogPage, Reader
 

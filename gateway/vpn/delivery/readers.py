@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.cursor import LogReader
+from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.delivery.browse_feed import BrowseFeed

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint, Exclusivity, Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.delivery.log_feed import LogFeed

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
-from gateway.core.effects import Row
 from gateway.core.errors import ErrorCode
 from gateway.core.log.cursor import LogReader
+from gateway.core.model import Row
 from gateway.core.replay.states import Replay
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
 from gateway.vpn.delivery.log_source import LogSource

@@ -26,9 +26,9 @@ from amqp_ext.addresses import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
 from gateway import log_keys
-from gateway.core.effects import Row
 from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
 from gateway.core.errors import Refused
+from gateway.core.model import Row
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
