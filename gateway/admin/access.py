@@ -27,7 +27,7 @@ from amqp_ext.sasl.passwords import StoredPassword, decoy, parse
 from gateway.admin.semp.envelope import SempError
 from gateway.admin.semp.resources import Administered, resources_of
 from gateway.config import User, hash_of_token, password_hash, token_hash
-from gateway.core.endpoint.endpoint import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.permissions import NOTHING, Action, Permissions
 
 _LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a user's bearer token."

@@ -17,7 +17,8 @@ from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import Effect, RenumberEndpoint
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import archive_saved, report_archived
 from gateway.core.model import Row

@@ -17,7 +17,8 @@ from gateway.config import Difference, Queue
 from gateway.config.toml import dotted, literal
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from store.errors import StoreError
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from gateway import log_keys
 from gateway.config import Limits, Store, Vpn
 from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import CountAttempts, Effect, Publication, RemoveReferences, SaveArchived
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
+from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.newest import Tail
 from gateway.core.log.point import ListedPoint, Point

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from amqp_ext.message.priority import DEFAULT, priority_of
-from gateway.core.endpoint.endpoint import EndpointSettings
+from gateway.core.endpoint.settings import EndpointSettings
 
 RANK: Final = """
     update reference set priority =

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, Flow
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 
 CONSUMERS = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3)), min_size=1, max_size=6)
 """The priority of each, and how many messages it can take."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import Row
 
 

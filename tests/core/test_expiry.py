@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.endpoint.ttl import NEVER_MS, expires_ms
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayState

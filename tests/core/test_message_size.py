@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.broker import Broker, TooLarge
-from gateway.core.endpoint.endpoint import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_ext.addresses import queue_topic
-from gateway.core.endpoint.endpoint import Endpoint, EndpointSettings
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.replay.states import ReplayState
 from tests.core.test_model_endpoints import EndpointMachine
 from tests.core.test_model_log import LogMachine

@@ -15,7 +15,8 @@ from hypothesis.stateful import precondition, rule
 
 from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.replay.states import ReplayState
 from tests.core.machine import TOPICS, few, mostly, picks, starts
 from tests.core.naive_links import Consumer

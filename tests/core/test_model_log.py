@@ -15,7 +15,7 @@ from hypothesis.stateful import precondition, rule
 
 from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
-from gateway.core.endpoint.endpoint import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
 from gateway.core.log.point import Point
 from gateway.core.replay.starts import Resolved

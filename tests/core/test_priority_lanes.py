@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import Row
 
 PAGE_ROWS = 3

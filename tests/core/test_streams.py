@@ -6,7 +6,8 @@ import pytest
 
 from gateway.core.broker import Broker
 from gateway.core.effects import SaveEndpoint, SaveSubscription
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity, Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState

@@ -19,7 +19,8 @@ from unittest.mock import patch
 from amqp_ext.addresses import queue_topic
 from gateway.config import Limits, ReplayLog, Store, Vpn
 from gateway.core.endpoint import endpoint as endpoint_module
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity, Flow, Retired
+from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.effects import AddReferences, RemoveReferences, RenumberEndpoint, SaveEndpoint
-from gateway.core.endpoint.endpoint import EndpointSettings
+from gateway.core.endpoint.settings import EndpointSettings
 from store.sqlite.check import check
 from store.sqlite.database import open_file
 from store.sqlite.reader import ONE_LANE, Reader

@@ -23,7 +23,7 @@ from gateway.admin.semp.resources import (
 )
 from gateway.admin.semp.tree import tree_router
 from gateway.admin.waiting import while_waiting
-from gateway.core.endpoint.endpoint import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 
 Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]

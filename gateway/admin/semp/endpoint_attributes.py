@@ -10,7 +10,8 @@ from amqp_ext.addresses import check_queue_name
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin.semp.documented import InVpn, resource
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 
 MEGABYTE: Final = 1_048_576
 

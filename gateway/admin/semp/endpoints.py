@@ -21,7 +21,8 @@ from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
 from gateway.admin.semp.tree import tree_router
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 
 CHANGE: Final = "Change what is named; what lies on it stays"
 

@@ -27,7 +27,8 @@ from gateway.admin.semp.resources import (
 )
 from gateway.admin.semp.tree import tree_router
 from gateway.admin.waiting import while_waiting
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.message_vpn import MessageVpn

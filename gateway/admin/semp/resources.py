@@ -12,7 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.semp.envelope import ROOT, SempError
 from gateway.config import Reloaded, Settings
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import Refused
 from gateway.vpn.administration import Administration
 from gateway.vpn.message_vpns import MessageVpns

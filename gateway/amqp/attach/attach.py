@@ -73,7 +73,8 @@ from gateway.amqp.nodes.temporary import (
     temporary_name,
 )
 from gateway.core.effects import Effect
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay.starts import Resolved
 

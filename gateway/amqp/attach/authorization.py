@@ -16,7 +16,7 @@ from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeKind
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.dialects.event_hubs.consumer_groups import ConsumerGroups
 from gateway.amqp.nodes.exclusive import locked_text
-from gateway.core.endpoint.endpoint import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
 

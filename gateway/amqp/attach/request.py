@@ -16,7 +16,7 @@ from amqp_ext.filters.filter_set import FilterError, Filters, read_filter_set
 from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
 from amqp_ext.message.batches import BATCHES
 from amqp_ext.replay_start import ReplayStartError
-from gateway.core.endpoint.endpoint import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:

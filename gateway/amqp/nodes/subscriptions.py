@@ -28,7 +28,8 @@ from gateway import log_keys
 from gateway.amqp.links.outgoing import detach
 from gateway.amqp.nodes.temporary import OwnedEndpoint, SharedEndpoint, make_topic_endpoint
 from gateway.core.effects import Effect
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:

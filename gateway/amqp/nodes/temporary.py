@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp_ext.lifetime import Lifetime
 from gateway.core.effects import Effect
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection

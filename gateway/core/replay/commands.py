@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from amqp_ext.message.priority import priorities_of
 from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, SaveReplay
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayEvent, ReplayRecord

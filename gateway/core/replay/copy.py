@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from gateway.core.broker import Broker
 from gateway.core.effects import AddReferences
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 

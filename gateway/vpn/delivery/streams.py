@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.core.endpoint.endpoint import Endpoint, Exclusivity, Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin.endpoint_metrics import PIECE, EndpointSeries
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 
 
 def endpoint(name: str, depth: int) -> Endpoint:

@@ -15,7 +15,8 @@ from amqp_ext.addresses import AddressError, AddressKind, check_queue_name, queu
 from amqp_ext.event_hubs import MANAGEMENT, PARTITION
 from amqp_ext.event_hubs.nodes import SAS_TOKEN, HubState, PartitionState, PutToken, ReadHub, ReadPartition
 from amqp_ext.event_hubs.tokens import Token, TokenError, read_token
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
 from gateway.vpn.clock import now_ms

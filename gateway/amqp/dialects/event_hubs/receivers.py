@@ -21,7 +21,7 @@ from gateway.amqp.attach.stream import read_stream
 from gateway.amqp.dialects.event_hubs.consumer_groups import Membership
 from gateway.amqp.dialects.event_hubs.nodes import check_partition
 from gateway.amqp.links.outgoing import ReadingLink
-from gateway.core.endpoint.endpoint import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection

@@ -36,7 +36,8 @@ from amqp_ext.rabbitmq.exchanges import (
     topic_of,
 )
 from gateway.amqp.nodes.exclusive import ExclusiveQueue, locked_text
-from gateway.core.endpoint.endpoint import Endpoint, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
 from gateway.vpn.administration import Administration
