@@ -22,6 +22,7 @@ from gateway.admin.semp.resources import ClientConnection
 from gateway.amqp.listener import Container
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, settle
 from gateway.tls import TlsError
+from gateway.users import Users
 from gateway.vpn.message_vpns import MessageVpns
 from store.errors import StoreError
 from store.sqlite.database import DataFolder
@@ -42,6 +43,7 @@ class Gateway:
         if isinstance(configuration, Settings):
             configuration = Configuration(settings=configuration)
         self._configuration = configuration
+        self._users: Users | None = None
         self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
         self.admin: list[str] = []
@@ -65,7 +67,8 @@ class Gateway:
         try:
             self._vpns = MessageVpns(self._configuration, self._folder, lambda: self.connections)
             self._vpns.start()
-            self._container = Container(settings, self._vpns)
+            self._users = Users(settings)
+            self._container = Container(settings, self._users, self._vpns)
             self.amqp = await self._container.start()
             self._admin_server = AdminServer(self, self, listener=settings.admin)
             self.admin = await self._admin_server.start()
@@ -92,10 +95,12 @@ class Gateway:
             ConfigError: It cannot be used, with every problem; nothing is changed.
         """
         async with self._reloading:
-            assert self._vpns is not None and self._container is not None and self._admin_server is not None
+            assert self._vpns is not None and self._users is not None
+            assert self._container is not None and self._admin_server is not None
             fresh = await asyncio.get_running_loop().run_in_executor(None, self._configuration.read_again)
             reloaded = settle(self.settings, fresh.settings)
             self._configuration = replace(fresh, settings=reloaded.settings)
+            self._users.reload(reloaded.settings)
             try:
                 self._container.take(reloaded.settings)
                 self._admin_server.renew()
@@ -112,6 +117,12 @@ class Gateway:
     def settings(self) -> Settings:
         """All settings in effect."""
         return self._configuration.settings if self._vpns is None else self._vpns.settings
+
+    @property
+    def users(self) -> Users:
+        """The directory of users, of a gateway that was started."""
+        assert self._users is not None
+        return self._users
 
     @property
     def vpns(self) -> MessageVpns:

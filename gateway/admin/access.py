@@ -3,17 +3,9 @@
 
 A user needs `administer` rules: for a queue its own or one that covers it, for a topic endpoint one that covers its
 topics, and for all that is of the whole Message VPN (its log, its clients, its points, lists) `log://>`.
-
-Invariant: a wrong name costs as long as a wrong password, and neither is told from the other. A token is compared with
-every user's, whichever it is.
 """
 
-import asyncio
 import base64
-import hashlib
-import hmac
-import secrets
-from collections.abc import Mapping
 from typing import Annotated, Final
 from urllib.parse import unquote
 
@@ -23,17 +15,13 @@ from fastapi.security.http import HTTPBase
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses import AddressKind
-from amqp_ext.sasl.passwords import StoredPassword, decoy, parse
 from gateway.admin.semp.envelope import SempError
-from gateway.admin.semp.resources import Administered, resources_of
-from gateway.config import User, hash_of_token, password_hash, token_hash
+from gateway.admin.semp.resources import resources_of
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.permissions import NOTHING, Action, Permissions
+from gateway.core.permissions import Action
+from gateway.users import Users
 
 _LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a user's bearer token."
-
-REMEMBERED: Final = 1_000
-"""Passwords that were right and need not be hashed again; beyond, it starts over."""
 
 # What the OpenAPI document says of it; the answer to a wrong one is ours.
 _BASIC: Final = HTTPBase(scheme="basic", auto_error=False, description="A user with `administer` rules.")
@@ -57,44 +45,18 @@ class Certified:
 class Access:
     """The rules of one gateway."""
 
-    def __init__(self, administered: Administered) -> None:
-        self._administered = administered
-        self._key = secrets.token_bytes(32)
-        self._decoy = decoy("nobody", self._key)
-        self._know(administered.settings.users)
-
-    def _know(self, users: Mapping[str, User]) -> None:
+    def __init__(self, users: Users) -> None:
         self._users = users
-        self._permissions = {
-            name: Permissions({Action(key): rules for key, rules in user.permissions().items()})
-            for name, user in users.items()
-        }
-        self._passwords: dict[str, StoredPassword] = {}
-        self._tokens: dict[str, str] = {}
-        for name, user in users.items():
-            text = password_hash(user)
-            if text is not None:
-                self._passwords[name] = parse(text)
-            token = hash_of_token(user)
-            if token is not None:
-                self._tokens[name] = token
-        self._by_certificate = {
-            common: name for name, user in users.items() for common in user.certificate_names
-        }
-        self._right: set[bytes] = set()
 
     async def require(self, request: Request) -> None:
         """Raises SempError: nobody, or somebody who may not."""
-        users = self._administered.settings.users
-        if users is not self._users:
-            self._know(users)
-        if not users:
+        if not self._users.are_configured:
             return
         user = await self._user(request)
         vpn = unquote(request.path_params.get("vpn", ""))
-        if vpn and vpn not in self._users[user].vpns:
+        if vpn and not self._users.may_enter(user, vpn):
             raise SempError("UNAUTHORIZED", f"User {user!r} may not use the Message VPN {vpn[:80]!r}.", 403)
-        permissions = self._permissions.get(user, NOTHING)
+        permissions = self._users.permissions(user)
         for kind, name in await _subjects(request, vpn):
             if not permissions.decide(Action.ADMINISTER, kind, name).is_allowed:
                 raise SempError(
@@ -105,40 +67,21 @@ class Access:
         header = request.headers.get("authorization", "")
         scheme, _, secret = header.partition(" ")
         if not header:
-            name = self._by_certificate.get(request.scope.get(_CERTIFICATE, ""), "")
+            found = self._users.name_of_certificate(request.scope.get(_CERTIFICATE))
         elif scheme.lower() == "bearer":
-            name = self._of_token(secret.strip())
+            found = self._users.name_of_token(secret.strip())
         else:
-            return await self._of_password(secret.strip() if scheme.lower() == "basic" else "")
-        if not name:
+            found = await self._of_password(secret.strip() if scheme.lower() == "basic" else "")
+        if found is None:
             raise SempError("UNAUTHORIZED", _LOG_IN, 401)
-        return name
-
-    def _of_token(self, token: str) -> str:
-        """The user whose token it is; empty for nobody's."""
-        asked = token_hash(token)
-        found = ""
-        for name, stored in self._tokens.items():
-            if hmac.compare_digest(asked, stored):
-                found = name
         return found
 
-    async def _of_password(self, encoded: str) -> str:
+    async def _of_password(self, encoded: str) -> str | None:
         try:
             name, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
         except ValueError:
             name = password = ""
-        digest = hmac.digest(self._key, f"{name}\0{password}".encode(), hashlib.sha256)
-        if digest not in self._right:
-            stored, right = self._passwords.get(name), self._right
-            verify = (stored or self._decoy).verify
-            is_right = await asyncio.get_running_loop().run_in_executor(None, verify, password)
-            if not is_right or stored is None:
-                raise SempError("UNAUTHORIZED", _LOG_IN, 401)
-            if len(right) >= REMEMBERED:
-                right.clear()
-            right.add(digest)
-        return name
+        return name if await self._users.has_password(name, password) else None
 
 
 async def _subjects(request: Request, vpn: str) -> list[tuple[AddressKind, str]]:

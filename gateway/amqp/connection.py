@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
                 f"this connection is user {self._known_as!r}'s: connect anew for {user!r}",
             )
         if self._known_as is None:
-            self.container.check_entry(user, self.vpn)
+            self.container.users.check_entry(user, self.vpn.name)
             self._known_as = self.user = user
             self._access = self.container.access_for(user, self.vpn)
             self._log = self._log.bind(**{log_keys.USER: user})

@@ -12,17 +12,15 @@ import ssl
 from collections import defaultdict
 from collections.abc import Mapping
 
-from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword
-from amqp_ext.sasl.passwords import parse as parse_password
 from amqp_ext.sasl.server import SaslServer
 from gateway.amqp.attach.authorization import Access, VpnAccess
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.registry import Spoken
 from gateway.amqp.websocket import WebSocket
-from gateway.config import Limits, Listener, Settings, authority, password_hash, sas_key
+from gateway.config import Limits, Listener, Settings, authority
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 from gateway.tls import renew, server_context
+from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
 
 
@@ -98,8 +96,10 @@ class Listening:
 class Container:
     """All that is AMQP in this process. ``vpns`` by name; ``default`` is among them."""
 
-    def __init__(self, settings: Settings, vpns: Mapping[str, MessageVpn]) -> None:
-        self._know(settings)
+    def __init__(self, settings: Settings, users: Users, vpns: Mapping[str, MessageVpn]) -> None:
+        self.settings = settings
+        self.limits: Limits = settings.limits
+        self.users = users
         self.name = f"rewind-{secrets.token_hex(4)}"
         self.vpns = vpns
         self.connections: dict[Connection, None] = {}
@@ -110,37 +110,19 @@ class Container:
         self.is_stopping = False
         """Consumers go because the gateway does."""
         self._number = 0
-        self._decoy_key = secrets.token_bytes(32)
-        """Makes up the salts of users there are not: the same on every connection while the process lives."""
         self._shared_access: defaultdict[str, VpnAccess] = defaultdict(VpnAccess)
         self._listening = [Listening(self, listener) for listener in settings.listeners]
 
-    def _know(self, settings: Settings) -> None:
-        self.settings = settings
-        self.limits: Limits = settings.limits
-        self._passwords = _stored_passwords(settings)
-        self._sas_keys = {name: key for name, user in settings.users.items() if (key := sas_key(user))}
-        self._decoy_iterations = max((p.iterations for p in self._passwords.values()), default=ITERATIONS)
-        self._by_certificate = {
-            certificate: name
-            for name, user in settings.users.items()
-            for certificate in user.certificate_names
-        }
-        self._permissions = {
-            name: Permissions({Action(key): rules for key, rules in user.permissions().items()})
-            for name, user in settings.users.items()
-        }
-
     def take(self, settings: Settings) -> None:
         """
-        Make these the settings for new connections. Connections of users of whom other things are said now are closed:
-        what they had been permitted is spread over their links.
+        Make these the settings for new connections; the directory of users is as they say already. Connections of
+        users of whom other things are said now are closed: what they had been permitted is spread over their links.
 
         Raises:
             gateway.tls.TlsError: A certificate cannot be used.
         """
         before, users = self.settings.users, settings.users
-        self._know(settings)
+        self.settings, self.limits = settings, settings.limits
         for listening, listener in zip(self._listening, settings.listeners, strict=True):
             listening.take(listener)
         refused = Refused(
@@ -191,12 +173,12 @@ class Container:
         mechanisms = listening.mechanisms
         return SaslServer(
             mechanisms=mechanisms,
-            credentials=self._passwords.get,
-            external_user=self._by_certificate.get(certificate_name) if certificate_name else None,
+            credentials=self.users.stored_password,
+            external_user=self.users.name_of_certificate(certificate_name),
             sasl_required="ANONYMOUS" not in mechanisms,
             nonce=lambda: secrets.token_urlsafe(18),
-            decoy_key=self._decoy_key,
-            decoy_iterations=self._decoy_iterations,
+            decoy_key=self.users.decoy_key,
+            decoy_iterations=self.users.decoy_iterations,
         )
 
     def mechanisms_of(self, listener: Listener) -> tuple[str, ...]:
@@ -206,16 +188,12 @@ class Container:
             return (*(name for name in named if name != "ANONYMOUS"), "ANONYMOUS", "MSSBCBS")
         return (*named, "MSSBCBS") if listener.event_hubs_mode and "ANONYMOUS" in named else named
 
-    def sas_key_of(self, user: str) -> str | None:
-        """The key of a user's shared access signatures."""
-        return self._sas_keys.get(user)
-
     def vpn_for(self, hostname: str | None, user: str | None) -> MessageVpn:
         """
         The VPN an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
 
         Args:
-            user: None where that is known later (`check_entry`).
+            user: None where that is known later (`gateway.users.Users.check_entry`).
 
         Raises:
             Refused: NOT_FOUND for ``vhost:`` and an unknown name; UNAUTHORIZED where the user may not.
@@ -227,33 +205,11 @@ class Container:
                 raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
         vpn = self.vpns.get(name) or self.vpns["default"]
         if user is not None:
-            self.check_entry(user, vpn)
+            self.users.check_entry(user, vpn.name)
         if not vpn.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
         return vpn
 
-    def check_entry(self, user: str, vpn: MessageVpn) -> None:
-        """
-        Raises:
-            Refused: UNAUTHORIZED, the user may not enter the VPN.
-        """
-        users = self.settings.users
-        if users and (user not in users or vpn.name not in users[user].vpns):
-            raise Refused(ErrorCode.UNAUTHORIZED, f"user {user!r} may not use the Message VPN {vpn.name!r}")
-
-    def permissions_of(self, user: str) -> Permissions:
-        """The rules of a user; where no users are configured there are none, and everything is permitted."""
-        return self._permissions.get(user, NOTHING) if self.settings.users else OPEN
-
     def access_for(self, user: str, vpn: MessageVpn) -> Access:
         """What a user's new connection may do in a VPN."""
-        return Access(user, self.permissions_of(user), vpn, self._shared_access[vpn.name])
-
-
-def _stored_passwords(settings: Settings) -> dict[str, StoredPassword]:
-    found = {}
-    for name, user in settings.users.items():
-        text = password_hash(user)
-        if text is not None:
-            found[name] = parse_password(text)
-    return found
+        return Access(user, self.users.permissions(user), vpn, self._shared_access[vpn.name])

@@ -11,10 +11,11 @@ from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.semp.envelope import ROOT, SempError
-from gateway.config import Reloaded, Settings
+from gateway.config import Reloaded
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import Refused
+from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.message_vpns import MessageVpns
 
@@ -52,8 +53,8 @@ class Administered(Protocol):
     """What there is to administer."""
 
     @property
-    def settings(self) -> Settings:
-        """Users among them."""
+    def users(self) -> Users:
+        """Who may administer, and what."""
 
     @property
     def vpns(self) -> MessageVpns:

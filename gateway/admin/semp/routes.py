@@ -21,7 +21,7 @@ from gateway.admin.semp.vpns import reload_routes, vpn_routes
 def add_semp(app: FastAPI, administered: Administered) -> None:
     """Have `app` administer a gateway."""
     app.state.resources = Resources(administered)
-    app.state.access = Access(administered)
+    app.state.access = Access(administered.users)
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)
     tell_errors(app)

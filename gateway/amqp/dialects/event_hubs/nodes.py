@@ -81,7 +81,7 @@ def _checked(connection: Connection, text: str) -> Token:
     """The token in a text; who showed it is from now on its user."""
     try:
         token = read_token(text)
-        key = connection.container.sas_key_of(token.key_name)
+        key = connection.container.users.sas_key(token.key_name)
         if key is None:
             raise TokenError(f"there is no key {token.key_name!r:.80}: it is called like its user")
         token.check(key, now_ms() / 1_000)

@@ -1,0 +1,140 @@
+"""
+The directory of users: how each is known, which Message VPNs each may enter, and what each may do there.
+
+Both doors ask here. AMQP asks for SCRAM's and PLAIN's stored passwords, for the user of a certificate and for the keys
+of shared access signatures; administration asks for passwords (HTTP Basic), bearer tokens and certificates. Where no
+user is configured, everyone on this machine may do everything.
+
+Invariant: a wrong name costs as long as a wrong password, and neither is told from the other. A token is compared with
+every user's, whichever it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy
+from amqp_ext.sasl.passwords import parse as parse_password
+from gateway.config import Settings, hash_of_token, password_hash, sas_key, token_hash
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
+
+REMEMBERED_PASSWORDS: Final = 1_000
+"""Passwords that were right and need not be hashed again; beyond, it starts over."""
+
+
+class Users:
+    """
+    The users of a gateway. ``reload`` replaces them all at once.
+
+    Args:
+        settings: The gateway's; the files that its users name are read here.
+
+    Raises:
+        ValueError: A file that a user names cannot be read.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.decoy_key: Final = secrets.token_bytes(32)
+        """Makes up the salts of users there are not: the same for every peer while the process lives."""
+        self._digest_key = secrets.token_bytes(32)
+        self.reload(settings)
+
+    def reload(self, settings: Settings) -> None:
+        """
+        Know the users of these settings, and no others.
+
+        Raises:
+            ValueError: A file that a user names cannot be read; the users are as before.
+        """
+        users = settings.users
+        passwords = {
+            name: parse_password(text)
+            for name, user in users.items()
+            if (text := password_hash(user)) is not None
+        }
+        sas_keys = {name: key for name, user in users.items() if (key := sas_key(user))}
+        tokens = {name: token for name, user in users.items() if (token := hash_of_token(user)) is not None}
+        self._users = users
+        self._passwords = passwords
+        self._sas_keys = sas_keys
+        self._tokens = tokens
+        self._by_certificate = {
+            certificate: name for name, user in users.items() for certificate in user.certificate_names
+        }
+        self._permissions = {
+            name: Permissions({Action(key): rules for key, rules in user.permissions().items()})
+            for name, user in users.items()
+        }
+        self.decoy_iterations = max((p.iterations for p in passwords.values()), default=ITERATIONS)
+        """Rounds of hashing that a user there is not costs: no fewer than one there is."""
+        self._decoy = decoy("nobody", self.decoy_key, self.decoy_iterations)
+        self._verified: set[bytes] = set()
+
+    @property
+    def are_configured(self) -> bool:
+        """Whether there is any user. Without, everyone may do everything."""
+        return bool(self._users)
+
+    # --- who it is ----------------------------------------------------------------------------------------------
+
+    def stored_password(self, name: str) -> StoredPassword | None:
+        """What is kept of a user's password; None for a user without one, and for nobody."""
+        return self._passwords.get(name)
+
+    async def has_password(self, name: str, password: str) -> bool:
+        """Whether this is the user's password. It is hashed on a thread, and a right one only the first time."""
+        digest = hmac.digest(self._digest_key, f"{name}\0{password}".encode(), hashlib.sha256)
+        if digest in self._verified:
+            return True
+        stored, verified = self._passwords.get(name), self._verified
+        verify = (stored or self._decoy).verify
+        is_right = await asyncio.get_running_loop().run_in_executor(None, verify, password)
+        if not is_right or stored is None:
+            return False
+        # Into the set of before: after a reload meanwhile, the password may be another.
+        if len(verified) >= REMEMBERED_PASSWORDS:
+            verified.clear()
+        verified.add(digest)
+        return True
+
+    def sas_key(self, name: str) -> str | None:
+        """The key of a user's shared access signatures."""
+        return self._sas_keys.get(name)
+
+    def name_of_certificate(self, common_name: str | None) -> str | None:
+        """The user that a verified client certificate names, by the certificate's common name."""
+        return self._by_certificate.get(common_name) if common_name else None
+
+    def name_of_token(self, token: str) -> str | None:
+        """The user whose bearer token it is; None for nobody's."""
+        asked = token_hash(token)
+        found = None
+        for name, stored in self._tokens.items():
+            if hmac.compare_digest(asked, stored):
+                found = name
+        return found
+
+    # --- what they may do -----------------------------------------------------------------------------------------
+
+    def may_enter(self, name: str, vpn: str) -> bool:
+        """Whether a user may use a Message VPN at all."""
+        return not self._users or (name in self._users and vpn in self._users[name].vpns)
+
+    def check_entry(self, name: str, vpn: str) -> None:
+        """
+        The same, as a client is told.
+
+        Raises:
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN.
+        """
+        if not self.may_enter(name, vpn):
+            raise Refused(ErrorCode.UNAUTHORIZED, f"user {name!r} may not use the Message VPN {vpn!r}")
+
+    def permissions(self, name: str) -> Permissions:
+        """The rules of a user; where no users are configured there are none, and everything is permitted."""
+        return self._permissions.get(name, NOTHING) if self._users else OPEN
