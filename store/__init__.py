@@ -1,7 +1,8 @@
 """
-One SQLite file in WAL mode per Message VPN: messages, references of endpoints, the replay log, definitions.
+What a Message VPN keeps: messages, references of endpoints, the replay log, definitions.
 
-The writer thread alone writes, one transaction for all that arrived meanwhile; readers have connections of their own
-and read pages. Read ``schema`` first (every table, and why it is shaped so), then ``writer``, ``reader`` and
-``recovery``.
+``ports`` says what the gateway asks of a store, whichever engine keeps the data; ``errors`` are its errors.
+``sqlite`` is the engine that is built in: one file in WAL mode for each Message VPN, in a ``data_folder`` that one
+gateway holds. Read ``ports`` first, then ``sqlite.schema`` (every table, and why it is shaped so), ``sqlite.writer``
+and ``sqlite.reader``.
 """

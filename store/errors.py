@@ -1,11 +1,13 @@
-"""What can go wrong with a store, with a hint for whoever runs it."""
+"""What can go wrong with a store: those of opening with a hint for whoever runs it, those of its use with a reason."""
 
 from __future__ import annotations
+
+import sqlite3
 
 
 class StoreError(Exception):
     """
-    An operation on the store failed.
+    A store or the data folder cannot be used.
 
     Attributes:
         operation: What was being done.
@@ -20,17 +22,25 @@ class StoreError(Exception):
         self.hint = hint
 
 
-class LogTrimmed(Exception):
-    """The log was trimmed beyond the position that was to be read."""
-
-    def __init__(self, position: int, first_id: int) -> None:
-        super().__init__(f"position {position} was trimmed; the log begins at {first_id}")
-        self.first_id = first_id
-
-
 class StoreLocked(StoreError):
     """Another gateway uses this data folder."""
 
 
 class StoreTooNew(StoreError):
     """The file was written by a later version."""
+
+
+class WriteFailed(sqlite3.Error):
+    """A transaction was rolled back: nothing of it was stored. The text is the engine's reason."""
+
+
+class ReadFailed(sqlite3.Error):
+    """The engine could not read. The text is its reason."""
+
+
+class LogTrimmed(Exception):
+    """The log was trimmed beyond the position that was to be read."""
+
+    def __init__(self, position: int, first_id: int) -> None:
+        super().__init__(f"position {position} was trimmed; the log begins at {first_id}")
+        self.first_id = first_id

@@ -1,11 +1,7 @@
-"""
-Opening: the data folder's lock, and a Message VPN's file, made or migrated.
-"""
+"""Opening: a Message VPN's file, made or migrated, and connections to it."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -15,53 +11,22 @@ from typing import Final
 
 import sqlite_utils
 
-from store.errors import StoreError, StoreLocked, StoreTooNew
+from store.data_folder import DataFolder
+from store.errors import StoreError, StoreTooNew
 from store.sqlite import schema
 from store.sqlite.priorities import arrange_priorities
 from store.sqlite.property_index import arrange
 
-LOCK_FILE: Final = "rewind.lock"
+__all__ = [
+    "DataFolder",
+    "connect_reader",
+    "connect_writer",
+    "open_file",
+]
+
 NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
 """Prepared statements kept per connection: every row count of the multi-row inserts, and the rest."""
-
-
-class DataFolder:
-    """A data folder held by one gateway; the lock goes with the process, however it ends."""
-
-    def __init__(self, path: Path) -> None:
-        """
-        Raises:
-            StoreLocked: Another gateway holds the folder.
-            StoreError: The folder cannot be made or written.
-        """
-        self.path = path
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise StoreError(
-                "cannot use the data folder", path, error, "Give a folder this user may write, with --data"
-            ) from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
-            os.close(self._lock)
-            raise StoreLocked(
-                "cannot use the data folder",
-                path,
-                f"another gateway uses it (process {holder or 'unknown'})",
-                "Stop that one, or give another folder with --data",
-            ) from error
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
-
-    def file_of(self, vpn: str) -> Path:
-        return self.path / f"{vpn}.db"
-
-    def release(self) -> None:
-        os.close(self._lock)
 
 
 def open_file(

@@ -12,24 +12,32 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import wraps
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
-from store.errors import LogTrimmed
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import MAX_ID, LogPage, SearchPage
 from store.sqlite.database import connect_reader
 from store.sqlite.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, Kind, fetch
 from store.sqlite.property_index import Stretch, place_in
-from store.sqlite.search import PAGE_IDS, SearchPage, look_up, sift
+from store.sqlite.search import PAGE_IDS, look_up, sift
 
+__all__ = [
+    "LogPage",
+    "Reader",
+    "SqliteReader",
+    "topic_condition",
+]
+
+P = ParamSpec("P")
 T = TypeVar("T")
 
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of matches: about 30 ms of a reader's time."""
-
-MAX_ID: Final = (1 << 63) - 1
 
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
@@ -54,14 +62,21 @@ LOGGED: Final = {**MESSAGE, "held": NOTHING}
 """The columns of a ``Row``; where the query asks for logged messages alone, nothing holds them."""
 
 
-class LogPage(NamedTuple):
-    rows: list[Row]
-    position: int
-    """The next id to be read: everything below it was considered."""
+def _reads(read: Callable[P, T]) -> Callable[P, T]:
+    """A page's errors are those of the port."""
+
+    @wraps(read)
+    def translated(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return read(*args, **kwargs)
+        except sqlite3.Error as error:
+            raise ReadFailed(str(error)) from error
+
+    return translated
 
 
-class Reader:
-    """Pages from one file. All methods block; ``submit`` runs one on the pool."""
+class SqliteReader:
+    """Pages from one file."""
 
     def __init__(
         self,
@@ -78,13 +93,17 @@ class Reader:
         self._page_rows = page_rows
         self._page_bytes = page_bytes
         self.largest_bytes = largest_bytes
-        """The largest content there may be: while whole pages of it fit the bound, lengths need not be looked at."""
+        """Of all contents that can be read: while whole pages of it fit the bound, lengths need not be looked at."""
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {path.stem}")
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         return self._pool.submit(read)
+
+    def grow_largest(self, size_bytes: int) -> None:
+        """A content of this size is about to be there."""
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -101,6 +120,7 @@ class Reader:
 
     # --- pages ------------------------------------------------------------------------------------------------
 
+    @_reads
     def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
         """
         Logged messages from ``position`` on, below ``end``.
@@ -125,6 +145,7 @@ class Reader:
                 raise LogTrimmed(position, first_id)
         return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
 
+    @_reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
         """
         Look for a logged message from ``position`` on, below ``end``.
@@ -146,6 +167,7 @@ class Reader:
             return SearchPage(None, min(trimmed.first_id, end))
         return SearchPage(next((row[0] for row in page.rows if search.takes(row)), None), page.position)
 
+    @_reads
     def endpoint_page(
         self, endpoint: int, after: int, end: int = MAX_ID, priority: int | None = None
     ) -> list[Row]:
@@ -166,16 +188,7 @@ class Reader:
         )
         return rows
 
-    def references(self, endpoint: int, first: int) -> list[int]:
-        """Ids of all messages on an endpoint from ``first`` on, rising."""
-        rows: list[tuple[int]] = fetch(
-            self._connection,
-            {"message": RISING},
-            "from reference where endpoint = ? and message >= ? order by message",
-            [endpoint, first],
-        )
-        return [message for (message,) in rows]
-
+    @_reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds."""
         wanted = ids[: min(self._page_rows, 512)]
@@ -190,11 +203,13 @@ class Reader:
         )
         return rows
 
+    @_reads
     def has_reference(self, endpoint: int, message_id: int) -> bool:
         """Whether a message lies on an endpoint."""
         query = "select 1 from reference where endpoint = ? and message = ?"
         return self._connection.execute(query, (endpoint, message_id)).fetchone() is not None
 
+    @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
         """
         (topic, messages, bytes of content) of the logged messages from ``position`` on, below ``end``.
@@ -209,6 +224,7 @@ class Reader:
         )
         return self._connection.execute(query, [position, end, *values]).fetchall()
 
+    @_reads
     def attempts(
         self, endpoint: int, first: int = 0, last: int = MAX_ID, priority: int | None = None
     ) -> list[tuple[int, int]]:
@@ -260,8 +276,9 @@ class Reader:
             return fetch(self._connection, columns, query, values)
         return self._connection.execute(f"select {', '.join(MESSAGE)} {query}", values).fetchall()
 
-    # --- probes (gateway.core.replay.states.LogProbe) ----------------------------------------------------------------
+    # --- probes (gateway.core.replay.starts.LogProbe) ---------------------------------------------------------
 
+    @_reads
     def first_since(self, time_ms: int) -> int | None:
         """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
         probe = "select id, time from message where id >= ? order by id limit 1"
@@ -284,12 +301,14 @@ class Reader:
         ).fetchone()
         return None if row is None else int(row[0])
 
+    @_reads
     def time_of(self, message_id: int) -> int | None:
         row = self._connection.execute(
             "select time from message where id = ? and held is null", (message_id,)
         ).fetchone()
         return None if row is None else int(row[0])
 
+    @_reads
     def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
         connection = self._connection
         before = 1 << 62
@@ -306,6 +325,9 @@ class Reader:
             if len(rows) < self._page_rows:
                 return None
             before = rows[-1][0]
+
+
+Reader = SqliteReader
 
 
 def topic_condition(patterns: Sequence[str]) -> tuple[str, list[str]]:

@@ -13,25 +13,24 @@ from gateway.core.log.point import Point
 from gateway.core.model import LogState
 from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.states import Replay
+from store.ports import Recovered
 from store.sqlite.database import connect_reader
 from store.sqlite.packed import OPTIONAL_INTEGER, RISING, fetch
 from store.sqlite.property_index import Stretch, stretches
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    log: LogState
-    endpoints: list[StoredEndpoint]
-    next_number: int
-    garbage: list[int]
+class RecoveredFile(Recovered):
+    """The same with what the file's own reader and writer go on with."""
+
+    garbage: list[int] = field(default_factory=list)
     """Numbers whose references are still to be collected."""
-    largest_bytes: int
+    largest_bytes: int = 0
     """The largest content ever stored, which bounds what a page of rows can weigh."""
-    points: list[Point] = field(default_factory=list)
     indexed: list[Stretch] = field(default_factory=list)
 
 
-def recover(path: Path) -> Recovered:
+def recover(path: Path) -> RecoveredFile:
     """
     Read the state a crash or a stop left behind. Nothing is repaired: every transaction leaves a whole state.
 
@@ -45,7 +44,7 @@ def recover(path: Path) -> Recovered:
         connection.close()
 
 
-def _read(connection: sqlite3.Connection) -> Recovered:
+def _read(connection: sqlite3.Connection) -> RecoveredFile:
     generation, first, last, time, floor, size, largest, number, archived = connection.execute(
         "select generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, next_number, "
         "archived_id from log"
@@ -75,7 +74,9 @@ def _read(connection: sqlite3.Connection) -> Recovered:
         archived_id=archived,
     )
     points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
-    return Recovered(log, list(endpoints.values()), number, garbage, largest, points, stretches(connection))
+    return RecoveredFile(
+        log, list(endpoints.values()), number, points, garbage, largest, stretches(connection)
+    )
 
 
 def _find_replayed(connection: sqlite3.Connection, found: StoredEndpoint) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.core.replay.search import Search
+from store.ports import SearchPage
 from store.sqlite.property_index import SEGMENT_BITS, Stretch
 
 PAGE_CANDIDATES: Final = 256
@@ -23,13 +24,6 @@ PAGE_SEGMENTS: Final = 256
 
 PAGE_IDS: Final = 10_000
 """Messages whose bytes one page looks through, if they are small: some milliseconds."""
-
-
-class SearchPage(NamedTuple):
-    found: int | None
-    """The id of the first message that the search takes; None when there is none on this page."""
-    position: int
-    """The next id to be looked at: below it there is none, except ``found``."""
 
 
 def look_up(

@@ -161,7 +161,8 @@ class Transaction:
         self._last_id = 0
         self._last_time = 0
         self._logged_bytes = 0
-        self._largest = 0
+        self.largest_bytes = 0
+        """Of the contents written."""
         self.has_held = False
         """Rows were written, or may exist, that the log does not hold."""
 
@@ -194,7 +195,7 @@ class Transaction:
             self._execute(
                 "update log set last_id = ?, last_time = ?, size_bytes = size_bytes + ?,"
                 " largest_bytes = max(largest_bytes, ?)",
-                (self._last_id, self._last_time, self._logged_bytes, self._largest),
+                (self._last_id, self._last_time, self._logged_bytes, self.largest_bytes),
             )
 
     def _refer(self, endpoint: int, found: Iterable[Sequence[int]], insert_run: str) -> None:
@@ -264,7 +265,7 @@ class Transaction:
                 self._filed += filed(rows, self._indexed)
         else:
             self.has_held = True
-        self._largest = max(self._largest, *map(len, contents))
+        self.largest_bytes = max(self.largest_bytes, *map(len, contents))
 
     def _end_alike(self) -> None:
         """Write the stretch of alike messages, or put it among the mixed ones where it is short."""

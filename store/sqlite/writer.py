@@ -16,23 +16,22 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final, NamedTuple
+from typing import Final
 
-from gateway.core.effects import (
-    AddReferences,
-    DeletePoint,
-    Effect,
-    Publication,
-    Retirement,
-    SaveArchived,
-    SavePoint,
-    TrimLog,
-)
+from gateway.core.effects import Effect
+from store.errors import WriteFailed
 from store.histogram import Histogram
+from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
 from store.sqlite.property_index import Stretch
 from store.sqlite.transaction import Transaction
+
+__all__ = [
+    "Batch",
+    "SqliteWriter",
+    "Writer",
+]
 
 LINGER_SECONDS: Final = 0.004
 """How long settlements, which nobody waits for, are gathered before they are committed on their own."""
@@ -55,47 +54,13 @@ GROUP_BYTES: Final = 8 * 1024 * 1024
 COMMIT_BOUNDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 """Seconds: from a disk that syncs to its cache to one that is in trouble."""
 
-SMALL_EFFECTS: Final = 8
-SMALL_BYTES: Final = 64 * 1024
-
-
-_TAKEN_BACK: Final = (Publication, Retirement, AddReferences, TrimLog, SaveArchived, SavePoint, DeletePoint)
-"""Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already."""
-
-
-class Batch(NamedTuple):
-    """Effects that belong together."""
-
-    effects: Sequence[Effect]
-    size_bytes: int
-    """Content in them, to bound a transaction."""
-    is_lazy: bool
-    """Nobody waits for them: they may linger a little."""
-    then: Sequence[Callable[[sqlite3.Error | None], None]] = ()
-    """The submitter's own: not called here."""
-
-    @property
-    def is_small(self) -> bool:
-        """A handful of messages that somebody waits for, and nothing else."""
-        return (
-            not self.is_lazy
-            and not self.then
-            and self.size_bytes <= SMALL_BYTES
-            and len(self.effects) <= SMALL_EFFECTS
-            and all(
-                isinstance(effect, Publication) and len(effect.rows) <= SMALL_EFFECTS
-                for effect in self.effects
-            )
-        )
-
-
 NUDGE: Final = Batch((), 0, True)
 """Makes the thread look around, without anything to commit."""
 
-OnCommit = Callable[[list[Batch], sqlite3.Error | None], None]
 
+class SqliteWriter:
+    """Writes one file."""
 
-class Writer:
     def __init__(
         self,
         path: Path,
@@ -106,6 +71,7 @@ class Writer:
         indexed: Sequence[Stretch] = (),
         checkpoint_bytes: int,
         wal_limit_bytes: int = -1,
+        on_largest: Callable[[int], None] = lambda size: None,
     ) -> None:
         """
         Args:
@@ -115,9 +81,11 @@ class Writer:
             indexed: What logged messages are filed under from now on.
             checkpoint_bytes: Written bytes after which a checkpoint is made beside.
             wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
+            on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
         """
         self._path = path
         self._on_commit = on_commit
+        self._on_largest = on_largest
         self._synchronous = synchronous
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._garbage = deque(garbage)
@@ -145,7 +113,7 @@ class Writer:
         """Hand over effects to be made durable, in order of submission."""
         self._queue.put(batch)
 
-    def commit_now(self, batch: Batch) -> tuple[bool, sqlite3.Error | None]:
+    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
         """
         Commit a small batch on the caller's thread, which saves two changes of thread: a third of the time that a
         publisher with one message outstanding waits. Only for a caller to whom everything submitted was reported.
@@ -225,7 +193,7 @@ class Writer:
             urgent = urgent or not batch.is_lazy
         return batches, False
 
-    def _write(self, batches: list[Batch]) -> sqlite3.Error | None:
+    def _write(self, batches: list[Batch]) -> WriteFailed | None:
         """One transaction."""
         connection = self._connection
         forgotten: list[int] = []
@@ -237,15 +205,18 @@ class Writer:
             for batch in batches:
                 transaction.apply(batch.effects)
             transaction.finish()
+            self._on_largest(transaction.largest_bytes)
             started = time.monotonic()
             connection.execute("commit")
         except Exception as error:
             self._roll_back()
             if isinstance(error, sqlite3.OperationalError):
                 # A full disk, say, which may not last.
-                self._owed += [e for b in batches for e in b.effects if not isinstance(e, _TAKEN_BACK)]
+                self._owed += [e for b in batches for e in b.effects if not isinstance(e, UNDONE_BY_FAILURE)]
             # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
-            return error if isinstance(error, sqlite3.Error) else sqlite3.DataError(str(error))
+            failed = WriteFailed(str(error))
+            failed.__cause__ = error
+            return failed
         self._owed = []
         took = time.monotonic() - started
         self.commit_seconds.add(took)
@@ -298,3 +269,6 @@ class Writer:
             return False
         connection.execute("delete from garbage where number = ?", (number,))
         return True
+
+
+Writer = SqliteWriter

@@ -34,7 +34,7 @@ from gateway.core.log.point import Point
 from gateway.core.model import LogState, Row
 from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.states import Replay
-from store.sqlite.recovery import Recovered
+from store.sqlite.recovery import RecoveredFile
 
 GENERATION = 7
 
@@ -225,9 +225,9 @@ class NaiveStore:
 
     # --- a start ----------------------------------------------------------------------------------------------------
 
-    def recover(self) -> Recovered:
+    def recover(self) -> RecoveredFile:
         """What a gateway that starts finds."""
-        return Recovered(
+        return RecoveredFile(
             LogState(
                 generation=GENERATION,
                 first_id=self.first_id,
@@ -239,8 +239,6 @@ class NaiveStore:
             ),
             [self._recover(number, endpoint) for number, endpoint in self.endpoints.items()],
             self.next_number,
-            [],
-            0,
             list(self.points.values()),
         )
 

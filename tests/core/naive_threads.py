@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.errors import LogTrimmed
-from store.sqlite.reader import MAX_ID, LogPage
-from store.sqlite.writer import _TAKEN_BACK, Batch
+from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage
 from tests.core.naive_store import NaiveStore
 
 T = TypeVar("T")
@@ -60,7 +59,9 @@ class NaiveWriter:
         """A transaction that is rolled back, as when the disk is full: what only says what is so already, is owed."""
         batches = self._take(count)
         if batches:
-            self.owed += [e for batch in batches for e in batch.effects if not isinstance(e, _TAKEN_BACK)]
+            self.owed += [
+                e for batch in batches for e in batch.effects if not isinstance(e, UNDONE_BY_FAILURE)
+            ]
             self._on_commit(batches, sqlite3.OperationalError("database or disk is full"))
 
     def _write(self, batches: list[Batch]) -> None:

@@ -22,12 +22,14 @@ from gateway.core.effects import DeletePoint, Effect, Publication, SavePoint
 from gateway.core.log.point import Point
 from gateway.core.model import Row
 from gateway.core.replay.search import Search, search_for
+from store.errors import WriteFailed
+from store.ports import Batch
 from store.sqlite import database, property_index, reader, schema, search, transaction
 from store.sqlite.database import open_file
 from store.sqlite.property_index import Stretch
-from store.sqlite.reader import Reader
-from store.sqlite.recovery import Recovered, recover
-from store.sqlite.writer import Batch, Writer
+from store.sqlite.reader import SqliteReader
+from store.sqlite.recovery import RecoveredFile, recover
+from store.sqlite.writer import SqliteWriter
 from tests.replay_starts.trades import row, trade
 
 MADE_MS = 1_000
@@ -42,8 +44,8 @@ class File:
     def run(self, effects: Iterable[Effect], index: Sequence[str] = ()) -> None:
         """Start with this index, commit each effect on its own, stop."""
         open_file(self.path, MADE_MS, synchronous="NORMAL", index=index)
-        failures: list[sqlite3.Error] = []
-        writer = Writer(
+        failures: list[WriteFailed] = []
+        writer = SqliteWriter(
             self.path,
             lambda batches, error: failures.append(error) if error else None,
             synchronous="NORMAL",
@@ -58,7 +60,7 @@ class File:
     def publish(self, rows: Sequence[Row], index: Sequence[str] = ()) -> None:
         self.run([publication([one]) for one in rows], index)
 
-    def recover(self) -> Recovered:
+    def recover(self) -> RecoveredFile:
         return recover(self.path)
 
     def count(self, table: str) -> int:
@@ -68,9 +70,9 @@ class File:
         return found
 
     @contextmanager
-    def reader(self, **bounds: int) -> Iterator[Reader]:
+    def reader(self, **bounds: int) -> Iterator[SqliteReader]:
         found = self.recover()
-        opened = Reader(
+        opened = SqliteReader(
             self.path,
             **{"threads": 1, "page_rows": 100, "page_bytes": 1 << 20, **bounds},
             largest_bytes=found.largest_bytes,
@@ -94,7 +96,7 @@ def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
 
 
 def result(
-    opened: Reader, what: Search, patterns: Sequence[str], position: int, end: int
+    opened: SqliteReader, what: Search, patterns: Sequence[str], position: int, end: int
 ) -> tuple[int | None, int]:
     """What a search finds, page by page, and how many pages that took."""
     pages = 0
@@ -205,7 +207,7 @@ def test_an_indexed_message_is_found_without_reading_the_log(
     """Within a stretch one page looks the message up; no other way of searching is taken."""
     file.publish([row(i, trade(properties={"tradeId": f"T-{i}"})) for i in range(1, 400)], ["tradeId"])
     monkeypatch.delattr(reader, "sift")
-    monkeypatch.delattr(Reader, "log_page")
+    monkeypatch.delattr(SqliteReader, "log_page")
     with file.reader(page_rows=10) as opened:
         assert result(opened, search_of("match:tradeId = 'T-350'"), (">",), 1, 400) == (350, 1)
         assert result(opened, search_of("match:tradeId = 'T-0'"), (">",), 1, 400) == (None, 1)

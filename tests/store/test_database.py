@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from store.data_folder import LOCK_FILE, DataFolder
 from store.errors import StoreError, StoreLocked
-from store.sqlite.database import LOCK_FILE, DataFolder, connect_reader, open_file
+from store.sqlite.database import connect_reader, open_file
 from store.sqlite.recovery import recover
 from tests.store.model import MADE_MS, commit, state_of, writing_to
 from tests.store.test_transaction import QUEUE
@@ -19,7 +20,7 @@ from tests.store.test_transaction import QUEUE
 HOLDER = """
 import sys
 from pathlib import Path
-from store.sqlite.database import DataFolder
+from store.data_folder import DataFolder
 folder = DataFolder(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

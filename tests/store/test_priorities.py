@@ -12,7 +12,7 @@ from gateway.core.effects import AddReferences, RemoveReferences, RenumberEndpoi
 from gateway.core.endpoint.settings import EndpointSettings
 from store.sqlite.check import check
 from store.sqlite.database import open_file
-from store.sqlite.reader import ONE_LANE, Reader
+from store.sqlite.reader import ONE_LANE, SqliteReader
 from store.sqlite.recovery import recover
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, commit, writing_to
@@ -75,7 +75,7 @@ def test_an_unchanged_queue_is_left_as_it_is(filled: Path) -> None:
 
 def test_a_lane_is_read_in_pages(filled: Path) -> None:
     """Only messages of the priority, from behind an id to before another, with their failed deliveries."""
-    reader = Reader(filled, threads=1, page_rows=4, page_bytes=10**6, largest_bytes=20)
+    reader = SqliteReader(filled, threads=1, page_rows=4, page_bytes=10**6, largest_bytes=20)
     try:
         nines = [i for i, priority in EXPECTED.items() if priority == 9]
         found = [row[0] for row in reader.endpoint_page(2, 0, priority=9)]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.core.effects import CountAttempts, Effect, SaveEndpoint, TrimLog
 from gateway.core.model import Row
-from store.errors import LogTrimmed
+from store.errors import LogTrimmed, ReadFailed
 from store.sqlite import reader as reader_module
-from store.sqlite.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, Reader, topic_condition
+from store.sqlite.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, SqliteReader, topic_condition
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, commit, writing_to
 
@@ -37,15 +37,15 @@ def written(path: Path, batches: Iterable[Sequence[Effect]]) -> Model:
 
 
 @pytest.fixture
-def open_reader() -> Iterator[Callable[..., Reader]]:
+def open_reader() -> Iterator[Callable[..., SqliteReader]]:
     """Makes readers that end with the test."""
-    readers: list[Reader] = []
+    readers: list[SqliteReader] = []
 
     def make(
         path: Path, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int | None = None
-    ) -> Reader:
+    ) -> SqliteReader:
         largest = largest_bytes if largest_bytes is not None else 64
-        reader = Reader(path, threads=1, page_rows=rows, page_bytes=page_bytes, largest_bytes=largest)
+        reader = SqliteReader(path, threads=1, page_rows=rows, page_bytes=page_bytes, largest_bytes=largest)
         readers.append(reader)
         return reader
 
@@ -54,7 +54,7 @@ def open_reader() -> Iterator[Callable[..., Reader]]:
         reader.close()
 
 
-def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] = ()) -> list[list[Row]]:
+def all_pages(reader: SqliteReader, position: int, end: int, patterns: Sequence[str] = ()) -> list[list[Row]]:
     """The log from `position` to `end`, page by page."""
     pages = []
     while position < end:
@@ -87,7 +87,7 @@ SLOW_FIXTURES = settings(
 )
 def test_pages_joined_are_the_log_and_the_endpoints(
     fresh: Callable[[], Path],
-    open_reader: Callable[..., Reader],
+    open_reader: Callable[..., SqliteReader],
     history: list[list[Effect]],
     rows: int,
     page_bytes: int,
@@ -109,11 +109,10 @@ def test_pages_joined_are_the_log_and_the_endpoints(
             found += page
         ids = model.on(endpoint)
         assert found == [messages[i] for i in ids]
-        for first in (0, model.last_id // 2, model.last_id + 1):
-            assert reader.references(endpoint, first) == [i for i in ids if i >= first]
+        assert [i for i in range(model.last_id + 2) if reader.has_reference(endpoint, i)] == ids
 
 
-def test_a_page_is_bounded_in_rows(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_a_page_is_bounded_in_rows(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """No page of the log, of an endpoint or of chosen messages has more rows than its bound; together they are all."""
     written(path, [[SaveEndpoint(1, "q", "queue", "{}", None)],
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
@@ -130,7 +129,7 @@ def test_a_page_is_bounded_in_rows(path: Path, open_reader: Callable[..., Reader
 )
 @SLOW_FIXTURES
 def test_a_page_is_bounded_in_bytes(
-    fresh: Callable[[], Path], open_reader: Callable[..., Reader], sizes: list[int], page_bytes: int
+    fresh: Callable[[], Path], open_reader: Callable[..., SqliteReader], sizes: list[int], page_bytes: int
 ) -> None:
     """A page holds the messages that fit, one at least: none could have taken the next one, too."""
     path = fresh()
@@ -144,7 +143,7 @@ def test_a_page_is_bounded_in_bytes(
     assert all(weight + first > page_bytes for weight, first in zip(weights, firsts, strict=False))
 
 
-def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """While a page of the largest content ever stored fits the bound, one statement reads it."""
     written(path, [[publication(1, [b"x"] * 20, time_ms=MADE_MS)]])
     for largest, statements in ((64, 1), (LARGE, 4)):
@@ -156,7 +155,7 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
 
 
 def test_a_page_scans_a_bounded_stretch_of_the_log(
-    path: Path, open_reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
+    path: Path, open_reader: Callable[..., SqliteReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In search of a rare topic, or of a logged message, a page ends after SCAN_IDS and says how far it is."""
     monkeypatch.setattr(reader_module, "SCAN_IDS", 10)
@@ -177,7 +176,7 @@ def test_a_page_scans_a_bounded_stretch_of_the_log(
 
 @pytest.mark.parametrize("largest_bytes", [1, LARGE])
 def test_what_was_trimmed_is_not_missed_in_silence(
-    path: Path, open_reader: Callable[..., Reader], largest_bytes: int
+    path: Path, open_reader: Callable[..., SqliteReader], largest_bytes: int
 ) -> None:
     """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
     written(path, [[publication(1, [b"x"] * 20, time_ms=MADE_MS)], [TrimLog(1, 11)]])
@@ -190,7 +189,7 @@ def test_what_was_trimmed_is_not_missed_in_silence(
     assert reader.first_since(MADE_MS) == 11
 
 
-def test_a_page_ends_where_it_was_told(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_a_page_ends_where_it_was_told(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """What the file knows already and the caller was not yet told of is left out, of the log and of endpoints."""
     written(path, [[SaveEndpoint(1, "q", "queue", "{}", None)],
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
@@ -203,7 +202,7 @@ def test_a_page_ends_where_it_was_told(path: Path, open_reader: Callable[..., Re
 @SLOW_FIXTURES
 @given(ids=st.sets(st.integers(1, 60), max_size=60))
 def test_messages_are_those_asked_for_that_there_are(
-    fresh: Callable[[], Path], open_reader: Callable[..., Reader], ids: set[int]
+    fresh: Callable[[], Path], open_reader: Callable[..., SqliteReader], ids: set[int]
 ) -> None:
     """Any number of ids gives their messages in order, held or not; ids of none are passed over."""
     path = fresh()
@@ -220,7 +219,7 @@ def test_messages_are_those_asked_for_that_there_are(
     assert found == [stored[i] for i in sorted(ids) if i in stored]
 
 
-def test_attempts_are_those_counted(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_attempts_are_those_counted(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """References with failed deliveries, of one endpoint and within the bounds; the others are not named."""
     queue, other = (SaveEndpoint(n, name, "queue", "{}", None) for n, name in ((1, "q"), (2, "r")))
     written(
@@ -268,7 +267,7 @@ def _topics_near(draw: st.DrawFn, patterns: Sequence[str]) -> str:
 @given(data=st.data(), patterns=st.lists(_patterns(), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 def test_no_topic_that_matches_is_left_out_by_sqlite(
-    path: Path, open_reader: Callable[..., Reader], data: st.DataObject, patterns: list[str]
+    path: Path, open_reader: Callable[..., SqliteReader], data: st.DataObject, patterns: list[str]
 ) -> None:
     """The condition holds for every topic that a pattern matches (it may hold for more: the caller looks again)."""
     topic = data.draw(_topics_near(patterns))
@@ -283,7 +282,7 @@ def test_no_topic_that_matches_is_left_out_by_sqlite(
 
 
 def test_sqlite_leaves_out_what_patterns_without_wildcards_do_not_name(
-    path: Path, open_reader: Callable[..., Reader]
+    path: Path, open_reader: Callable[..., SqliteReader]
 ) -> None:
     """The condition is worth having: literal topics are exact, and a wildcard keeps other beginnings out."""
     topics = ["a", "a/b", "a/bc", "b", "b/b", "a*b"]
@@ -304,7 +303,7 @@ def test_sqlite_leaves_out_what_patterns_without_wildcards_do_not_name(
 @pytest.mark.parametrize("pattern", ["t/{}", "t/{}/*"], ids=["literals", "wildcards"])
 @pytest.mark.parametrize("count", [MOST_WILDCARDS, MOST_LITERALS, 5_000])
 def test_an_endpoint_may_have_thousands_of_subscriptions(
-    path: Path, open_reader: Callable[..., Reader], pattern: str, count: int
+    path: Path, open_reader: Callable[..., SqliteReader], pattern: str, count: int
 ) -> None:
     """However many patterns there are, SQLite takes the query, and what the last one matches is found."""
     patterns = [pattern.format(k) for k in range(count)]
@@ -337,7 +336,7 @@ def _sparse_logs(draw: st.DrawFn) -> list[Effect]:
 @given(effects=_sparse_logs())
 @example(effects=[])
 def test_a_date_is_found_exactly(
-    fresh: Callable[[], Path], open_reader: Callable[..., Reader], effects: list[Effect]
+    fresh: Callable[[], Path], open_reader: Callable[..., SqliteReader], effects: list[Effect]
 ) -> None:
     """For every time there is, and those before, between and after: the first logged id that arrived then or later."""
     path = fresh()
@@ -351,7 +350,10 @@ def test_a_date_is_found_exactly(
 @SLOW_FIXTURES
 @given(history=histories(), rows=st.sampled_from([1, 4, 1_000]))
 def test_probes_answer_as_a_look_at_every_message_would(
-    fresh: Callable[[], Path], open_reader: Callable[..., Reader], history: list[list[Effect]], rows: int
+    fresh: Callable[[], Path],
+    open_reader: Callable[..., SqliteReader],
+    history: list[list[Effect]],
+    rows: int,
 ) -> None:
     """Times of messages, and the last message of a topic, are those of the logged ones alone."""
     path = fresh()
@@ -369,16 +371,16 @@ def test_probes_answer_as_a_look_at_every_message_would(
 # --- connections ----------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """After every kind of read the WAL can be begun anew: no statement and no transaction is left open."""
     written(path, [[SaveEndpoint(1, "q", "queue", "{}", None)],
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
-    reads: list[Callable[[Reader], object]] = [
+    reads: list[Callable[[SqliteReader], object]] = [
         lambda reader: reader.log_page(1, 26, ()),
         lambda reader: reader.endpoint_page(1, 0),
         lambda reader: reader.messages([1, 2]),
         lambda reader: reader.attempts(1),
-        lambda reader: reader.references(1, 0),
+        lambda reader: reader.has_reference(1, 1),
         lambda reader: reader.first_since(MADE_MS),
         lambda reader: reader.time_of(1),
         lambda reader: reader.last_matching(None),
@@ -393,14 +395,37 @@ def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..
                 assert not busy
 
 
-def test_a_reader_cannot_write(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_a_reader_cannot_write(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """Its connection refuses: the writer alone changes the file."""
     connection = open_reader(path)._connection
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         connection.execute("delete from message")
 
 
-def test_the_bound_in_bytes_is_the_longest_prefix(path: Path, open_reader: Callable[..., Reader]) -> None:
+def test_what_cannot_be_read_is_an_error_of_the_port(
+    path: Path, open_reader: Callable[..., SqliteReader]
+) -> None:
+    """Where the engine fails, `ReadFailed` says its reason, from a thread of the pool, too."""
+    reader = open_reader(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("drop table message")
+    reads: list[Callable[[], object]] = [
+        lambda: reader.log_page(1, 2, ()),
+        lambda: reader.endpoint_page(1, 0),
+        lambda: reader.messages([1]),
+        lambda: reader.tally(1, 2, ()),
+        lambda: reader.first_since(MADE_MS),
+        lambda: reader.time_of(1),
+        lambda: reader.last_matching(None),
+    ]
+    for read in reads:
+        with pytest.raises(ReadFailed, match="no such table: message"):
+            reader.submit(read).result()
+
+
+def test_the_bound_in_bytes_is_the_longest_prefix(
+    path: Path, open_reader: Callable[..., SqliteReader]
+) -> None:
     """Of contents of 1, 2, 3 … bytes, a page takes as many as their sum allows, to the byte."""
     written(path, [[publication(1, [bytes(size) for size in range(1, 30)], time_ms=MADE_MS)]])
     for count, total in enumerate(accumulate(range(1, 30)), 1):

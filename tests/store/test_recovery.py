@@ -13,12 +13,12 @@ from gateway.core.log.point import Point
 from gateway.core.model import LogState
 from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.states import Replay
-from store.sqlite.recovery import Recovered, recover
+from store.sqlite.recovery import RecoveredFile, recover
 from tests.store.histories import histories, publication
 from tests.store.model import MADE_MS, Model, commit, writing_to
 
 
-def expected(model: Model, generation: int, garbage: list[int]) -> Recovered:
+def expected(model: Model, generation: int, garbage: list[int]) -> RecoveredFile:
     state = model.state()
     endpoints = []
     for number, definition in sorted(model.endpoints.items()):
@@ -47,7 +47,7 @@ def expected(model: Model, generation: int, garbage: list[int]) -> Recovered:
         state.archived_id,
     )
     points = [point for _, point in sorted(state.points.items())]
-    return Recovered(log, endpoints, state.next_number, garbage, state.largest_bytes, points, [])
+    return RecoveredFile(log, endpoints, state.next_number, points, garbage, state.largest_bytes, [])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

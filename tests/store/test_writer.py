@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from gateway.core.effects import DeleteEndpoint, Publication, RemoveReferences, RenumberEndpoint, SaveEndpoint
+from store.errors import WriteFailed
+from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.database import connect_reader
-from store.sqlite.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES, Batch
+from store.sqlite.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, Model, state_of
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
@@ -197,7 +199,8 @@ def test_an_error_on_the_spot_is_returned(path: Path) -> None:
     with writing(path) as w, poisoned(path):
         tried, error = w.writer.commit_now(Batch([message(1, topic="poison")], 10, is_lazy=False))
         assert tried
-        assert isinstance(error, sqlite3.IntegrityError)
+        assert isinstance(error, WriteFailed)
+        assert isinstance(error.__cause__, sqlite3.IntegrityError)
         assert w.writer.commit_now(Batch([message(2)], 10, is_lazy=False)) == (True, None)
     assert ids(path) == [2]
 
@@ -225,7 +228,8 @@ def test_an_error_fails_its_transaction_and_no_other(path: Path, how: str) -> No
             failing = [w.submit(message(2)), w.submit(message(3, topic="poison")), w.submit(message(4))]
         told = w.wait(failing[0])
         assert [id(batch) for batch in told.batches] == [id(batch) for batch in failing]
-        assert isinstance(told.error, sqlite3.IntegrityError)
+        assert isinstance(told.error, WriteFailed)
+        assert isinstance(told.error.__cause__, sqlite3.IntegrityError)
         assert ids(path) == [1]
         assert state_of(path).last_id == 1
         assert w.commit(message(5)).error is None
@@ -242,7 +246,8 @@ def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
         (pages,) = w.writer._connection.execute("pragma page_count").fetchone()
         w.writer._connection.execute(f"pragma max_page_count = {pages + 5}")
         told = w.commit(publication(2, [bytes(1 << 20)], endpoints=(1,), time_ms=MADE_MS))
-        assert isinstance(told.error, sqlite3.OperationalError)
+        assert isinstance(told.error, WriteFailed)
+        assert isinstance(told.error.__cause__, sqlite3.OperationalError)
         assert "full" in str(told.error)
         small = publication(3, [b"fits"], endpoints=(1,), time_ms=MADE_MS)
         assert w.commit(small).error is None
@@ -314,7 +319,8 @@ def test_what_is_no_unicode_fails_alone(path: Path) -> None:
     """An error of Python's rather than SQLite's is told as any other; the next batch is written."""
     with writing(path) as w:
         told = w.commit(message(1, topic="\ud800"))
-        assert isinstance(told.error, sqlite3.DataError)
+        assert isinstance(told.error, WriteFailed)
+        assert isinstance(told.error.__cause__, UnicodeError)
         assert w.commit(message(2)).error is None
     assert ids(path) == [2]
 

@@ -6,15 +6,16 @@ Takes the path of a file. A line: first and last id of messages that were told o
 from __future__ import annotations
 
 import itertools
-import sqlite3
 import sys
 import threading
 from pathlib import Path
 
 from gateway.core.effects import DeleteEndpoint, Publication, SaveEndpoint
+from store.errors import WriteFailed
+from store.ports import Batch
 from store.sqlite.database import open_file
 from store.sqlite.recovery import recover
-from store.sqlite.writer import Batch, Writer
+from store.sqlite.writer import SqliteWriter
 from tests.store.histories import publication
 
 PER_ENDPOINT = 50
@@ -26,7 +27,7 @@ def main(path: Path) -> None:
     found = recover(path)
     room = threading.Semaphore(MOST_WAITING)
 
-    def on_commit(batches: list[Batch], error: sqlite3.Error | None) -> None:
+    def on_commit(batches: list[Batch], error: WriteFailed | None) -> None:
         assert error is None
         for batch in batches:
             room.release()
@@ -38,7 +39,7 @@ def main(path: Path) -> None:
         room.acquire()
         writer.submit(Batch(effects, 0, False))
 
-    writer = Writer(path, on_commit, garbage=found.garbage, checkpoint_bytes=1 << 18)
+    writer = SqliteWriter(path, on_commit, garbage=found.garbage, checkpoint_bytes=1 << 18)
     position = found.log.next_id
     for endpoint in itertools.count(found.next_number):
         submit(SaveEndpoint(endpoint, f"q{endpoint}", "queue", "{}", None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.core.effects import Effect, Publication
-from store.sqlite.writer import Batch, Writer
+from store.errors import WriteFailed
+from store.ports import Batch
+from store.sqlite.writer import SqliteWriter
 
 PATIENCE_SECONDS = 60.0
 """What never takes long is waited for so long, before the test is given up."""
@@ -18,7 +19,7 @@ PATIENCE_SECONDS = 60.0
 
 class Told(NamedTuple):
     batches: list[Batch]
-    error: sqlite3.Error | None
+    error: WriteFailed | None
 
 
 class Writing:
@@ -29,11 +30,11 @@ class Writing:
         self.hold = threading.Event()
         """While it is cleared, the writer waits after the transaction it has just told of."""
         self.hold.set()
-        self.writer: Writer
+        self.writer: SqliteWriter
         self._on_told = on_told
         self._changed = threading.Condition()
 
-    def on_commit(self, batches: list[Batch], error: sqlite3.Error | None) -> None:
+    def on_commit(self, batches: list[Batch], error: WriteFailed | None) -> None:
         self._on_told()
         with self._changed:
             self.told.append(Told(batches, error))
@@ -80,7 +81,7 @@ def writing(
 ) -> Iterator[Writing]:
     """A writer on a file, closed at the end; not synced unless the test asks for it."""
     found = Writing(on_told)
-    found.writer = Writer(
+    found.writer = SqliteWriter(
         path,
         found.on_commit,
         synchronous=synchronous,

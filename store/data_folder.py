@@ -1,0 +1,54 @@
+"""
+The data folder of a gateway, and its lock: one gateway at a time uses a folder.
+
+The lock is the operating system's (``flock``) and goes with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from store.errors import StoreError, StoreLocked
+
+LOCK_FILE: Final = "rewind.lock"
+
+
+class DataFolder:
+    """A data folder held by one gateway; the lock goes with the process, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        """
+        Raises:
+            StoreLocked: Another gateway holds the folder.
+            StoreError: The folder cannot be made or written.
+        """
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                "cannot use the data folder", path, error, "Give a folder this user may write, with --data"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._lock, 32, 0).decode("ascii", "replace").strip()
+            os.close(self._lock)
+            raise StoreLocked(
+                "cannot use the data folder",
+                path,
+                f"another gateway uses it (process {holder or 'unknown'})",
+                "Stop that one, or give another folder with --data",
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def file_of(self, vpn: str) -> Path:
+        return self.path / f"{vpn}.db"
+
+    def release(self) -> None:
+        os.close(self._lock)

@@ -1,0 +1,284 @@
+"""
+The port to a Message VPN's store: what the gateway asks of it, whichever engine keeps the data.
+
+``Stores`` opens the ``Store`` of a Message VPN by its name. What a ``Store`` found is in ``Recovered``; its ``Reader``
+gives pages, and its ``Writer`` makes batches of effects (``gateway.core.effects``) durable and reports them. Errors are
+those of ``store.errors``; what an engine raises stays in its adapter.
+
+Rule: commit, then tell. What ``OnCommit`` is called with is durable, or was rolled back as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from gateway.core.effects import (
+    AddReferences,
+    DeletePoint,
+    Effect,
+    Publication,
+    Retirement,
+    SaveArchived,
+    SavePoint,
+    TrimLog,
+)
+from gateway.core.log.point import Point
+from gateway.core.model import LogState, Row
+from gateway.core.recovered import StoredEndpoint
+from gateway.core.replay.search import Search
+from gateway.core.replay.starts import LogProbe
+from store.errors import WriteFailed
+from store.histogram import Histogram
+
+T = TypeVar("T")
+
+MAX_ID: Final = (1 << 63) - 1
+"""No message has a higher id."""
+
+# --- opening ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """How a store is opened. An engine leaves aside what it has no use for."""
+
+    page_rows: int
+    """Messages of a page, at most."""
+    page_bytes: int
+    """Content of a page, at most; one message is always let through."""
+    read_threads: int
+    checkpoint_bytes: int
+    """Written bytes after which the write-ahead log is carried over, beside the writer."""
+    wal_limit_bytes: int = -1
+    """What the write-ahead log's file keeps when it begins anew, after a long read let it grow; -1: all."""
+    synchronous: str = "FULL"
+    """FULL: a commit survives a power cut. NORMAL and OFF lose the last ones."""
+    index: Sequence[str] = ()
+    """Properties that messages are indexed by from now on; the index of any other ends here."""
+    priorities: Mapping[str, bool] = field(default_factory=dict)
+    """Queues by name: whether they deliver by priority from now on. All others stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a gateway needs to know of a store to go on: a few short values, however much is stored."""
+
+    log: LogState
+    endpoints: list[StoredEndpoint]
+    next_number: int
+    """Above every number that an endpoint ever had."""
+    points: list[Point] = field(default_factory=list)
+
+
+class Stores(Protocol):
+    """The stores of all Message VPNs of a gateway."""
+
+    def open(self, vpn: str, now_ms: int, options: StoreOptions) -> Store:
+        """
+        Open the store of a Message VPN, made if there is none and migrated if an earlier version made it. Blocks.
+
+        Args:
+            vpn: The Message VPN's name.
+            now_ms: Milliseconds since the epoch: from when on a log made now is complete.
+
+        Raises:
+            StoreTooNew: It was written by a later version.
+            StoreError: It cannot be opened or read.
+        """
+
+    def remove(self, vpn: str) -> None:
+        """
+        Delete the closed store of a Message VPN; nothing happens where there is none.
+
+        Raises:
+            OSError: It cannot be deleted.
+        """
+
+
+class Store(Protocol):
+    """The opened store of one Message VPN."""
+
+    @property
+    def place(self) -> str:
+        """Where it is, as a person is told: a file's path, a database's address."""
+
+    @property
+    def recovered(self) -> Recovered:
+        """What was found when it was opened."""
+
+    @property
+    def reader(self) -> Reader:
+        """Pages from it."""
+
+    def start_writer(self, on_commit: OnCommit) -> Writer:
+        """
+        Begin to write. To be called once.
+
+        Args:
+            on_commit: Told of every transaction, in order, from the writer's thread.
+        """
+
+    def close(self) -> None:
+        """Commit what was submitted, and end the writer and the readers. Blocks until done."""
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+SMALL_EFFECTS: Final = 8
+SMALL_BYTES: Final = 64 * 1024
+
+UNDONE_BY_FAILURE: Final = (
+    Publication,
+    Retirement,
+    AddReferences,
+    TrimLog,
+    SaveArchived,
+    SavePoint,
+    DeletePoint,
+)
+"""Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already; a
+writer whose transaction fails for a reason that may pass (a full disk) puts these first in the next one."""
+
+
+class Batch(NamedTuple):
+    """Effects that belong together."""
+
+    effects: Sequence[Effect]
+    size_bytes: int
+    """Content in them, to bound a transaction."""
+    is_lazy: bool
+    """Nobody waits for them: they may linger a little."""
+    then: Sequence[Callable[[Any], None]] = ()
+    """The submitter's own: a store does not call them. Each takes a ``WriteFailed``, or None."""
+
+    @property
+    def is_small(self) -> bool:
+        """A handful of messages that somebody waits for, and nothing else."""
+        return (
+            not self.is_lazy
+            and not self.then
+            and self.size_bytes <= SMALL_BYTES
+            and len(self.effects) <= SMALL_EFFECTS
+            and all(
+                isinstance(effect, Publication) and len(effect.rows) <= SMALL_EFFECTS
+                for effect in self.effects
+            )
+        )
+
+
+OnCommit: TypeAlias = Callable[[list[Batch], WriteFailed | None], None]
+"""Takes the batches of one transaction, and the error when nothing of them was written."""
+
+
+class Writer(Protocol):
+    """Makes effects durable, in the order of their submission, many batches in one transaction (group commit)."""
+
+    @property
+    def commit_seconds(self) -> Histogram:
+        """How long commits took, each with its sync."""
+
+    def submit(self, batch: Batch) -> None:
+        """Hand over effects; ``on_commit`` tells when they are durable."""
+
+    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
+        """
+        Commit a small batch on the caller's thread, which saves two changes of thread.
+
+        Only for a caller to whom everything submitted was reported. ``on_commit`` is not called.
+
+        Returns:
+            Whether it was tried, and the error if it failed. Not tried: commits take long here, or the writer's
+            thread is at work; then submit it.
+        """
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+class LogPage(NamedTuple):
+    """Logged messages in the order of their ids."""
+
+    rows: list[Row]
+    position: int
+    """The next id to be read: everything below it was considered."""
+
+
+class SearchPage(NamedTuple):
+    """What a bounded piece of the log had for a search."""
+
+    found: int | None
+    """The id of the first message that the search takes; None when there is none on this page."""
+    position: int
+    """The next id to be looked at: below it there is none, except ``found``."""
+
+
+class Reader(LogProbe, Protocol):
+    """
+    Pages of what is durable, bounded in rows, in bytes and in what they look at, so that no reader stalls another.
+
+    All methods block, except ``submit``, and are called from within what is submitted. They raise ``ReadFailed`` when
+    the engine cannot read.
+    """
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        """Run something that reads on a thread of the store's pool."""
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+        """
+        Logged messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
+                still match. None at all: every message.
+
+        Raises:
+            LogTrimmed: The log begins behind ``position``.
+        """
+
+    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
+        """
+        Look for a logged message from ``position`` on, below ``end``.
+
+        Args:
+            patterns: The topics that the search looks at, as for ``log_page``.
+        """
+
+    def endpoint_page(
+        self, endpoint: int, after: int, end: int = MAX_ID, priority: int | None = None
+    ) -> list[Row]:
+        """
+        Messages on an endpoint with ids above ``after`` and below ``end``; none when there are no more.
+
+        Args:
+            endpoint: Its number.
+            end: One past the last id the caller was told of: the store may know more already.
+            priority: Only those of it, on an endpoint that delivers by priority.
+        """
+
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        """These messages (rising ids), as many from the first on as a page holds; what is gone is left out."""
+
+    def has_reference(self, endpoint: int, message_id: int) -> bool:
+        """Whether a message lies on an endpoint."""
+
+    def attempts(
+        self, endpoint: int, first: int = 0, last: int = MAX_ID, priority: int | None = None
+    ) -> list[tuple[int, int]]:
+        """
+        (id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any.
+
+        Args:
+            endpoint: Its number.
+            priority: Only those of it, on an endpoint that delivers by priority.
+        """
+
+    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
+        """
+        (topic, messages, bytes of content) of the logged messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+        """

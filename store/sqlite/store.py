@@ -1,0 +1,110 @@
+"""
+The port's ``Store`` in SQLite: one file in WAL mode for each Message VPN, in the data folder.
+
+What is asked of an engine is ``store.ports``; the file's shape is ``store.sqlite.schema``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from store.errors import StoreError
+from store.ports import OnCommit, Recovered, StoreOptions
+from store.sqlite.database import open_file
+from store.sqlite.reader import SqliteReader
+from store.sqlite.recovery import recover
+from store.sqlite.writer import SqliteWriter
+
+
+def message_file(folder: Path, vpn: str) -> Path:
+    """The file of a Message VPN in a data folder."""
+    return folder / f"{vpn}.db"
+
+
+class SqliteStores:
+    """The files of all Message VPNs in one data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self, vpn: str, now_ms: int, options: StoreOptions) -> SqliteStore:
+        """See ``store.ports.Stores.open``."""
+        return SqliteStore(message_file(self._folder, vpn), now_ms, options)
+
+    def remove(self, vpn: str) -> None:
+        """See ``store.ports.Stores.remove``."""
+        file = message_file(self._folder, vpn)
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                Path(f"{file}{suffix}").unlink()
+
+
+class SqliteStore:
+    """One opened file."""
+
+    def __init__(self, path: Path, now_ms: int, options: StoreOptions) -> None:
+        """
+        Open a file, made if there is none and migrated if an earlier version made it.
+
+        Raises:
+            StoreTooNew: It was written by a later version.
+            StoreError: It cannot be opened or read, or is no database.
+        """
+        self._path = path
+        self._options = options
+        open_file(
+            path,
+            now_ms,
+            synchronous=options.synchronous,
+            index=options.index,
+            priorities=options.priorities,
+        )
+        try:
+            self._found = recover(path)
+        except sqlite3.Error as error:
+            raise StoreError(
+                "cannot read", path, error, "Restore it from a backup, or move it away to start anew"
+            ) from error
+        self.reader = SqliteReader(
+            path,
+            threads=options.read_threads,
+            page_rows=options.page_rows,
+            page_bytes=options.page_bytes,
+            largest_bytes=self._found.largest_bytes,
+            indexed=self._found.indexed,
+        )
+        self._writer: SqliteWriter | None = None
+
+    @property
+    def place(self) -> str:
+        """The file's path."""
+        return str(self._path)
+
+    @property
+    def recovered(self) -> Recovered:
+        """What was found when it was opened."""
+        return self._found
+
+    def start_writer(self, on_commit: OnCommit) -> SqliteWriter:
+        """See ``store.ports.Store.start_writer``."""
+        assert self._writer is None, "a file has one writer"
+        options = self._options
+        self._writer = SqliteWriter(
+            self._path,
+            on_commit,
+            synchronous=options.synchronous,
+            garbage=self._found.garbage,
+            indexed=self._found.indexed,
+            checkpoint_bytes=options.checkpoint_bytes,
+            wal_limit_bytes=options.wal_limit_bytes,
+            on_largest=self.reader.grow_largest,
+        )
+        return self._writer
+
+    def close(self) -> None:
+        """Commit what was submitted, and end. Blocks until done."""
+        if self._writer is not None:
+            self._writer.close()
+        self.reader.close()

@@ -1,0 +1,85 @@
+"""The port in SQLite, as a gateway uses it: opened, written, read, closed, opened again and removed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from store.errors import StoreError, WriteFailed
+from store.ports import Batch, Store, StoreOptions, Stores
+from store.sqlite.store import SqliteStores, message_file
+from tests.store.histories import publication
+from tests.store.model import MADE_MS
+
+OPTIONS = StoreOptions(
+    page_rows=10, page_bytes=1 << 16, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"
+)
+
+
+def commit(store: Store, *batches: Batch) -> list[WriteFailed | None]:
+    """Submit batches and close; the errors of their transactions."""
+    errors: list[WriteFailed | None] = []
+    loop_thread = threading.current_thread()
+
+    def on_commit(batches: list[Batch], error: WriteFailed | None) -> None:
+        assert threading.current_thread() is not loop_thread
+        errors.append(error)
+
+    writer = store.start_writer(on_commit)
+    for batch in batches:
+        writer.submit(batch)
+    store.close()
+    return errors
+
+
+def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:
+    """An opened store says what it found, and its reader gives what its writer made durable."""
+    stores: Stores = SqliteStores(tmp_path)
+    store = stores.open("orders", MADE_MS, OPTIONS)
+    assert (store.recovered.log.first_id, store.recovered.log.next_id) == (1, 1)
+    assert store.place == str(message_file(tmp_path, "orders")) == str(tmp_path / "orders.db")
+    message = publication(1, [b"content"], time_ms=MADE_MS)
+    assert commit(store, Batch([message], 7, False)) == [None]
+    again = stores.open("orders", MADE_MS, OPTIONS)
+    try:
+        assert again.recovered.log.next_id == 2
+        page = again.reader.submit(lambda: again.reader.log_page(1, 2, ())).result()
+        assert (page.rows, page.position) == (message.rows, 2)
+    finally:
+        again.close()
+
+
+def test_pages_stay_in_their_bounds_as_contents_grow(tmp_path: Path) -> None:
+    """The reader knows the largest content there may be before anybody can read it, however it was written."""
+    store = SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)
+    writer = store.start_writer(lambda batches, error: None)
+    large = publication(1, [bytes(40_000)] * 4, time_ms=MADE_MS)
+    assert writer.commit_now(Batch([large], 160_000, False)) == (True, None)
+    assert len(store.reader.log_page(1, 5, ()).rows) == 1
+    assert writer.commit_seconds.total > 0
+    store.close()
+
+
+def test_removing(tmp_path: Path) -> None:
+    """Nothing of a removed store is left, its write-ahead log included; the others stay, and no store is no error."""
+    stores = SqliteStores(tmp_path)
+    for name in ("orders", "trades"):
+        commit(stores.open(name, MADE_MS, OPTIONS))
+    Path(f"{message_file(tmp_path, 'orders')}-wal").touch()
+    stores.remove("orders")
+    stores.remove("orders")
+    assert [path.name for path in tmp_path.iterdir()] == ["trades.db"]
+
+
+def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while its state is read is told as one while it is opened."""
+
+    def recover(path: Path) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr("store.sqlite.store.recover", recover)
+    with pytest.raises(StoreError, match=r"cannot read .*malformed. Restore it from a backup"):
+        SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)
