@@ -7,22 +7,17 @@ from typing import Final
 
 # Who and where
 VPN: Final = "vpn"
-LISTENER: Final = "listener"
 PEER: Final = "peer"  # the client's HOST:PORT
 CONNECTION: Final = "connection"  # our number for it, unique while the process lives
 CONTAINER: Final = "container"  # the client's container-id
 USER: Final = "user"
 MECHANISM: Final = "mechanism"
-SESSION: Final = "session"
 LINK: Final = "link"  # the link's name
 
 # What about
 ADDRESS: Final = "address"
 ENDPOINT: Final = "endpoint"
 TOPIC: Final = "topic"
-SUBSCRIPTION: Final = "subscription"
-FILTERS: Final = "filters"
-FLOW: Final = "flow"
 
 # Replay and its log
 REPLAY_STATE: Final = "replay_state"
@@ -31,7 +26,6 @@ OFFSET: Final = "offset"
 FIRST: Final = "first"
 LAST: Final = "last"
 UNTIL: Final = "until"
-GENERATION: Final = "generation"
 
 # Alarms
 ALARM: Final = "alarm"  # what it is about
@@ -42,7 +36,6 @@ APPLIED: Final = "applied"  # settings that were changed
 REFUSED: Final = "refused"  # settings that were not
 CONDITION: Final = "condition"  # AMQP error condition
 REPLAY_ERROR: Final = "replay_error"
-SUBCODE: Final = "subcode"
 REASON: Final = "reason"
 RULE: Final = "rule"  # the user's rule that decided
 LIMIT: Final = "limit"  # name of the setting that was reached
@@ -52,8 +45,4 @@ ELAPSED_MS: Final = "elapsed_ms"
 
 # The process
 DATA: Final = "data"
-FILE: Final = "file"
-PID: Final = "pid"
-SIGNAL: Final = "signal"
 URL: Final = "url"
-VERSION: Final = "version"

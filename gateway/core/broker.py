@@ -162,10 +162,10 @@ class Broker:
         Make an endpoint.
 
         Raises:
-            Refused: PRECONDITION_FAILED, the name is taken.
+            Refused: ALREADY_EXISTS, the name is taken.
         """
         if name in self.endpoints:
-            raise Refused(ErrorCode.PRECONDITION_FAILED, f"an endpoint named {name!r} exists already")
+            raise Refused(ErrorCode.ALREADY_EXISTS, f"an endpoint named {name!r} exists already")
         patterns = [TopicPattern.parse(pattern) for pattern in subscriptions]
         endpoint = Endpoint(self._take_number(), name, kind, settings, self._window)
         self._register(endpoint)

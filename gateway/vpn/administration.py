@@ -104,7 +104,7 @@ class Administration:
         An endpoint, and what has to be committed for it.
 
         Raises:
-            Refused: PRECONDITION_FAILED, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
+            Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
                 INVALID_FIELD, its dead messages would come back to it.
         """
         broker = self.vpn.broker
@@ -165,12 +165,12 @@ class Administration:
 
         Raises:
             amqp_ext.topics.TopicSyntaxError: It is none.
-            Refused: PRECONDITION_FAILED, it is there already, or the configuration decides.
+            Refused: ALREADY_EXISTS, it is there; PRECONDITION_FAILED, the configuration decides.
         """
         self._check_ours(endpoint)
         if subscription in endpoint.subscriptions:
             raise Refused(
-                ErrorCode.PRECONDITION_FAILED,
+                ErrorCode.ALREADY_EXISTS,
                 f"{endpoint.name!r} has the subscription {subscription!r} already",
             )
         self.vpn.set_subscriptions(endpoint, [*endpoint.subscriptions, subscription])

@@ -114,7 +114,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         Make a Message VPN, which is there at every start from now on. A file that is there already is taken up.
 
         Raises:
-            Refused: INVALID_FIELD, it is no name; PRECONDITION_FAILED, it is there; INTERNAL, it could not be stored.
+            Refused: INVALID_FIELD, it is no name; ALREADY_EXISTS, it is there; INTERNAL, it could not be stored.
         """
         try:
             _NAME.validate_python(name)
@@ -125,7 +125,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             ) from None
         async with self._turn:
             if name in self._vpns:
-                raise Refused(ErrorCode.PRECONDITION_FAILED, f"a Message VPN named {name!r} exists already")
+                raise Refused(ErrorCode.ALREADY_EXISTS, f"a Message VPN named {name!r} exists already")
             await self._keep({**self._kept, name: dict(changes)})
             vpn = self._open(name, changed(Vpn(), changes))
             vpn.start()

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -142,6 +143,14 @@ def test_configuring_twice_writes_a_library_s_line_once() -> None:
     logging.getLogger("asyncio").error("once")
     assert first.getvalue() == ""
     assert only_line(second)["event"] == "once"
+
+
+def test_every_key_is_used() -> None:
+    """A key that no line has is taken out."""
+    sources = (Path(__file__).parents[2] / "gateway").rglob("*.py")
+    text = "\n".join(path.read_text() for path in sources)
+    keys = [name for name in vars(log_keys) if name.isupper()]
+    assert [key for key in keys if f"log_keys.{key}" not in text] == []
 
 
 def test_every_key_has_one_spelling() -> None:

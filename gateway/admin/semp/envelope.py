@@ -5,7 +5,6 @@ attribute was wrong and what is allowed. As Solace does, a client's error is sta
 `meta.error` tells them apart.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
@@ -143,6 +142,7 @@ def list_answer(
 
 _STATUS_OF: Final = {
     ErrorCode.NOT_FOUND: "NOT_FOUND",
+    ErrorCode.ALREADY_EXISTS: "ALREADY_EXISTS",
     ErrorCode.INVALID_FIELD: "INVALID_PARAMETER",
     ErrorCode.UNKNOWN_START: "INVALID_PARAMETER",
     ErrorCode.NOT_IMPLEMENTED: "NOT_SUPPORTED",
@@ -150,15 +150,10 @@ _STATUS_OF: Final = {
 }
 
 
-_EXISTS: Final = re.compile("exists already|has the subscription")
-
-
 def refusal(refused: Refused) -> SempError:
     """What a refused command is to who asked over HTTP."""
     if refused.code is ErrorCode.INTERNAL:
         return SempError("FAIL", refused.text, 503)
-    if refused.code is ErrorCode.PRECONDITION_FAILED and _EXISTS.search(refused.text):
-        return SempError("ALREADY_EXISTS", refused.text)
     return SempError(_STATUS_OF.get(refused.code, "NOT_ALLOWED"), refused.text)
 
 

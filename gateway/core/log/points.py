@@ -24,14 +24,12 @@ class Points(dict[str, Point]):
         Whether a point of this name may be made.
 
         Raises:
-            Refused: INVALID_FIELD for a bad name, PRECONDITION_FAILED for one that is taken, REPLAY_DISABLED.
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
         """
         check_point_name(name)
         self._broker.policy.check_reads("there are no points in it")
         if name in self:
-            raise Refused(
-                ErrorCode.PRECONDITION_FAILED, f"a point named {name!r} exists already; delete it first"
-            )
+            raise Refused(ErrorCode.ALREADY_EXISTS, f"a point named {name!r} exists already; delete it first")
 
     def create(
         self, name: str, position: int | None, time_ms: int | None, now_ms: int
