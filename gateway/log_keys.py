@@ -40,7 +40,6 @@ REASON: Final = "reason"
 RULE: Final = "rule"  # the user's rule that decided
 LIMIT: Final = "limit"  # name of the setting that was reached
 MESSAGES: Final = "messages"
-BYTES: Final = "bytes"
 ELAPSED_MS: Final = "elapsed_ms"
 
 # The process

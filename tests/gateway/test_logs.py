@@ -48,10 +48,10 @@ def test_a_line_is_one_json_object_with_a_utc_time() -> None:
     """Away from a terminal a line is JSON with event, level, keys and an ISO time in UTC."""
     stream = io.StringIO()
     logs.configure(Logging(), stream)
-    structlog.get_logger().info("attached", **{log_keys.LINK: "orders-1", log_keys.BYTES: 3})
+    structlog.get_logger().info("attached", **{log_keys.LINK: "orders-1", log_keys.MESSAGES: 3})
     line = only_line(stream)
     timestamp = line.pop("timestamp")
-    assert line == {"event": "attached", "level": "info", "link": "orders-1", "bytes": 3}
+    assert line == {"event": "attached", "level": "info", "link": "orders-1", "messages": 3}
     assert isinstance(timestamp, str)
     assert timestamp.endswith("Z")
     assert datetime.fromisoformat(timestamp).tzinfo is UTC
