@@ -91,7 +91,8 @@ class EndpointMachine(TransactingMachine):
     def redefine(self, pick: int, subscriptions: tuple[str, ...] | None) -> None:
         """
         Give an endpoint other subscriptions, or delete it. Not while a replay reads for it: what it has put by then is
-        not for a model to know, and what it has not goes by the new ones (tests/gateway/amqp/test_endpoint_replay.py).
+        not for a model to know, and what it has not goes by the new ones: see
+        tests/gateway/amqp/replay/test_endpoint_replay.py.
         """
         vpn, endpoint = self.world.vpn, self.endpoint(pick)
         if subscriptions is None:

@@ -28,11 +28,11 @@ from store.sqlite.reader import Reader
 from store.sqlite.search import SearchPage
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
-from tests.replay_starts.trades import trade
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway
+from tests.support.trades import trade
 
 INDEXED = Vpn(replay_log=ReplayLog(index=("message-id", "tradeId")))
 

@@ -15,8 +15,8 @@ from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.log.indexed_property import TEXT_CHARACTERS, filed_text
 from gateway.core.replay.search import Search, search_for
-from tests.replay_starts.trades import annotated, row, trade
 from tests.support.messages import data
+from tests.support.trades import annotated, row, trade
 
 A_UUID = UUID("01234567-89ab-cdef-0123-456789abcdef")
 

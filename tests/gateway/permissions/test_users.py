@@ -9,7 +9,7 @@ from proton import Message
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 from gateway.config import Listener, User, Vpn
-from tests.permissions.conftest import HASH, PASSWORD, Login, Start
+from tests.gateway.permissions.conftest import HASH, PASSWORD, Login, Start
 from tests.support.client import Client, Refused
 from tests.support.running import RunningGateway, settings_for
 

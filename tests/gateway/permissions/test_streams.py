@@ -6,7 +6,7 @@ import pytest
 from proton import Link, Terminus
 
 from gateway.config import Queue, Vpn
-from tests.permissions.conftest import Line, Login, Start
+from tests.gateway.permissions.conftest import Line, Login, Start
 from tests.support.client import Refused, texts
 from tests.support.messages import data
 

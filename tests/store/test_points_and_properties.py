@@ -30,7 +30,7 @@ from store.sqlite.property_index import Stretch
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import RecoveredFile, recover
 from store.sqlite.writer import SqliteWriter
-from tests.replay_starts.trades import row, trade
+from tests.support.trades import row, trade
 
 MADE_MS = 1_000
 

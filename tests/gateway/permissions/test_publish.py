@@ -6,7 +6,7 @@ import pytest
 from proton import Described, Link, Terminus, symbol, ulong
 
 from gateway.amqp.links.publisher import DENIED_ADDRESSES
-from tests.permissions.conftest import Line, Login, Start
+from tests.gateway.permissions.conftest import Line, Login, Start
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data, message_to
 
