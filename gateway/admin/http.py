@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.admin.access import Certified
+from gateway.admin.administrators import Certified
 from gateway.admin.semp.resources import Administered
 from gateway.admin.semp.routes import add_semp
 from gateway.config import AdminListener, authority

@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.admin.access import require
 from gateway.admin.endpoint_metrics import EndpointSeries
 from gateway.admin.loop_lag import LoopLag
+from gateway.admin.rights import WHOLE_VPN, needs
 from gateway.admin.semp.resources import resources_of
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.counters import REFUSALS
@@ -64,7 +64,7 @@ class _Families:
 
 def metrics_routes() -> APIRouter:
     """`/metrics`."""
-    router = APIRouter(tags=["metrics"], dependencies=[Depends(require)])
+    router = APIRouter(tags=["metrics"], dependencies=[needs(WHOLE_VPN)])
     lag = LoopLag()
     process = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):

@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, Missing, ReplayStart, StartKind, parse_text
+from gateway.admin import rights
 from gateway.admin.semp.documented import DONE, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.resources import (
@@ -21,7 +22,7 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
-from gateway.admin.semp.tree import tree_router
+from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -153,12 +154,18 @@ def _replay_id(attribute: str, text: str) -> ReplayId:
 
 def action_routes() -> APIRouter:
     """`/action/msgVpns/{vpn}/…`."""
-    router = tree_router("action", "/msgVpns/{vpn}")
-    for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
-        _add_common(router, collection, kinds)
+    tree = Tree("action", "/msgVpns/{vpn}")
+    for collection, kinds, right in (
+        ("queues", QUEUES, rights.QUEUE),
+        ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
+    ):
+        _add_common(tree, collection, kinds, right)
 
-    @router.put(
-        "/replayLogs/{log}/trimLoggedMsgs", summary="Trim the log, or a part of it", responses=one(TRIMMED)
+    @tree.put(
+        "/replayLogs/{log}/trimLoggedMsgs",
+        rights.WHOLE_VPN,
+        summary="Trim the log, or a part of it",
+        responses=one(TRIMMED),
     )
     async def trim(request: Request, vpn: Name, log: Name, body: Trim) -> Answer:
         administration = vpn_of(request, vpn)
@@ -166,8 +173,9 @@ def action_routes() -> APIRouter:
         first_id = await administration.trim_before(body.place())
         return answer(request, {"firstMsgId": first_id})
 
-    @router.put(
+    @tree.put(
         "/replayLogs/{log}/archivedUpTo",
+        rights.WHOLE_VPN,
         summary="Ours: an archive holds the log up to a message",
         responses=one(ARCHIVED),
     )
@@ -176,8 +184,11 @@ def action_routes() -> APIRouter:
         check_log(log)
         return answer(request, {"archivedMsgId": await administration.archived(body.msgId, body.generation)})
 
-    @router.put(
-        "/clients/{client}/disconnect", summary="Close a client's connections", responses=one(DISCONNECTED)
+    @tree.put(
+        "/clients/{client}/disconnect",
+        rights.WHOLE_VPN,
+        summary="Close a client's connections",
+        responses=one(DISCONNECTED),
     )
     async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
         vpn_of(request, vpn)
@@ -190,20 +201,21 @@ def action_routes() -> APIRouter:
             connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
         return answer(request, {"disconnectedCount": len(found)})
 
-    return router
+    return tree.router
 
 
-def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
+def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
     path = f"/{collection}/{{name}}"
 
-    @router.put(f"{path}/startReplay", summary="Replay the log to it", responses=one(STARTED))
+    @tree.put(f"{path}/startReplay", right, summary="Replay the log to it", responses=one(STARTED))
     async def start_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         administration = vpn_of(request, vpn)
         resolved = await administration.start_replay(endpoint_of(administration, name, kinds), body.place())
         return answer(request, {"firstMsgId": resolved.first, "firstMsgTimeMs": resolved.time_ms})
 
-    @router.put(
+    @tree.put(
         f"{path}/previewReplay",
+        right,
         summary="Ours: what a replay would bring, without doing it",
         responses=one(PREVIEW),
     )
@@ -221,7 +233,7 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
             },
         )
 
-    @router.put(f"{path}/cancelReplay", summary="End the replay under way", responses=DONE)
+    @tree.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=DONE)
     async def cancel_replay(
         request: Request, vpn: Name, name: Name, body: CancelReplay | None = None
     ) -> Answer:
@@ -230,13 +242,17 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
         await administration.cancel_replay(endpoint_of(administration, name, kinds), force_complete=force)
         return answer(request)
 
-    @router.put(f"{path}/deleteMsgs", summary="Drop what lies on it; the log keeps it", responses=one(PURGED))
+    @tree.put(
+        f"{path}/deleteMsgs", right, summary="Drop what lies on it; the log keeps it", responses=one(PURGED)
+    )
     async def delete_messages(request: Request, vpn: Name, name: Name, body: Nothing | None = None) -> Answer:
         administration = vpn_of(request, vpn)
         count = await administration.purge(endpoint_of(administration, name, kinds))
         return answer(request, {"deletedMsgCount": count})
 
-    @router.put(f"{path}/copyMsgFromReplayLog", summary="Put one message of the log on it", responses=DONE)
+    @tree.put(
+        f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=DONE
+    )
     async def copy_message(request: Request, vpn: Name, name: Name, body: CopyMessage) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)

@@ -4,11 +4,12 @@ from typing import Final
 
 from fastapi import APIRouter, Request
 
+from gateway.admin import rights
 from gateway.admin.semp.documented import InVpn, listed, resource
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, vpn_of
-from gateway.admin.semp.tree import tree_router
+from gateway.admin.semp.tree import Tree
 from gateway.core.alarms import Alarm
 
 
@@ -25,15 +26,17 @@ ALARM: Final = resource("Alarm", _Alarm)
 
 def alarm_routes() -> APIRouter:
     """`/monitor/msgVpns/{vpn}/alarms`."""
-    router = tree_router("monitor", "/msgVpns")
+    tree = Tree("monitor", "/msgVpns")
 
-    @router.get("/{vpn}/alarms", summary="Ours: alarms that hold now", responses=listed(ALARM))
+    @tree.get(
+        "/{vpn}/alarms", rights.WHOLE_VPN, summary="Ours: alarms that hold now", responses=listed(ALARM)
+    )
     async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:
         found = {_key(alarm): alarm for alarm in vpn_of(request, vpn).vpn.alarms.active()}
         page, cursor = await paging.page(found, lambda key: _alarm(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
 
-    return router
+    return tree.router
 
 
 def _key(alarm: Alarm) -> str:

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from amqp_ext.topics import TopicPattern
+from gateway.admin import rights
 from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import (
     QUEUE,
@@ -20,7 +21,7 @@ from gateway.admin.semp.endpoint_attributes import (
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
-from gateway.admin.semp.tree import tree_router
+from gateway.admin.semp.tree import Tree
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 
@@ -55,21 +56,26 @@ def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
 
 def config_routes() -> APIRouter:
     """`/config/msgVpns/{vpn}/queues` and `…/topicEndpoints`."""
-    router = tree_router("config", "/msgVpns/{vpn}")
-    for collection, kinds, shown in (
-        ("queues", QUEUES, QUEUE),
-        ("topicEndpoints", TOPIC_ENDPOINTS, TOPIC_ENDPOINT),
+    tree = Tree("config", "/msgVpns/{vpn}")
+    for collection, kinds, shown, right in (
+        ("queues", QUEUES, QUEUE, rights.QUEUE),
+        ("topicEndpoints", TOPIC_ENDPOINTS, TOPIC_ENDPOINT, rights.TOPIC_ENDPOINT),
     ):
-        _add_common(router, collection, kinds, shown)
+        _add_common(tree, collection, kinds, shown, right)
 
-    @router.post("/queues", summary="Make a queue or a stream", responses=one(QUEUE))
+    @tree.post("/queues", rights.NEW_QUEUE, summary="Make a queue or a stream", responses=one(QUEUE))
     async def create_queue(request: Request, vpn: Name, body: NewQueue) -> Answer:
         administration = vpn_of(request, vpn)
         settings = body.settings(EndpointSettings())
         endpoint = await administration.create(body.queueName, EndpointKind(body.kind), settings)
         return answer(request, configured(endpoint, vpn))
 
-    @router.post("/topicEndpoints", summary="Make a durable topic endpoint", responses=one(TOPIC_ENDPOINT))
+    @tree.post(
+        "/topicEndpoints",
+        rights.WHOLE_VPN,
+        summary="Make a durable topic endpoint",
+        responses=one(TOPIC_ENDPOINT),
+    )
     async def create_topic_endpoint(request: Request, vpn: Name, body: NewTopicEndpoint) -> Answer:
         endpoint = await vpn_of(request, vpn).create(
             body.topicEndpointName,
@@ -80,14 +86,16 @@ def config_routes() -> APIRouter:
         )
         return answer(request, configured(endpoint, vpn))
 
-    @router.patch("/queues/{name}", summary=CHANGE, responses=one(QUEUE))
+    @tree.patch("/queues/{name}", rights.QUEUE, summary=CHANGE, responses=one(QUEUE))
     async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, QUEUES)
         await administration.change(endpoint, body.settings(endpoint.settings))
         return answer(request, configured(endpoint, vpn))
 
-    @router.patch("/topicEndpoints/{name}", summary=CHANGE, responses=one(TOPIC_ENDPOINT))
+    @tree.patch(
+        "/topicEndpoints/{name}", rights.CHANGED_TOPIC_ENDPOINT, summary=CHANGE, responses=one(TOPIC_ENDPOINT)
+    )
     async def change_topic_endpoint(
         request: Request, vpn: Name, name: Name, body: TopicEndpointBody
     ) -> Answer:
@@ -98,8 +106,9 @@ def config_routes() -> APIRouter:
         await administration.change(endpoint, body.settings(endpoint.settings))
         return answer(request, configured(endpoint, vpn))
 
-    @router.get(
+    @tree.get(
         "/queues/{name}/subscriptions",
+        rights.QUEUE,
         summary="Topic subscriptions of a queue",
         responses=listed(SUBSCRIPTION),
     )
@@ -110,8 +119,9 @@ def config_routes() -> APIRouter:
         )
         return list_answer(request, page, cursor, len(endpoint.subscriptions))
 
-    @router.post(
+    @tree.post(
         "/queues/{name}/subscriptions",
+        rights.QUEUE,
         summary="Add a topic subscription or an exception",
         responses=one(SUBSCRIPTION),
     )
@@ -121,21 +131,26 @@ def config_routes() -> APIRouter:
         await administration.subscribe(endpoint, body.subscriptionTopic)
         return answer(request, _subscription(endpoint, vpn, body.subscriptionTopic))
 
-    @router.delete(
-        "/queues/{name}/subscriptions/{topic}", summary="Take a topic subscription away", responses=DONE
+    @tree.delete(
+        "/queues/{name}/subscriptions/{topic}",
+        rights.QUEUE,
+        summary="Take a topic subscription away",
+        responses=DONE,
     )
     async def unsubscribe(request: Request, vpn: Name, name: Name, topic: Name) -> Answer:
         administration = vpn_of(request, vpn)
         await administration.unsubscribe(endpoint_of(administration, name, QUEUES), topic)
         return answer(request)
 
-    return router
+    return tree.router
 
 
-def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...], shown: type) -> None:
+def _add_common(
+    tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], shown: type, right: rights.Right
+) -> None:
     """What both kinds of endpoint have: list, show, delete."""
 
-    @router.get(f"/{collection}", summary=f"All {collection}", responses=listed(shown))
+    @tree.get(f"/{collection}", rights.WHOLE_VPN, summary=f"All {collection}", responses=listed(shown))
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
         broker = vpn_of(request, vpn).vpn.broker
 
@@ -147,12 +162,12 @@ def _add_common(router: APIRouter, collection: str, kinds: tuple[EndpointKind, .
         page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
-    @router.get(f"/{collection}/{{name}}", summary=f"One of the {collection}", responses=one(shown))
+    @tree.get(f"/{collection}/{{name}}", right, summary=f"One of the {collection}", responses=one(shown))
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)
         return answer(request, paging.shown(configured(endpoint, vpn)))
 
-    @router.delete(f"/{collection}/{{name}}", summary="Delete it with what lies on it", responses=DONE)
+    @tree.delete(f"/{collection}/{{name}}", right, summary="Delete it with what lies on it", responses=DONE)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         administration = vpn_of(request, vpn)
         await administration.delete(endpoint_of(administration, name, kinds))

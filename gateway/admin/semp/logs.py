@@ -12,11 +12,12 @@ from typing_extensions import TypedDict
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
+from gateway.admin import rights
 from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of, vpn_of
-from gateway.admin.semp.tree import tree_router
+from gateway.admin.semp.tree import Tree
 from gateway.config import Vpn
 from gateway.config.administered import Changes
 from gateway.core.log.point import Point
@@ -153,25 +154,27 @@ def _point(administration: Administration, point: Point) -> _Point:
 
 def log_routes() -> APIRouter:
     """`/config/msgVpns/{vpn}/replayLogs`, `…/topicFilterSubscriptions`, `…/replayPoints`."""
-    router = tree_router("config", "/msgVpns")
-    _add_log(router)
-    _add_points(router)
-    return router
+    tree = Tree("config", "/msgVpns")
+    _add_log(tree)
+    _add_points(tree)
+    return tree.router
 
 
-def _add_log(router: APIRouter) -> None:
-    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list", responses=listed(LOG))
+def _add_log(tree: Tree) -> None:
+    @tree.get(
+        "/{vpn}/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG)
+    )
     async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
         shown = _configured(vpn_of(request, vpn))
         return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
 
-    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log", responses=one(LOG))
+    @tree.get("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="The replay log", responses=one(LOG))
     async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         return answer(request, paging.shown(_configured(administration)))
 
-    @router.patch("/{vpn}/replayLogs/{log}", summary="Change the log", responses=one(LOG))
+    @tree.patch("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="Change the log", responses=one(LOG))
     async def change(request: Request, vpn: Name, log: Name, body: LogBody) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
@@ -180,8 +183,11 @@ def _add_log(router: APIRouter) -> None:
 
     path = "/{vpn}/replayLogs/{log}/topicFilterSubscriptions"
 
-    @router.get(
-        path, summary="Topics that the log takes while its filter is on", responses=listed(TOPIC_FILTER)
+    @tree.get(
+        path,
+        rights.WHOLE_VPN,
+        summary="Topics that the log takes while its filter is on",
+        responses=listed(TOPIC_FILTER),
     )
     async def topics(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
@@ -190,7 +196,7 @@ def _add_log(router: APIRouter) -> None:
         page, cursor = await paging.page(shown, shown.get)
         return list_answer(request, page, cursor, len(shown))
 
-    @router.post(path, summary="Add a topic", responses=one(TOPIC_FILTER))
+    @tree.post(path, rights.WHOLE_VPN, summary="Add a topic", responses=one(TOPIC_FILTER))
     async def add_topic(request: Request, vpn: Name, log: Name, body: NewTopicFilter) -> Answer:
         vpn_of(request, vpn)
         check_log(log)
@@ -207,7 +213,7 @@ def _add_log(router: APIRouter) -> None:
         await resources_of(request).vpns.change(vpn, added)
         return answer(request, {"msgVpnName": vpn, "topicFilterSubscription": topic})
 
-    @router.delete(path + "/{topic}", summary="Take a topic away", responses=DONE)
+    @tree.delete(path + "/{topic}", rights.WHOLE_VPN, summary="Take a topic away", responses=DONE)
     async def remove_topic(request: Request, vpn: Name, log: Name, topic: Name) -> Answer:
         vpn_of(request, vpn)
         check_log(log)
@@ -222,10 +228,10 @@ def _add_log(router: APIRouter) -> None:
         return answer(request)
 
 
-def _add_points(router: APIRouter) -> None:
+def _add_points(tree: Tree) -> None:
     path = "/{vpn}/replayPoints"
 
-    @router.get(path, summary="Ours: named places in the log", responses=listed(POINT))
+    @tree.get(path, rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT))
     async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         found = administration.vpn.broker.points
@@ -234,13 +240,13 @@ def _add_points(router: APIRouter) -> None:
         )
         return list_answer(request, page, cursor, len(found))
 
-    @router.post(path, summary="Name a place in the log", responses=one(POINT))
+    @tree.post(path, rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
     async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
         administration = vpn_of(request, vpn)
         point = await administration.vpn.create_point(body.replayPointName, parse_text(body.start))
         return answer(request, _point(administration, point))
 
-    @router.delete(path + "/{name}", summary="Take a name away", responses=DONE)
+    @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=DONE)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
         await vpn_of(request, vpn).vpn.delete_point(name)
         return answer(request)

@@ -9,6 +9,7 @@ from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
+from gateway.admin import rights
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
@@ -25,7 +26,7 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
-from gateway.admin.semp.tree import tree_router
+from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
@@ -96,9 +97,9 @@ FLOWS: Final = {
 
 def monitor_routes() -> APIRouter:
     """`/monitor/msgVpns/…`."""
-    router = tree_router("monitor", "/msgVpns")
+    tree = Tree("monitor", "/msgVpns")
 
-    @router.get("", summary="All Message VPNs", responses=listed(VPN))
+    @tree.get("", rights.WHOLE_VPN, summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
         resources = resources_of(request)
 
@@ -108,34 +109,47 @@ def monitor_routes() -> APIRouter:
         page, cursor = await paging.page(resources.names, show)
         return list_answer(request, page, cursor, len(resources.names))
 
-    @router.get("/{vpn}", summary="One Message VPN", responses=one(VPN))
+    @tree.get("/{vpn}", rights.WHOLE_VPN, summary="One Message VPN", responses=one(VPN))
     async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
         return answer(request, paging.shown(_vpn(running, len(resources_of(request).clients(vpn)))))
 
-    for collection, kinds in (("queues", QUEUES), ("topicEndpoints", TOPIC_ENDPOINTS)):
-        _add_endpoints(router, collection, kinds)
+    for collection, kinds, right in (
+        ("queues", QUEUES, rights.QUEUE),
+        ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
+    ):
+        _add_endpoints(tree, collection, kinds, right)
 
-    @router.get("/{vpn}/clients", summary="Clients, by connection", responses=listed(CLIENT))
+    @tree.get("/{vpn}/clients", rights.WHOLE_VPN, summary="Clients, by connection", responses=listed(CLIENT))
     async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
         vpn_of(request, vpn)
         found = {f"{client.number:012}": client for client in resources_of(request).clients(vpn)}
         page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
 
-    @router.get("/{vpn}/replayLogs", summary="The replay log, as a list", responses=listed(LOG))
+    @tree.get(
+        "/{vpn}/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG)
+    )
     async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
         shown = await log_attributes(vpn_of(request, vpn))
         return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
 
-    @router.get("/{vpn}/replayLogs/{log}", summary="The replay log: use, oldest, newest", responses=one(LOG))
+    @tree.get(
+        "/{vpn}/replayLogs/{log}",
+        rights.WHOLE_VPN,
+        summary="The replay log: use, oldest, newest",
+        responses=one(LOG),
+    )
     async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         return answer(request, paging.shown(await log_attributes(administration)))
 
-    @router.get(
-        "/{vpn}/replayLogs/{log}/msgs", summary="Messages of the log, in order", responses=listed(MESSAGE)
+    @tree.get(
+        "/{vpn}/replayLogs/{log}/msgs",
+        rights.WHOLE_VPN,
+        summary="Messages of the log, in order",
+        responses=listed(MESSAGE),
     )
     async def messages(
         request: Request,
@@ -163,14 +177,17 @@ def monitor_routes() -> APIRouter:
         page = [paging.shown(_message(row, generation)) for row in found.rows]
         return list_answer(request, page, None if found.position is None else encoded(str(found.position)))
 
-    return router
+    return tree.router
 
 
-def _add_endpoints(router: APIRouter, collection: str, kinds: tuple[EndpointKind, ...]) -> None:
+def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
     shown, flow = MONITORED[kinds[0]], FLOWS[kinds[0]]
 
-    @router.get(
-        f"/{{vpn}}/{collection}", summary=f"All {collection}, with their replays", responses=listed(shown)
+    @tree.get(
+        f"/{{vpn}}/{collection}",
+        rights.WHOLE_VPN,
+        summary=f"All {collection}, with their replays",
+        responses=listed(shown),
     )
     async def all_of(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
@@ -186,7 +203,7 @@ def _add_endpoints(router: APIRouter, collection: str, kinds: tuple[EndpointKind
         page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
-    @router.get(f"/{{vpn}}/{collection}/{{name}}", summary="One of them", responses=one(shown))
+    @tree.get(f"/{{vpn}}/{collection}/{{name}}", right, summary="One of them", responses=one(shown))
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         running = administration.vpn
@@ -194,8 +211,11 @@ def _add_endpoints(router: APIRouter, collection: str, kinds: tuple[EndpointKind
         found = monitored(endpoint, vpn, running.broker.log.next_id, running.now_ms())
         return answer(request, paging.shown(found))
 
-    @router.get(
-        f"/{{vpn}}/{collection}/{{name}}/txFlows", summary="Consumers bound to it", responses=listed(flow)
+    @tree.get(
+        f"/{{vpn}}/{collection}/{{name}}/txFlows",
+        right,
+        summary="Consumers bound to it",
+        responses=listed(flow),
     )
     async def flows(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         endpoint = endpoint_of(vpn_of(request, vpn), name, kinds)

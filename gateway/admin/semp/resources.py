@@ -80,6 +80,11 @@ class Resources:
         """The Message VPNs by name."""
         return self._administered.vpns
 
+    @property
+    def users(self) -> Users:
+        """Who may administer, and what."""
+        return self._administered.users
+
     async def reload(self) -> Reloaded:
         """See `Administered.reload`."""
         return await self._administered.reload()

@@ -5,7 +5,6 @@ from functools import cache
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
-from gateway.admin.access import Access
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.actions import action_routes
 from gateway.admin.semp.alarms import alarm_routes
@@ -21,7 +20,6 @@ from gateway.admin.semp.vpns import reload_routes, vpn_routes
 def add_semp(app: FastAPI, administered: Administered) -> None:
     """Have `app` administer a gateway."""
     app.state.resources = Resources(administered)
-    app.state.access = Access(administered.users)
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)
     tell_errors(app)

@@ -1,13 +1,53 @@
-"""What all resources have in common: where they are, that one must be permitted, how they refuse."""
+"""The trees of resources, `config`, `monitor` and `action`: how an operation on one is declared, with what must be
+permitted for it, and how it refuses.
+"""
 
-from fastapi import APIRouter, Depends
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from gateway.admin.access import require
+from fastapi import APIRouter
+
+from gateway.admin.rights import Right, needs
+from gateway.admin.semp.documented import Responses
 from gateway.admin.semp.envelope import REFUSALS, ROOT
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def tree_router(tree: str, path: str) -> APIRouter:
-    """For the resources of `config`, `monitor` or `action` under a path."""
-    return APIRouter(
-        prefix=f"{ROOT}/{tree}{path}", tags=[tree], dependencies=[Depends(require)], responses=REFUSALS
-    )
+
+class Tree:
+    """Operations on the resources of one tree under a path. Each method declares one, as a decorator of what does it.
+
+    Args:
+        tree: `config`, `monitor` or `action`.
+        path: Of the resources, under the tree's.
+    """
+
+    def __init__(self, tree: str, path: str) -> None:
+        self.router = APIRouter(prefix=f"{ROOT}/{tree}{path}", tags=[tree], responses=REFUSALS)
+
+    def get(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+        """Show it."""
+        return self._operation("GET", path, right, summary, responses)
+
+    def post(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+        """Make one."""
+        return self._operation("POST", path, right, summary, responses)
+
+    def put(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+        """Do it, as at Solace actions are."""
+        return self._operation("PUT", path, right, summary, responses)
+
+    def patch(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+        """Change what is named."""
+        return self._operation("PATCH", path, right, summary, responses)
+
+    def delete(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
+        """Take it away."""
+        return self._operation("DELETE", path, right, summary, responses)
+
+    def _operation(
+        self, method: str, path: str, right: Right, summary: str, responses: Responses
+    ) -> Callable[[F], F]:
+        return self.router.api_route(
+            path, methods=[method], summary=summary, dependencies=[needs(right)], responses=responses
+        )

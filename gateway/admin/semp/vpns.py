@@ -6,11 +6,12 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from gateway.admin import rights
 from gateway.admin.semp.documented import DONE, listed, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
-from gateway.admin.semp.tree import tree_router
+from gateway.admin.semp.tree import Tree
 from gateway.config import ConfigError
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -61,9 +62,9 @@ def _configured(vpn: MessageVpn) -> dict[str, Any]:
 
 def vpn_routes() -> APIRouter:
     """`/config/msgVpns` and `/config/msgVpns/{vpn}`."""
-    router = tree_router("config", "/msgVpns")
+    tree = Tree("config", "/msgVpns")
 
-    @router.get("", summary="All Message VPNs", responses=listed(VPN))
+    @tree.get("", rights.WHOLE_VPN, summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
         found = resources_of(request).vpns
         page, cursor = await paging.page(
@@ -71,38 +72,44 @@ def vpn_routes() -> APIRouter:
         )
         return list_answer(request, page, cursor, len(found))
 
-    @router.post("", summary="Make a Message VPN, with a file of its own", responses=one(VPN))
+    @tree.post("", rights.WHOLE_VPN, summary="Make a Message VPN, with a file of its own", responses=one(VPN))
     async def create(request: Request, body: NewVpn) -> Answer:
         vpn = await resources_of(request).vpns.create(body.msgVpnName, body.changes())
         return answer(request, _configured(vpn))
 
-    @router.get("/{vpn}", summary="One Message VPN", responses=one(VPN))
+    @tree.get("/{vpn}", rights.WHOLE_VPN, summary="One Message VPN", responses=one(VPN))
     async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
         return answer(request, paging.shown(_configured(vpn_of(request, vpn).vpn)))
 
-    @router.patch("/{vpn}", summary="Enable, disable or change a Message VPN", responses=one(VPN))
+    @tree.patch(
+        "/{vpn}", rights.WHOLE_VPN, summary="Enable, disable or change a Message VPN", responses=one(VPN)
+    )
     async def change(request: Request, vpn: Name, body: VpnBody) -> Answer:
         running = vpn_of(request, vpn).vpn
         await resources_of(request).vpns.change(vpn, body.changes())
         return answer(request, _configured(running))
 
-    @router.delete(
-        "/{vpn}", summary="Delete a Message VPN that is disabled and empty, with its file", responses=DONE
+    @tree.delete(
+        "/{vpn}",
+        rights.WHOLE_VPN,
+        summary="Delete a Message VPN that is disabled and empty, with its file",
+        responses=DONE,
     )
     async def delete(request: Request, vpn: Name) -> Answer:
         vpn_of(request, vpn)
         await resources_of(request).vpns.delete(vpn)
         return answer(request)
 
-    return router
+    return tree.router
 
 
 def reload_routes() -> APIRouter:
     """`/action/reload`."""
-    router = tree_router("action", "")
+    tree = Tree("action", "")
 
-    @router.put(
+    @tree.put(
         "/reload",
+        rights.WHOLE_VPN,
         summary="Ours: read the configuration file again, and take what can change",
         responses=one(RELOADED),
     )
@@ -121,4 +128,4 @@ def reload_routes() -> APIRouter:
             },
         )
 
-    return router
+    return tree.router

@@ -1,0 +1,64 @@
+"""Which right each operation of the administration declares."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.routing import APIRoute
+
+from gateway.admin import rights
+from gateway.admin.http import create_app
+from gateway.config import Settings
+from gateway.users import Users
+from gateway.vpn.message_vpns import MessageVpns
+
+OPEN = {"/healthz", "/readyz", "/openapi.json"}
+"""What anybody may ask."""
+
+
+class Nothing:
+    """A gateway with nothing in it."""
+
+    users = Users(Settings())
+    vpns: MessageVpns
+    connections = ()
+
+    def problem(self) -> str | None:
+        return None
+
+
+def operations() -> list[APIRoute]:
+    """All routes of the application."""
+    app = create_app(Nothing(), Nothing())  # type: ignore[arg-type]
+    return [route for route in app.routes if isinstance(route, APIRoute)]
+
+
+def declared(route: APIRoute) -> list[rights.Right]:
+    """The rights that a route needs."""
+    checks = [depends.dependency for depends in route.dependencies]
+    return [right for right in rights.RIGHTS if right.check in checks]
+
+
+def expected(method: str, path: str) -> rights.Right:
+    """What an operation is about, told by its path: an oracle beside the declarations."""
+    if "/queues/{name}" in path:
+        return rights.QUEUE
+    if "/topicEndpoints/{name}" in path:
+        return rights.CHANGED_TOPIC_ENDPOINT if method == "PATCH" else rights.TOPIC_ENDPOINT
+    return rights.NEW_QUEUE if path.endswith("/queues") and method == "POST" else rights.WHOLE_VPN
+
+
+@pytest.mark.parametrize("route", operations(), ids=lambda route: f"{min(route.methods)} {route.path}")
+def test_every_operation_declares_its_right(route: APIRoute) -> None:
+    """One right each, that to what it is about; nothing else is open to everybody."""
+    if route.path in OPEN:
+        assert declared(route) == []
+        return
+    (method,) = route.methods
+    assert declared(route) == [expected(method, route.path)]
+
+
+def test_there_are_operations_and_each_right_is_needed_by_one() -> None:
+    """The walk saw them all."""
+    found = [right for route in operations() for right in declared(route)]
+    assert len(found) > 50
+    assert set(map(id, found)) == set(map(id, rights.RIGHTS))
