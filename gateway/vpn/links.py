@@ -11,6 +11,20 @@ from gateway.core.errors import Refused
 from gateway.core.model import Row
 
 
+class Client(Protocol):
+    """Whose connection a link is on, as an administrator is told."""
+
+    number: int
+    """Of the connection, unique while the gateway runs."""
+    user: str
+    peer_container: str
+    """The client's container-id."""
+
+    @property
+    def peer(self) -> str:
+        """HOST:PORT it comes from."""
+
+
 class PublishingLink(Protocol):
     """A link that messages came in on."""
 
@@ -23,6 +37,10 @@ class PublishingLink(Protocol):
 
 class ConsumingLink(Protocol):
     """A link that messages go out on."""
+
+    @property
+    def client(self) -> Client:
+        """Who consumes."""
 
     def room(self) -> int:
         """How many messages it can take right now: by credit, and by what its connection still has to write."""

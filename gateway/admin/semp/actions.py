@@ -18,6 +18,7 @@ from gateway.admin.semp.resources import (
     TOPIC_ENDPOINTS,
     Name,
     check_log,
+    client_id,
     endpoint_of,
     resources_of,
     vpn_of,
@@ -192,9 +193,7 @@ def action_routes() -> APIRouter:
     )
     async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
         vpn_of(request, vpn)
-        found = [
-            c for c in resources_of(request).clients(vpn) if client in (c.peer_container, f"#{c.number}")
-        ]
+        found = [c for c in resources_of(request).clients(vpn) if client in (c.peer_container, client_id(c))]
         if not found:
             raise SempError("NOT_FOUND", f"There is no client {client[:80]!r} in Message VPN {vpn!r}.")
         for connection in found:

@@ -22,6 +22,7 @@ from gateway.admin.semp.resources import (
     ClientConnection,
     Name,
     check_log,
+    client_id,
     endpoint_of,
     resources_of,
     vpn_of,
@@ -32,6 +33,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
+from gateway.vpn.links import ConsumingLink
 from gateway.vpn.message_vpn import MessageVpn
 
 
@@ -248,7 +250,7 @@ def _client(client: ClientConnection, vpn: str) -> _Client:
     return {
         "msgVpnName": vpn,
         "clientName": client.peer_container,
-        "clientId": f"#{client.number}",
+        "clientId": client_id(client),
         "clientUsername": client.user,
         "clientAddress": client.peer,
         "linkCount": client.link_count,
@@ -259,12 +261,12 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     active = endpoint.active_flows
     found: dict[str, dict[str, Any]] = {}
     for number, flow in enumerate(endpoint.flows):
-        connection = getattr(flow.link, "connection", None)
+        link: ConsumingLink = flow.link
         shown: _Flow = {
             "msgVpnName": vpn,
             "flowId": number,
-            "clientName": getattr(connection, "peer_container", ""),
-            "clientId": f"#{connection.number}" if connection is not None else "",
+            "clientName": link.client.peer_container,
+            "clientId": client_id(link.client),
             "activityState": "active-consumer" if flow in active else "inactive",
             "unackedMsgCount": len(flow.unsettled),
             "epoch": flow.epoch,

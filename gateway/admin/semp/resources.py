@@ -17,6 +17,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import Refused
 from gateway.users import Users
 from gateway.vpn.administration import Administration
+from gateway.vpn.links import Client
 from gateway.vpn.message_vpns import MessageVpns
 
 LOG_NAME: Final = "default"
@@ -26,12 +27,8 @@ QUEUES: Final = (EndpointKind.QUEUE, EndpointKind.STREAM)
 TOPIC_ENDPOINTS: Final = (EndpointKind.TOPIC_ENDPOINT,)
 
 
-class ClientConnection(Protocol):
+class ClientConnection(Client, Protocol):
     """A client's connection, as an administrator sees it."""
-
-    number: int
-    user: str
-    peer_container: str
 
     @property
     def link_count(self) -> int:
@@ -40,10 +37,6 @@ class ClientConnection(Protocol):
     @property
     def vpn_name(self) -> str | None:
         """The Message VPN that the client opened; None before it did."""
-
-    @property
-    def peer(self) -> str:
-        """HOST:PORT it comes from."""
 
     def stop(self, refused: Refused) -> None:
         """Detach every link and close, with an error."""
@@ -138,6 +131,11 @@ def resources_of(request: Request) -> Resources:
 def vpn_of(request: Request, name: str) -> Administration:
     """The Message VPN that a request is about. Raises SempError."""
     return resources_of(request).administration(name)
+
+
+def client_id(client: Client) -> str:
+    """What tells a client from others of its name, while the gateway runs."""
+    return f"#{client.number}"
 
 
 def check_log(name: str) -> None:

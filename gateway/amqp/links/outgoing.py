@@ -101,8 +101,8 @@ class _Outgoing:
         raise NotImplementedError
 
     @property
-    def connection(self) -> Connection:
-        """What carries it."""
+    def client(self) -> Connection:
+        """Whose link it is (``gateway.vpn.links.Client``)."""
         return self._connection
 
     @property
