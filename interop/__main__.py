@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 
 def install(client: Client) -> None:
-    """Install a client at its pinned version, unless it is there. Raises Failed with the installer's last words."""
+    """Install a client at its pinned version, unless it is there. Raises Failed with the installer's last lines."""
     for program in client.needs:
         if shutil.which(program) is None:
             raise Failed(

@@ -115,11 +115,13 @@ class Run:
 
     def until(self, event: str, count: int = 1) -> list[Line]:
         """The first lines of an event, once there are so many. Raises Failed if the program ends before."""
-        deadline = time.monotonic() + PATIENCE
-        while len(found := self.of(event)) < count:
-            if not self._next(deadline):
-                raise Failed(f"ended before its {count} lines {event!r}: {self._last_words()}")
-        return found
+        self._read_until(lambda: len(self.of(event)) >= count, f"its {count} lines {event!r}")
+        return self.of(event)
+
+    def until_different(self, count: int) -> list[str]:
+        """The bodies of all messages so far, once so many differ. Raises Failed if the program ends before."""
+        self._read_until(lambda: len(set(self.bodies)) >= count, f"its {count} different messages")
+        return self.bodies
 
     def finish(self) -> Run:
         """Wait for the end of the program."""
@@ -133,14 +135,14 @@ class Run:
         """Wait for the end, which has to be a good one. Raises Failed."""
         self.finish()
         if self._process.returncode or not self.of("end"):
-            raise Failed(f"exit status {self._process.returncode}: {self._last_words()}")
+            raise Failed(f"exit status {self._process.returncode}: {self._last_text()}")
         return self
 
     def error(self) -> Line:
         """Wait for the end, which has to be an error that the program shows. Raises Failed."""
         self.finish()
         if not self.of("error"):
-            raise Failed(f"was not refused; it ended with {self._last_words()}")
+            raise Failed(f"was not refused; it ended with {self._last_text()}")
         return self.of("error")[0]
 
     def of(self, event: str) -> list[Line]:
@@ -157,13 +159,19 @@ class Run:
         """Why a receiving program ended."""
         return str(self.of("end")[0]["reason"])
 
+    def _read_until(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            if not self._next(deadline):
+                raise Failed(f"ended before {what}: {self._last_text()}")
+
     def _next(self, deadline: float) -> bool:
         """Read one more line; whether there was one."""
         try:
             text = self._queue.get(timeout=max(0.01, deadline - time.monotonic()))
         except queue.Empty:
             self.kill()
-            raise Failed(f"no more to be seen of it within {PATIENCE:.0f} s: {self._last_words()}") from None
+            raise Failed(f"no more to be seen of it within {PATIENCE:.0f} s: {self._last_text()}") from None
         if text is None:
             return False
         try:
@@ -187,7 +195,7 @@ class Run:
                 self._said.append(line.rstrip())
                 del self._said[:-20]
 
-    def _last_words(self) -> str:
+    def _last_text(self) -> str:
         errors = [line.get("text") or "" for line in self.of("error")]
         last = json.dumps(self.lines[-1], ensure_ascii=False) if self.lines else "nothing"
         return (errors or [" ".join(self._said[-6:])] if errors or self._said else [last])[-1][:600]

@@ -38,7 +38,7 @@ def test_another_version_is_installed_again(tmp_path: Path) -> None:
 
 
 def test_a_client_that_cannot_be_installed_is_a_failure(tmp_path: Path) -> None:
-    """The installer's last words are told, and the next one tries again."""
+    """The installer's last lines are told, and the next one tries again."""
     client = client_in(tmp_path, "echo no such package; exit 3")
     for _ in range(2):
         with pytest.raises(Failed, match="ended with 3: no such package"):
