@@ -23,7 +23,8 @@ from interop.client import Client, Failed
 from interop.clients import CLIENTS
 from interop.event_hubs_scenarios import SCENARIOS as OF_EVENT_HUBS
 from interop.gateway_process import GatewayProcess
-from interop.matrix import Result, as_json, readme, summary
+from interop.matrix import Result, as_json, summary
+from interop.page import page
 from interop.rabbitmq_scenarios import SCENARIOS as OF_RABBITMQ
 from interop.scenarios import SCENARIOS, Trial, title
 from interop.transcript import Relay, Transcript
@@ -35,6 +36,12 @@ Scenario = Callable[[Trial], None]
 
 OF_DIALECTS: Mapping[str, Sequence[Scenario]] = {"rabbitmq": OF_RABBITMQ, "event_hubs": OF_EVENT_HUBS}
 """What only the clients of one dialect are asked to do."""
+
+BEHAVIOURS = {
+    dialect: [title(each) for each in scenarios]
+    for dialect, scenarios in {"": SCENARIOS, **OF_DIALECTS}.items()
+}
+"""Their names by dialect, and by the empty text those of all clients."""
 
 NOT_RECORDED = {
     "failover": "the gateway is restarted",
@@ -160,11 +167,6 @@ def record(client: Client, scenarios: Sequence[Scenario]) -> list[Result]:
     return results
 
 
-def described(scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """Behaviours, and what each is in a sentence."""
-    return {title(each): " ".join((each.__doc__ or "").split()) for each in scenarios}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try the clients named, or all; 0 if nothing failed."""
     parser = argparse.ArgumentParser(
@@ -189,9 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not results:
         parser.error(f"there is no behaviour like {options.k!r}")
     if len(clients) == len(CLIENTS) and not options.k and not options.record:
-        tables = {"": described(SCENARIOS)}
-        tables |= {dialect: described(scenarios) for dialect, scenarios in OF_DIALECTS.items()}
-        README.write_text(readme(clients, results, tables), encoding="utf-8")
+        README.write_text(page(clients, results, BEHAVIOURS), encoding="utf-8")
     print(json.dumps(as_json(results), indent=2, ensure_ascii=False) if options.json else summary(results))
     return int(any(result.status == "fail" for result in results))
 

@@ -1,0 +1,64 @@
+"""The page about foreign clients: what is an exception is told, what is to be expected is said once."""
+
+from __future__ import annotations
+
+from interop.client import Client
+from interop.matrix import Result
+from interop.page import page
+
+CLIENTS = (
+    Client("plain", "plain 1", "Python", ()),
+    Client("wordy", "wordy 1", "Java", ()),
+    Client("other", "other 1", "Go", (), dialect="other"),
+)
+
+
+def refusal(condition: str | None, text: str) -> dict[str, dict[str, str | None]]:
+    return {"taken": {"kind": "Error", "condition": condition, "text": text}}
+
+
+def results(of_plain: str = "pass", note: str = "") -> list[Result]:
+    """Two behaviours, of which the clients of a dialect can ask for none."""
+    return [
+        Result("plain", "queue", of_plain, note),
+        Result("plain", "browser", "cannot", "its API has no browser"),
+        Result("wordy", "queue", "pass"),
+        Result("wordy", "browser", "pass", seen=refusal(None, "refused: 'q-wordy' is taken [amqp:locked]")),
+        Result("other", "queue", "cannot", "it has no queues"),
+        Result("other", "browser", "cannot", "it has no queues"),
+        Result("plain", "exclusive", "pass", seen=refusal("amqp:locked", "'q-plain' is taken")),
+        Result("wordy", "exclusive", "pass"),
+        Result("other", "exclusive", "pass", seen=refusal("amqp:locked", "code 4")),
+    ]
+
+
+def test_without_failures_the_page_says_so_first() -> None:
+    text = page(CLIENTS, results(), {"": ["queue", "browser"]})
+    assert "**Nothing failed**: 6 trials passed with 3 clients; in 3 the library has no way to ask." in text
+    assert text.index("Nothing failed") < text.index("## What a user sees when refused")
+
+
+def test_failures_come_first_and_what_fails_alike_is_one_line() -> None:
+    failed = [*results("fail", "not there"), Result("plain", "topic", "fail", "not there")]
+    text = page(CLIENTS, failed, {"": ["queue", "browser"]})
+    assert "**2 failed**" in text
+    assert "- plain, queue, topic: not there" in text
+    assert "| queue | ✗ <sup>1</sup> | ✓ |" in text
+
+
+def test_a_client_that_can_ask_for_nothing_and_a_behaviour_of_all_are_no_part_of_the_table() -> None:
+    text = page(CLIENTS, results(), {"": ["queue", "browser"]})
+    assert "As it should be with each of 2 clients: queue." in text
+    assert "Left out, as their APIs can ask for none of it: other." in text
+    assert "| browser | – <sup>1</sup> | ✓ |" in text
+    assert text.endswith("1. plain: its API has no browser\n")
+    assert "it has no queues" not in text, "what is so with all of a dialect is no news"
+
+
+def test_a_refusal_is_shown_in_the_gateways_words_and_the_library_that_hides_them_is_named() -> None:
+    text = page(CLIENTS, results(), {"": ["queue", "browser"]})
+    assert "| taken | `amqp:locked` | 'q' is taken |" in text
+    assert "| plain | plain 1 | Python | `Error` | in a field |" in text
+    assert "| wordy | wordy 1 | Java | `Error` | in the text |" in text
+    assert "- taken, other: code 4" in text
+    assert "- taken, wordy" not in text
