@@ -1,13 +1,14 @@
-"""What an AMQP source or target address means: which node, and the options of the attach.
+"""
+What an AMQP source or target address means: which node, and the options of the attach.
 
-====================================================  =======================================================
-``orders``, ``queue://orders``, ``/queues/orders``    the queue (``/queues/…`` is percent-encoded, RabbitMQ)
-``topic://a/b``, ``dsub://a/b``                       the topic, or a subscription to it
-``log://a/>``                                         the replay log, read where the pattern matches
-``hub/ConsumerGroups/cg/Partitions/0``                the log of what was sent to ``hub`` (Event Hubs)
-``$management``, ``$cbs``, ``/management``            nodes that answer requests
-``#P2P/TTMP/…``                                       a temporary topic
-====================================================  =======================================================
+========================================  ===================================================================
+``orders``, ``queue://orders``            the queue
+``topic://a/b``, ``dsub://a/b``           the topic, or a subscription to it
+``log://a/>``                             the replay log, read where the pattern matches
+``#P2P/TTMP/…``                           a temporary topic
+paths, and names of a vendor's form       queues, partitions of their logs, and nodes that answer requests: see
+                                          ``amqp_ext.vendor_forms``
+========================================  ===================================================================
 
 ``amqp://host:port/`` or ``amqps://…`` may stand in front of any of them and says nothing. After the first
 ``?`` come options, ``key=value`` joined by ``&``; values are percent-decoded and a ``+`` stays a ``+``. So a
@@ -15,14 +16,13 @@ name with a ``?`` in it has no address; Solace forbids one in the name of a queu
 
 The capabilities ``queue`` and ``topic`` (and the temporary ones) of a source or target win over the prefixes
 ``queue://``, ``topic://`` and ``dsub://``, as at Solace: Qpid JMS always sends one, whatever the name looks
-like. They choose between queue and topic and nothing more: a ``log://``, management or Event Hubs address
-stays what it is, except that with the capability ``topic`` a name is never an event hub's. ``stream`` asks for a
+like. They choose between queue and topic and nothing more: the address of a log, a partition or a request node
+stays what it is, except that with the capability ``topic`` a name is never a partition's. ``stream`` asks for a
 queue that is a stream, as the option ``kind=stream`` does.
 
 Null and dynamic addresses have no text to read: they never come here.
 
-Sources: Solace documentation, "AMQP Topic and Queue Addressing" and "Configuring Queues"; RabbitMQ
-documentation, "AMQP 1.0", addresses version 2; the Event Hubs clients.
+Source: Solace documentation, "AMQP Topic and Queue Addressing".
 """
 
 from __future__ import annotations
@@ -33,66 +33,42 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
-from amqp_ext.topics import MAX_TOPIC_BYTES, TopicPattern, TopicSyntaxError, check_topic
+from amqp_ext.address_forms import AddressError, PartitionPosition, shown
+from amqp_ext.address_options import NO_OPTIONS, OPTIONS_OF_QUEUES, read_options
+from amqp_ext.queue_names import check_queue_name, queue_of_topic, queue_topic
+from amqp_ext.topics import TopicPattern, TopicSyntaxError, check_topic
+from amqp_ext.vendor_forms import ADDRESS_FORMS
 
-QUEUE_TOPIC_PREFIX: Final = "#queue/"
-"""Sending to a queue by its name is publishing to this and the name."""
+__all__ = [
+    "NO_OPTIONS",
+    "Address",
+    "AddressError",
+    "AddressKind",
+    "PartitionPosition",
+    "check_queue_name",
+    "parse_source",
+    "parse_target",
+    "queue_of_topic",
+    "queue_topic",
+    "without_host",
+]
 
-MAX_QUEUE_NAME: Final = 200
-"""Longest queue name in characters: Solace's limit for durable queues."""
-
-MAX_QUEUE_NAME_BYTES: Final = MAX_TOPIC_BYTES - len(QUEUE_TOPIC_PREFIX)
-"""Longest queue name in UTF-8 bytes, so that its topic is one that can be subscribed to."""
-
-FORBIDDEN_IN_QUEUE_NAMES: Final = "'<>*?&;"
-"""Characters that Solace refuses in the name of a queue; control characters are refused too."""
-
-OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "create": (
-            "always",
-            "never",
-        ),  # whether this attach may make the queue; the VPN's setting if not given
-        "epoch": (),  # a whole number: who takes over a queue that is exclusive=steal
-        "exclusive": ("wait", "refuse", "steal"),  # what a second consumer of the queue meets
-        "generation": (),
-        "kind": ("queue", "stream"),  # what the queue is, or is to become if this attach makes it
-        "missing": (),
-        "rate": (),
-        "replay-start": (),
-        "speed": (),
-        "until": (),
-    }
-)
-"""Every option, with the values it may have; none listed means that who uses the option reads its text
-(`amqp_ext.replay_start` does for replays). On a target the options of a replay are allowed and idle: JMS
-programs send to the very queue object they consume from."""
-
-OPTIONS_OF_QUEUES: Final = ("epoch", "exclusive", "kind")
-"""Options that say what a queue is, or is to be; a topic or a log that has one is a mistake."""
-
-LONG_DIGITS: Final = 19
-"""Digits of the largest AMQP long: an epoch has fewer."""
-
-NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
-
-_MANAGEMENT_NODES: Final = frozenset({"$management", "$cbs", "/management"})
+_REQUEST_NODES: Final = frozenset[str]().union(*(form.nodes for form in ADDRESS_FORMS))
 _QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})
 _TOPIC_CAPABILITIES: Final = frozenset({"topic", "temporary-topic"})
 _TEMPORARY_TOPICS: Final = "#P2P/TTMP/"
 
 _URL: Final = re.compile(r"amqps?://[^/]*(/|$)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_RECEIVE_FROM_HUB: Final = re.compile(r"(.+)/ConsumerGroups/([^/]+)/Partitions/([^/]+)")
-_SEND_TO_HUB: Final = re.compile(r"(.+)/Partitions/([^/]+)")
-_BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-
-class AddressError(ValueError):
-    """An address that names nothing here. Its text is a sentence for the one who wrote the address."""
+_PATHS: Final = tuple(form.queue_of for form in ADDRESS_FORMS if form.queue_of is not None)
+_SOURCE_PARTITIONS: Final = tuple(
+    form.partition_of_source for form in ADDRESS_FORMS if form.partition_of_source is not None
+)
+_TARGET_QUEUES: Final = tuple(
+    form.queue_of_target for form in ADDRESS_FORMS if form.queue_of_target is not None
+)
 
 
 class AddressKind(enum.Enum):
@@ -101,81 +77,83 @@ class AddressKind(enum.Enum):
     QUEUE = "queue"
     TOPIC = "topic"
     LOG = "log"
-    EVENT_HUB = "event-hub"
-    MANAGEMENT = "management"
-
-
-@dataclass(frozen=True, slots=True)
-class EventHubPosition:
-    """Where in an event hub a receiver attaches."""
-
-    consumer_group: str
-    partition: str
+    PARTITION = "partition"
+    REQUEST_NODE = "request-node"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One address, read.
+    """
+    One address, read.
 
-    ``name`` is the name of the queue, the hub or the management node, the topic (for a source: the
-    subscription, which may hold wildcards), or the pattern of a log reader. ``event_hub`` is there for
-    EVENT_HUB alone.
+    Attributes:
+        name: The queue (of a partition: whose log it is), the request node, the topic (for a source: the subscription,
+            which may hold wildcards), or the pattern of a log reader.
+        options: By their names, checked.
+        position: For PARTITION alone.
     """
 
     kind: AddressKind
     name: str
     options: Mapping[str, str] = field(default_factory=lambda: NO_OPTIONS)
-    event_hub: EventHubPosition | None = None
+    position: PartitionPosition | None = None
 
 
 def parse_source(address: str, capabilities: Collection[str] = ()) -> Address:
-    """Read the address of a source, that is where a client receives from. Raises `AddressError`.
+    """
+    Read the address of a source, that is where a client receives from.
 
-    ``capabilities`` are those of the source. A topic is checked as a subscription, a log's name as a pattern
-    (with a leading ``!`` it means all but that).
+    A topic is checked as a subscription, a log's name as a pattern (with a leading ``!`` it means all but that).
+
+    Args:
+        capabilities: Those of the source.
+
+    Raises:
+        AddressError: It names nothing here.
     """
     body, options = _split(address)
-    if hub := _match_hub(_RECEIVE_FROM_HUB, body, capabilities):
-        name, consumer_group, partition = hub.groups()
-        check_queue_name(name)
-        return Address(AddressKind.EVENT_HUB, name, options, EventHubPosition(consumer_group, partition))
+    if _may_be_vendors(body, capabilities):
+        for read in _SOURCE_PARTITIONS:
+            if (found := read(body)) is not None:
+                check_queue_name(found.queue)
+                return Address(AddressKind.PARTITION, found.queue, options, found.position)
     kind, name = _classify(body, capabilities)
     if kind in (AddressKind.TOPIC, AddressKind.LOG):
         try:
             pattern = TopicPattern.parse(name)
         except TopicSyntaxError as error:
-            raise AddressError(f"The address {_shown(address)} has no valid subscription: {error}.") from None
+            raise AddressError(f"The address {shown(address)} has no valid subscription: {error}.") from None
         if pattern.is_exception and kind is AddressKind.TOPIC:
             raise AddressError(
-                f"The address {_shown(address)} subscribes to an exception alone, which matches nothing."
+                f"The address {shown(address)} subscribes to an exception alone, which matches nothing."
             )
     return Address(kind, name, _with_kind(kind, options, capabilities))
 
 
 def parse_target(address: str, capabilities: Collection[str] = ()) -> Address:
-    """Read the address of a target, or a message's ``to``: where a client sends to. Raises `AddressError`.
+    """
+    Read the address of a target, or a message's ``to``: where a client sends to.
 
-    A log comes back as a LOG address; that one cannot send to it is for the caller to answer. The ``to`` of a
-    message is read with no capabilities.
+    A log comes back as a LOG address; that one cannot send to it is for the caller to answer.
+
+    Args:
+        capabilities: Those of the target; a message's ``to`` has none.
+
+    Raises:
+        AddressError: It names nothing here.
     """
     body, options = _split(address)
-    if _match_hub(_RECEIVE_FROM_HUB, body, capabilities):
-        raise AddressError(
-            f"The address {_shown(address)} is one to receive from; send to the event hub by its name alone."
-        )
-    if hub := _match_hub(_SEND_TO_HUB, body, capabilities):
-        if hub[2] != "0":
-            raise AddressError(
-                f"An event hub has one partition here, 0, so {_shown(address)} is none; a queue of that name "
-                "is 'queue://…'."
-            )
-        body = hub[1]
+    if _may_be_vendors(body, capabilities):
+        for read in _TARGET_QUEUES:
+            if (queue := read(body, address)) is not None:
+                body = queue
+                break
     kind, name = _classify(body, capabilities)
     if kind is AddressKind.TOPIC:
         try:
             check_topic(name)
         except TopicSyntaxError as error:
-            raise AddressError(f"The address {_shown(address)} has no valid topic: {error}.") from None
+            raise AddressError(f"The address {shown(address)} has no valid topic: {error}.") from None
     return Address(kind, name, _with_kind(kind, options, capabilities))
 
 
@@ -185,60 +163,9 @@ def without_host(address: str) -> str:
     return address[url.end() :] if url else address
 
 
-def queue_topic(name: str) -> str:
-    """The topic that sending to the queue ``name`` publishes to."""
-    return QUEUE_TOPIC_PREFIX + name
-
-
-def queue_of_topic(topic: str) -> str | None:
-    """The queue whose `queue_topic` this is, or None if it is not one."""
-    name = topic.removeprefix(QUEUE_TOPIC_PREFIX)
-    return name if name and len(name) < len(topic) else None
-
-
-def check_queue_name(name: str) -> str:
-    """Return ``name`` if a queue may be called so; raise `AddressError` if not.
-
-    Solace's rules: up to `MAX_QUEUE_NAME` characters, levels separated by ``/`` of which none is empty, no
-    control characters and none of `FORBIDDEN_IN_QUEUE_NAMES`. Names that start with ``#`` are for the
-    gateway's own (temporary) queues, and are let through here.
-    """
-    if not name:
-        raise AddressError("The address names no queue: its name is empty.")
-    if len(name) > MAX_QUEUE_NAME:
-        raise AddressError(
-            f"A queue's name has at most {MAX_QUEUE_NAME} characters; this one has {len(name)}."
-        )
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise AddressError(f"A queue's name has to be valid Unicode; {_shown(name)} is not.") from None
-    if size > MAX_QUEUE_NAME_BYTES:
-        raise AddressError(
-            f"A queue's name has at most {MAX_QUEUE_NAME_BYTES} bytes in UTF-8; this one has {size}."
-        )
-    forbidden = sorted({character for character in name if character in FORBIDDEN_IN_QUEUE_NAMES})
-    if forbidden or _CONTROL.search(name):
-        found = " ".join(forbidden) or "a control character"
-        raise AddressError(
-            f"The queue name {_shown(name)} has {found} in it; names may not contain control characters "
-            f"or any of {' '.join(FORBIDDEN_IN_QUEUE_NAMES)}"
-        )
-    if "" in name.split("/"):
-        raise AddressError(
-            f"The queue name {_shown(name)} has an empty level; there may be no '/' at its ends and no '//'."
-        )
-    if name.startswith(QUEUE_TOPIC_PREFIX):
-        queue = name.removeprefix(QUEUE_TOPIC_PREFIX)
-        raise AddressError(
-            f"{_shown(name)} is a topic, the one of the queue {queue!r}; use 'queue://{queue}'."
-        )
-    return name
-
-
 def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, str]:
-    if body in _MANAGEMENT_NODES:
-        return AddressKind.MANAGEMENT, body
+    if body in _REQUEST_NODES:
+        return AddressKind.REQUEST_NODE, body
     scheme, rest = _scheme_of(body)
     if scheme == "log":
         return AddressKind.LOG, rest
@@ -246,27 +173,25 @@ def _classify(body: str, capabilities: Collection[str]) -> tuple[AddressKind, st
     wants_topic = not _TOPIC_CAPABILITIES.isdisjoint(capabilities)
     if wants_queue and wants_topic:
         raise AddressError(
-            f"The capabilities of {_shown(body)} ask for a queue and a topic at once; choose one."
+            f"The capabilities of {shown(body)} ask for a queue and a topic at once; choose one."
         )
     if wants_topic or (
         not wants_queue and (scheme in ("topic", "dsub") or rest.startswith(_TEMPORARY_TOPICS))
     ):
         return AddressKind.TOPIC, rest
     if not scheme:
-        if body.startswith("/queues/"):
-            rest = _percent_decoded(body.removeprefix("/queues/"), body)
-        elif body.startswith("/exchanges/"):
-            raise AddressError(
-                f"There are no exchanges here, so {_shown(body)} names nothing; use 'topic://…' instead."
-            )
+        for read in _PATHS:
+            if (queue := read(body)) is not None:
+                rest = queue
+                break
     return AddressKind.QUEUE, check_queue_name(rest)
 
 
-def _match_hub(form: re.Pattern[str], body: str, capabilities: Collection[str]) -> re.Match[str] | None:
-    """``body`` as an event hub's address, if it is in ``form`` and nothing says that it is something else."""
-    if _SCHEME.match(body) or body.startswith("/") or not _TOPIC_CAPABILITIES.isdisjoint(capabilities):
-        return None
-    return form.fullmatch(body)
+def _may_be_vendors(body: str, capabilities: Collection[str]) -> bool:
+    """Whether it is a plain name, and nothing says that it is a topic's."""
+    return not (
+        body.startswith("/") or _SCHEME.match(body) or not _TOPIC_CAPABILITIES.isdisjoint(capabilities)
+    )
 
 
 def _scheme_of(body: str) -> tuple[str, str]:
@@ -277,7 +202,7 @@ def _scheme_of(body: str) -> tuple[str, str]:
     scheme = found[1].lower()
     if scheme not in ("queue", "topic", "dsub", "log"):
         raise AddressError(
-            f"{_shown(body)} starts with an unknown {found[0]!r}; addresses start with 'queue://', "
+            f"{shown(body)} starts with an unknown {found[0]!r}; addresses start with 'queue://', "
             "'topic://', 'dsub://' or 'log://', or are the bare name of a queue."
         )
     return scheme, body[found.end() :]
@@ -288,30 +213,8 @@ def _split(address: str) -> tuple[str, Mapping[str, str]]:
     body, mark, query = address.partition("?")
     body = without_host(body)
     if not body:
-        raise AddressError(f"The address {_shown(address)} names no node.")
-    return body, _read_options(query, address) if mark else NO_OPTIONS
-
-
-def _read_options(query: str, address: str) -> Mapping[str, str]:
-    options: dict[str, str] = {}
-    for part in query.split("&"):
-        key, equals, text = part.partition("=")
-        if key not in OPTIONS:
-            raise AddressError(
-                f"{_shown(key)} in the address {_shown(address)} is not an option; the options are "
-                f"{', '.join(OPTIONS)}, each written key=value and joined by '&'."
-            )
-        if not equals or not text:
-            raise AddressError(f"The option {key!r} in the address {_shown(address)} has no value.")
-        if key in options:
-            raise AddressError(f"The option {key!r} is in the address {_shown(address)} twice.")
-        value = _percent_decoded(text, address)
-        if (allowed := OPTIONS[key]) and value not in allowed:
-            raise AddressError(f"The option {key!r} may be {' or '.join(allowed)}, not {_shown(value)}.")
-        if key == "epoch" and not (value.isascii() and value.isdigit() and len(value) < LONG_DIGITS):
-            raise AddressError(f"The option 'epoch' is a whole number, not {_shown(value)}.")
-        options[key] = value
-    return MappingProxyType(options)
+        raise AddressError(f"The address {shown(address)} names no node.")
+    return body, read_options(query, address) if mark else NO_OPTIONS
 
 
 def _with_kind(
@@ -331,22 +234,3 @@ def _with_kind(
             f"The capability 'stream' and the option 'kind={options['kind']}' contradict each other."
         )
     return MappingProxyType({**options, "kind": "stream"})
-
-
-def _percent_decoded(text: str, address: str) -> str:
-    if bad := _BAD_ESCAPE.search(text):
-        raise AddressError(
-            f"{bad[0]!r} in the address {_shown(address)} is no percent-encoded byte; a '%' itself is '%25'."
-        )
-    try:
-        return unquote_to_bytes(text).decode()
-    except ValueError:  # either way round: not encodable, or not UTF-8 when decoded
-        raise AddressError(
-            f"What is percent-encoded in the address {_shown(address)} is not UTF-8."
-        ) from None
-
-
-def _shown(text: str) -> str:
-    """``text`` for an error sentence: quoted, and cut where a hostile peer made it long."""
-    limit = 120
-    return repr(text) if len(text) <= limit else f"{text[:limit]!r}…"

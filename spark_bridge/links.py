@@ -14,7 +14,7 @@ from uuid import uuid4
 from cproton import ffi, lib
 
 from amqp_ext.codec import CodecError, Described, Symbol
-from amqp_ext.message.batches import BATCHES, messages_of
+from amqp_ext.message.reader_batches import BATCHES, messages_of
 from spark_bridge.errors import ConnectionFailed, Refused
 from spark_bridge.wire import Wire, mapping, put, refusal
 

@@ -3,19 +3,17 @@
 ===========================================  ==================  ============================================
 descriptor                                   code                value
 ===========================================  ==================  ============================================
-``rewind:replay-start``                      -                   see `amqp_ext.replay_start`
-``rabbitmq:stream-offset-spec``              -                   see `amqp_ext.replay_start`
-``rabbitmq:stream-filter``                   -                   string, or list of strings
-``rabbitmq:stream-match-unfiltered``         -                   boolean
-``apache.org:selector-filter:string``        0x0000468C00000004  JMS selector, or an Event Hubs position
+``rewind:replay-start``                      -                   see ``amqp_ext.replay_start``
+``apache.org:selector-filter:string``        0x0000468C00000004  JMS selector, or a vendor's way to say a start
 ``apache.org:no-local-filter:list``          0x0000468C00000003  list (Qpid JMS sends a string)
 ``amqp:properties-filter``                   0x173               map
 ``amqp:application-properties-filter``       0x174               map
 ``amqp:sql-filter``                          0x120               string
+those of vendors                             -                   see ``amqp_ext.vendor_forms``
 ===========================================  ==================  ============================================
 
 A filter is known by its descriptor; the key it lies under is the client's own and says nothing. One leniency:
-AMQP wants every value described (1.0 §3.5.8), and a client that sends a bare value is understood where the
+AMQP wants every value described (1.0 section 3.5.8), and a client that sends a bare value is understood where the
 key is a descriptor of the table, or ``jms-selector``, ``no-local`` or ``sql-filter``, as clients name them.
 
 A selector may hold one top-level AND term ``"m.x-opt-replay-start" = '…'``, the only place where a JMS client
@@ -36,23 +34,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
-from amqp_ext.codec import Char, Described, Symbol
-from amqp_ext.replay_start import (
-    Origin,
-    ReplayStart,
-    combine,
-    from_event_hubs_selector,
-    from_rewind_filter,
-    from_stream_offset_spec,
-    is_answer,
-    parse_text,
-)
+from amqp_ext.codec import Described, Symbol
+from amqp_ext.filters.forms import FilterError, FilterValues, MessageFilter, is_text, shown
+from amqp_ext.replay_start import SELECTOR as START_IN_SELECTOR
+from amqp_ext.replay_start import ReplayStart, combine, from_rewind_filter, is_answer, parse_text
 from amqp_ext.selector.selector import SelectorError, extract_equal
+from amqp_ext.vendor_forms import FILTER_FORMS, SELECTOR_STARTS
 
 REPLAY_START: Final = Symbol("rewind:replay-start")
-STREAM_OFFSET_SPEC: Final = Symbol("rabbitmq:stream-offset-spec")
-STREAM_FILTER: Final = Symbol("rabbitmq:stream-filter")
-STREAM_MATCH_UNFILTERED: Final = Symbol("rabbitmq:stream-match-unfiltered")
 SELECTOR: Final = Symbol("apache.org:selector-filter:string")
 NO_LOCAL: Final = Symbol("apache.org:no-local-filter:list")
 PROPERTIES: Final = Symbol("amqp:properties-filter")
@@ -63,11 +52,11 @@ REPLAY_TERM: Final = "m.x-opt-replay-start"
 """The name that a selector's replay start is compared with."""
 
 _OUR_DOMAIN: Final = "rewind:"
-_STARTS: Final = frozenset({REPLAY_START, STREAM_OFFSET_SPEC})
-_OF_RABBITMQ: Final = frozenset({STREAM_OFFSET_SPEC, STREAM_FILTER, STREAM_MATCH_UNFILTERED})
+_STARTS: Final = frozenset({REPLAY_START}.union(*(forms.start_names for forms in FILTER_FORMS)))
+_OF_VENDORS: Final = [name for forms in FILTER_FORMS for name in forms.names]
 _BY_NAME: Final[Mapping[str, Symbol]] = {
     name: name
-    for name in (*_STARTS, *_OF_RABBITMQ, SELECTOR, NO_LOCAL, PROPERTIES, APPLICATION_PROPERTIES, SQL)
+    for name in (REPLAY_START, *_OF_VENDORS, SELECTOR, NO_LOCAL, PROPERTIES, APPLICATION_PROPERTIES, SQL)
 }
 _BY_CODE: Final[Mapping[int, Symbol]] = {
     0x0000_468C_0000_0003: NO_LOCAL,
@@ -84,21 +73,18 @@ _BY_KEY: Final[Mapping[str, Symbol]] = {
 }
 
 
-class FilterError(ValueError):
-    """A known filter that cannot be honoured. ``field`` is its descriptor's name, the text a sentence."""
-
-    def __init__(self, field: str, reason: str) -> None:
-        super().__init__(f"The filter {field} {reason}")
-        self.field = field
-
-
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a filter-set asks for.
+    """
+    What a filter-set asks for.
 
-    ``accepted`` are the keys of the entries that were understood, to be echoed with their values unchanged;
-    ``unknown`` those that were not. ``wants_stream_offset`` says that a filter of RabbitMQ's was there, whose
-    clients look for ``x-stream-offset``. The selector is valid; the maps and ``sql`` are as they came.
+    Attributes:
+        selector: Valid, and without its replay start.
+        properties: As they came; so are ``application_properties`` and ``sql``.
+        message_filters: Those of vendors.
+        accepted: Keys of the entries that were understood, to be echoed with their values unchanged.
+        unknown: Keys of those that were not.
+        wants_stream_offset: A filter was there whose clients look for ``x-stream-offset``.
     """
 
     start: ReplayStart | None = None
@@ -107,18 +93,19 @@ class Filters:
     properties: Mapping[Any, Any] | None = None
     application_properties: Mapping[Any, Any] | None = None
     sql: str | None = None
-    stream_filter: tuple[str, ...] | None = None
-    stream_match_unfiltered: bool | None = None
+    message_filters: tuple[MessageFilter, ...] = ()
     accepted: tuple[Symbol, ...] = ()
     unknown: tuple[Symbol, ...] = ()
     wants_stream_offset: bool = False
 
 
 def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
-    """Read a source's filter-set; null entries are as good as absent (AMQP 1.0 §3.5.8).
+    """
+    Read a source's filter-set; null entries are as good as absent (AMQP 1.0 section 3.5.8).
 
-    Raises `FilterError` for a known filter with a bad value or given twice, and `ReplayStartError` for a bad
-    start, or two that differ.
+    Raises:
+        FilterError: A known filter has a bad value, or is given twice.
+        ReplayStartError: A start is bad, or there are two that differ.
     """
     values: dict[Symbol, Any] = {}
     accepted: list[Symbol] = []
@@ -142,7 +129,7 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
     selector, selector_start = _read_selector(values)
     starts = (
         from_rewind_filter(values[REPLAY_START]) if REPLAY_START in values else None,
-        from_stream_offset_spec(values[STREAM_OFFSET_SPEC]) if STREAM_OFFSET_SPEC in values else None,
+        *(forms.read_start(values) for forms in FILTER_FORMS),
         selector_start,
         answer,
     )
@@ -153,11 +140,14 @@ def read_filter_set(entries: Mapping[Symbol, Any]) -> Filters:
         properties=_read_map(values, PROPERTIES),
         application_properties=_read_map(values, APPLICATION_PROPERTIES),
         sql=_read_text(values, SQL),
-        stream_filter=_read_stream_filter(values),
-        stream_match_unfiltered=_read_match_unfiltered(values),
+        message_filters=tuple(
+            found for forms in FILTER_FORMS if (found := forms.read_filter(values)) is not None
+        ),
         accepted=tuple(accepted),
         unknown=tuple(unknown),
-        wants_stream_offset=not _OF_RABBITMQ.isdisjoint(values),
+        wants_stream_offset=any(
+            forms.want_stream_offset and not forms.names.isdisjoint(values) for forms in FILTER_FORMS
+        ),
     )
 
 
@@ -178,7 +168,7 @@ def _identify(key: Any, entry: Any) -> tuple[Symbol | None, Any]:
         if _is_ours(descriptor):
             raise FilterError(REPLAY_START, f"is the only one of its domain; there is no {descriptor!s}.")
         if _is_ours(key) or key in _STARTS:
-            raise FilterError(str(key), f"has the descriptor {_cut(descriptor)}; describe it as {key!s}.")
+            raise FilterError(str(key), f"has the descriptor {shown(descriptor)}; describe it as {key!s}.")
     return name, entry.value
 
 
@@ -186,71 +176,44 @@ def _is_ours(name: Any) -> bool:
     return isinstance(name, str) and name.startswith(_OUR_DOMAIN)
 
 
-def _read_selector(values: Mapping[Symbol, Any]) -> tuple[str | None, ReplayStart | None]:
+def _read_selector(values: FilterValues) -> tuple[str | None, ReplayStart | None]:
     """The selector that is left, and the replay start that was in it or that all of it was."""
     text = _read_text(values, SELECTOR)
     if text is None or not text.strip():
-        return None, None  # to JMS an empty selector is none (JMS 2.0 §3.8.1.1)
-    if start := from_event_hubs_selector(text):
-        return None, start
+        return None, None  # to JMS an empty selector is none (JMS 2.0 section 3.8.1.1)
+    for read_start in SELECTOR_STARTS:
+        if (start := read_start(text)) is not None:
+            return None, start
     try:
         start_text, rest = extract_equal(text, REPLAY_TERM)
     except SelectorError as error:
         raise FilterError(SELECTOR, f"is no valid selector: {error}.") from None
-    start = None if start_text is None else parse_text(str(start_text), Origin.SELECTOR)
+    start = None if start_text is None else parse_text(str(start_text), START_IN_SELECTOR)
     return None if rest is None else rest.text, start
 
 
-def _read_no_local(values: Mapping[Symbol, Any]) -> bool:
+def _read_no_local(values: FilterValues) -> bool:
     if NO_LOCAL not in values:
         return False
     value = values[NO_LOCAL]
     if not isinstance(value, list | str):
-        raise FilterError(NO_LOCAL, f"is described as a list, not {_cut(value)}.")
+        raise FilterError(NO_LOCAL, f"is described as a list, not {shown(value)}.")
     return True
 
 
-def _read_map(values: Mapping[Symbol, Any], name: Symbol) -> Mapping[Any, Any] | None:
+def _read_map(values: FilterValues, name: Symbol) -> Mapping[Any, Any] | None:
     if name not in values:
         return None
     value = values[name]
     if not isinstance(value, Mapping):
-        raise FilterError(name, f"is a map, not {_cut(value)}.")
+        raise FilterError(name, f"is a map, not {shown(value)}.")
     return value
 
 
-def _read_text(values: Mapping[Symbol, Any], name: Symbol) -> str | None:
+def _read_text(values: FilterValues, name: Symbol) -> str | None:
     if name not in values:
         return None
     value = values[name]
-    if not _is_text(value):
-        raise FilterError(name, f"is a string, not {_cut(value)}.")
+    if not is_text(value):
+        raise FilterError(name, f"is a string, not {shown(value)}.")
     return str(value)
-
-
-def _read_stream_filter(values: Mapping[Symbol, Any]) -> tuple[str, ...] | None:
-    if STREAM_FILTER not in values:
-        return None
-    value = values[STREAM_FILTER]
-    if _is_text(value):
-        return (str(value),)
-    if isinstance(value, list) and all(map(_is_text, value)):
-        return tuple(map(str, value))
-    raise FilterError(STREAM_FILTER, f"is a string or a list of strings, not {_cut(value)}.")
-
-
-def _read_match_unfiltered(values: Mapping[Symbol, Any]) -> bool | None:
-    value = values.get(STREAM_MATCH_UNFILTERED)
-    if STREAM_MATCH_UNFILTERED in values and not isinstance(value, bool):
-        raise FilterError(STREAM_MATCH_UNFILTERED, f"is a boolean, not {_cut(value)}.")
-    return value
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not isinstance(value, Char)
-
-
-def _cut(value: Any) -> str:
-    shown = repr(str(value)) if isinstance(value, str) else repr(value)
-    limit = 80
-    return shown if len(shown) <= limit else f"{shown[:limit]}…"

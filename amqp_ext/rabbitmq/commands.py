@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amqp_ext.rabbitmq.arguments import QueueArguments
 from amqp_ext.rabbitmq.exchanges import ExchangeKind
+from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,12 @@ from __future__ import annotations
 import enum
 import re
 from typing import Final
-from urllib.parse import unquote
 
-from amqp_ext.addresses import AddressError
-from amqp_ext.dialect import INVALID, NOT_IMPLEMENTED
+from amqp_ext.request_nodes import INVALID, NOT_IMPLEMENTED
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 
 _MEANINGFUL: Final = re.compile(r"[%/*>]|^[!#]")
 _EMPTY_WORD: Final = "%"
-_PREFIX: Final = "/exchanges/"
 
 
 class ExchangeError(ValueError):
@@ -112,30 +109,6 @@ def _subscriptions_of(kind: ExchangeKind, exchange: str, key: str) -> tuple[str,
         )
     pattern = "/".join([own, *(word if word == "*" else _word(word) for word in words)])
     return (pattern, f"{pattern}/>") if takes_rest else (pattern,)
-
-
-def topic_of_address(address: str) -> str | None:
-    """
-    The topic of an address ``/exchanges/EXCHANGE/KEY`` or ``/exchanges/EXCHANGE``; None for any other.
-
-    Raises:
-        AddressError: It begins like one, and is none.
-    """
-    if not address.startswith(_PREFIX):
-        return None
-    parts = address.removeprefix(_PREFIX).split("/")
-    if len(parts) > 2:
-        raise AddressError(
-            f"{address!r:.200} has too many parts: it is '/exchanges/', the exchange, '/' and the routing key, each "
-            "percent-encoded"
-        )
-    try:
-        exchange, *key = (unquote(part, errors="strict") for part in parts)
-        return topic_of(exchange, key[0] if key else "")
-    except UnicodeDecodeError:
-        raise AddressError(f"what is percent-encoded in {address!r:.200} is not UTF-8") from None
-    except ExchangeError as error:
-        raise AddressError(str(error)) from None
 
 
 def _word(word: str) -> str:

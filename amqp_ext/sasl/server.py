@@ -25,17 +25,23 @@ from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped
 
 from amqp_ext.codec import Array, CodecError, Described, Symbol, UByte, ULong, decode, encode
 from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy, normalise
+from amqp_ext.vendor_forms import ANONYMOUS_MECHANISMS
 
 __all__ = ["AMQP_HEADER", "MECHANISMS", "SASL_HEADER", "Identity", "SaslServer", "SaslState"]
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
-MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256", "SCRAM-SHA-512", "MSSBCBS")
-"""MSSBCBS is ANONYMOUS by Event Hubs' name: who the peer is, it says later, by a token at the node ``$cbs``."""
+_ANONYMOUS = frozenset({"ANONYMOUS", *ANONYMOUS_MECHANISMS})
+
+MECHANISMS = ("ANONYMOUS", "PLAIN", "EXTERNAL", "SCRAM-SHA-256", "SCRAM-SHA-512", *ANONYMOUS_MECHANISMS)
+"""What can be offered: with ANONYMOUS the names that vendors have for it, where a token says later who the peer is."""
 
 MAX_PIPELINED_BYTES = 65_536
 """What a peer may send ahead while its password is being checked. Clients wait, or send their open frame."""
+
+_NO_SASL = "NONE"
+"""The mechanism of a peer that begins without SASL."""
 
 _MECHANISMS_FRAME = 0x40
 _INIT = 0x41
@@ -73,6 +79,11 @@ class Identity:
 
     user: str
     mechanism: str
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether the peer has said nothing about itself."""
+        return self.mechanism == _NO_SASL or self.mechanism in _ANONYMOUS
 
 
 class _Refused(Exception):
@@ -187,7 +198,7 @@ class SaslServer:
             if self._sasl_required:
                 self._output += SASL_HEADER
                 raise _Refused("the peer wants to go without SASL, which is not allowed here")
-            self._candidate = Identity(self._anonymous_user, "NONE")
+            self._candidate = Identity(self._anonymous_user, _NO_SASL)
             return self._finish()
         if header == SASL_HEADER:
             del self._input[:8]
@@ -211,7 +222,7 @@ class SaslServer:
             raise _Refused(f"mechanism {str(mechanism)!r:.40} is not among {', '.join(self._offered)}", _AUTH)
         self._step = self._read_response
         match mechanism:
-            case "ANONYMOUS" | "MSSBCBS":
+            case _ if mechanism in _ANONYMOUS:
                 self._accept(Identity(self._anonymous_user, str(mechanism)))
             case "EXTERNAL":
                 self._check_external(initial or b"")

@@ -32,7 +32,7 @@ from amqp_ext.selector.ast import (
     identifiers,
 )
 from amqp_ext.selector.fields import SelectorMessage, reader
-from amqp_ext.selector.lexer import Dialect, SelectorError
+from amqp_ext.selector.lexer import SelectorError, Syntax
 from amqp_ext.selector.like import like_matcher
 from amqp_ext.selector.values import (
     APPROXIMATE,
@@ -54,13 +54,13 @@ from amqp_ext.selector.values import (
 Evaluator = Callable[[SelectorMessage], Any]
 
 
-def compile_condition(node: Node, dialect: Dialect) -> Evaluator:
+def compile_condition(node: Node, syntax: Syntax) -> Evaluator:
     """The function of a condition: True, False, or anything else for unknown.
 
     Raises SelectorError where the types cannot fit whatever the message holds, so that a selector that could
     never match is refused when it is written and not wondered at when nothing arrives.
     """
-    return _Compiler(dialect).compile(node, _CONDITION)
+    return _Compiler(syntax).compile(node, _CONDITION)
 
 
 class _Place(NamedTuple):
@@ -77,8 +77,8 @@ _LIKABLE = _Place(frozenset((STRING,)), "a name or a string before LIKE")
 
 # "String and Boolean comparison is restricted to = and <>" (§3.8.1.1); SQL filters order strings and binary.
 _ORDERED = {
-    Dialect.JMS: _Place(NUMBERS, "a number (only = and <> compare others)"),
-    Dialect.SQL: _Place(NUMBERS | {STRING, BINARY}, "a number, a string or a binary"),
+    Syntax.JMS: _Place(NUMBERS, "a number (only = and <> compare others)"),
+    Syntax.SQL: _Place(NUMBERS | {STRING, BINARY}, "a number, a string or a binary"),
 }
 
 
@@ -93,10 +93,10 @@ class _Constant:
 
 
 class _Compiler:
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._arithmetic = SQL_ARITHMETIC if dialect is Dialect.SQL else JMS_ARITHMETIC
-        self._ordered = _ORDERED[dialect]
+    def __init__(self, syntax: Syntax) -> None:
+        self._syntax = syntax
+        self._arithmetic = SQL_ARITHMETIC if syntax is Syntax.SQL else JMS_ARITHMETIC
+        self._ordered = _ORDERED[syntax]
 
     def compile(self, node: Node, place: _Place) -> Evaluator:
         """The function of a node that stands in such a place."""
@@ -185,7 +185,7 @@ class _Compiler:
         except ValueError as error:
             raise SelectorError(str(error), node.start) from None
         # No string: JMS brokers take that for a comparison of unlike types, RabbitMQ for unknown.
-        unlike = None if self._dialect is Dialect.SQL else False
+        unlike = None if self._syntax is Syntax.SQL else False
 
         def evaluate(message: SelectorMessage) -> bool | None:
             value = operand(message)

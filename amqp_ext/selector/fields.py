@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from amqp_ext.message.sections import Header, Properties
-from amqp_ext.selector.lexer import Dialect, SelectorError
+from amqp_ext.selector.lexer import SelectorError, Syntax
 
 
 class SelectorMessage(Protocol):
@@ -77,17 +77,17 @@ _SQL_SECTIONS = _JMS_SECTIONS | {"h": "header", "p": "properties", "a": "applica
 _ANNOTATION = "annotation."
 
 
-def resolve(name: str, dialect: Dialect, position: int) -> Reference:
+def resolve(name: str, syntax: Syntax, position: int) -> Reference:
     """What an identifier at ``position`` reads. Raises SelectorError for a field that does not exist."""
     prefix, dot, field = name.partition(".")
-    section = (_SQL_SECTIONS if dialect is Dialect.SQL else _JMS_SECTIONS).get(prefix) if dot else None
+    section = (_SQL_SECTIONS if syntax is Syntax.SQL else _JMS_SECTIONS).get(prefix) if dot else None
     if section is None:
-        if dot and dialect is Dialect.SQL:
+        if dot and syntax is Syntax.SQL:
             raise SelectorError(
                 f"expected {', '.join(_JMS_SECTIONS)}, h, p or a before the dot, found {prefix}",
                 position,
             )
-        return _plain(name, dialect)
+        return _plain(name, syntax)
     if section == "amqp":
         return _amqp(name, field, position)
     if section == "header" and field not in HEADER_FIELDS:
@@ -99,8 +99,8 @@ def resolve(name: str, dialect: Dialect, position: int) -> Reference:
     return Reference(section, field)
 
 
-def _plain(name: str, dialect: Dialect) -> Reference:
-    if dialect is Dialect.JMS:
+def _plain(name: str, syntax: Syntax) -> Reference:
+    if syntax is Syntax.JMS:
         if name in _JMS_ALIASES:
             return _JMS_ALIASES[name]
         if name in _JMS_READERS:

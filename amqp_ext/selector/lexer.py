@@ -1,9 +1,9 @@
 """The words of a message selector: text in, tokens out.
 
-Two dialects share one lexer. JMS selectors (Jakarta Messaging 3.1 §3.8.1, JMS 2.0 the same) take names and
+Two syntaxes share one lexer. JMS selectors (Jakarta Messaging 3.1 §3.8.1, JMS 2.0 the same) take names and
 numbers from the Java language; SQL filters are those of the OASIS draft "AMQP Filter Expressions" §6 as
 RabbitMQ reads them. They disagree on a few signs only, and every disagreement is decided here or marked with
-``dialect``:
+``syntax``:
 
     sign      JMS                               SQL filter
     "x"       a name, dots allowed              a string
@@ -46,7 +46,7 @@ class SelectorError(ValueError):
         self.position = position
 
 
-class Dialect(Enum):
+class Syntax(Enum):
     """Which language a selector is written in."""
 
     JMS = auto()
@@ -119,20 +119,20 @@ _PART_CATEGORIES = _START_CATEGORIES | {"Nd", "Mn", "Mc", "Cf"}
 _ANNOTATION_PREFIX = "amqp.annotation."
 
 
-def tokenize(text: str, dialect: Dialect = Dialect.JMS) -> list[Token]:
+def tokenize(text: str, syntax: Syntax = Syntax.JMS) -> list[Token]:
     """Split a selector into tokens; the last is END. Raises SelectorError."""
     if len(text) > MAX_CHARACTERS:
         raise SelectorError(
             f"the selector has {len(text)} characters, {MAX_CHARACTERS} are allowed", MAX_CHARACTERS
         )
-    return _Lexer(text, dialect).tokens()
+    return _Lexer(text, syntax).tokens()
 
 
 class _Lexer:
-    def __init__(self, text: str, dialect: Dialect) -> None:
+    def __init__(self, text: str, syntax: Syntax) -> None:
         self._text = text
-        self._dialect = dialect
-        self._signs = _SQL_SIGNS if dialect is Dialect.SQL else _JMS_SIGNS
+        self._syntax = syntax
+        self._signs = _SQL_SIGNS if syntax is Syntax.SQL else _JMS_SIGNS
 
     def tokens(self) -> list[Token]:
         text, length, position = self._text, len(self._text), 0
@@ -149,7 +149,7 @@ class _Lexer:
             position = tokens[-1].end
 
     def _token(self, start: int) -> Token:
-        text, sql = self._text, self._dialect is Dialect.SQL
+        text, sql = self._text, self._syntax is Syntax.SQL
         character = text[start]
         if character == "'":
             return self._enclosed(start, "'", Kind.STRING)
@@ -205,7 +205,7 @@ class _Lexer:
         if not self._dot_joins(end):
             if word in KEYWORDS:
                 return Token(Kind.KEYWORD, word, start, end)
-            if self._dialect is Dialect.SQL and word in _SQL_RESERVED:
+            if self._syntax is Syntax.SQL and word in _SQL_RESERVED:
                 raise SelectorError(
                     f"{word} is reserved for a function this gateway does not have; "
                     f"a property of that name is written [{text[start:end]}]",
@@ -229,7 +229,7 @@ class _Lexer:
         return position
 
     def _number(self, start: int) -> Token:
-        sql = self._dialect is Dialect.SQL
+        sql = self._syntax is Syntax.SQL
         found = (_SQL_NUMBER if sql else _JAVA_NUMBER).match(self._text, start)
         end = found.end() if found else start
         after = self._text[end : end + 1]

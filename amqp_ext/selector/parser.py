@@ -40,7 +40,7 @@ from amqp_ext.selector.ast import (
     Sign,
 )
 from amqp_ext.selector.fields import Reference, resolve
-from amqp_ext.selector.lexer import Dialect, Kind, SelectorError, Token, tokenize
+from amqp_ext.selector.lexer import Kind, SelectorError, Syntax, Token, tokenize
 
 # Parentheses, NOTs and signs around one value. A person writes three or four; each costs eight frames of
 # Python's stack, of which there are a thousand.
@@ -50,16 +50,16 @@ _COMPARISONS = frozenset(("=", "<>", "!=", "<", "<=", ">", ">="))
 _VALUE = "a value (a name, a literal or a parenthesis)"
 
 
-def parse(text: str, dialect: Dialect = Dialect.JMS) -> Node:
+def parse(text: str, syntax: Syntax = Syntax.JMS) -> Node:
     """The tree of a selector. Raises SelectorError, which says what was found and what would be right."""
-    return _Parser(text, dialect).selector()
+    return _Parser(text, syntax).selector()
 
 
 class _Parser:
-    def __init__(self, text: str, dialect: Dialect) -> None:
+    def __init__(self, text: str, syntax: Syntax) -> None:
         self._text = text
-        self._dialect = dialect
-        self._tokens = tokenize(text, dialect)
+        self._syntax = syntax
+        self._tokens = tokenize(text, syntax)
         self._index = 0
         self._depth = 0
 
@@ -239,10 +239,10 @@ class _Parser:
             raise SelectorError(
                 f"expected a value, found a call of {name}: selectors have no functions", token.start
             )
-        if token.kind is Kind.QUOTED_NAME and self._dialect is Dialect.SQL:
+        if token.kind is Kind.QUOTED_NAME and self._syntax is Syntax.SQL:
             reference = Reference(
                 "application_properties", name
             )  # [p.to] is a property with a dot in its name
         else:
-            reference = resolve(name, self._dialect, token.start)
+            reference = resolve(name, self._syntax, token.start)
         return Identifier(name, reference, token.start, token.end)

@@ -1,9 +1,8 @@
-"""Message selectors: which messages a consumer wants, in SQL-like words. The one door to the ``selector_*``
-modules.
+"""Message selectors: which messages a consumer wants, in SQL-like words. Others import this module of the folder.
 
-    selector_lexer -> selector_parser -> selector_eval        text -> tokens -> tree -> function
-                      selector_ast       selector_values      the tree's shapes; comparing and adding values
-                      selector_fields    selector_like        what a name reads; the LIKE matcher
+    lexer -> parser -> evaluation      text -> tokens -> tree -> function
+             ast       values          the tree's shapes; comparing and adding values
+             fields    like            what a name reads; the LIKE matcher
 
 A selector is compiled when a link attaches and then asked once a message:
 
@@ -11,7 +10,7 @@ A selector is compiled when a link attaches and then asked once a message:
     wanted.matches(message)
 
 A JMS client cannot send filters of ours, so a selector may also carry a replay start as one of its top-level
-AND terms. `extract_equal` takes such a term out; `split_conjunction` shows all of them.
+AND terms. ``extract_equal`` takes such a term out; ``split_conjunction`` shows all of them.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from dataclasses import dataclass, field
 from amqp_ext.selector.ast import And, Comparison, Identifier, Literal, Node, Or, Sign, Value, identifiers
 from amqp_ext.selector.evaluation import Evaluator, compile_condition
 from amqp_ext.selector.fields import Reference, SelectorMessage, resolve
-from amqp_ext.selector.lexer import Dialect, SelectorError
+from amqp_ext.selector.lexer import SelectorError, Syntax
 from amqp_ext.selector.parser import parse
 from amqp_ext.selector.values import NUMBERS, kind_of
 
 __all__ = [
-    "Dialect",
     "Equation",
     "Reference",
     "Selector",
     "SelectorError",
     "SelectorMessage",
+    "Syntax",
     "Term",
     "compile_selector",
     "compile_sql_filter",
@@ -42,12 +41,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled selector: immutable, equal to any other of the same text and dialect."""
+    """A compiled selector: immutable, equal to any other of the same text and syntax."""
 
     text: str
     identifiers: frozenset[str]
     """The names it reads, as written but without quotes."""
-    dialect: Dialect = Dialect.JMS
+    syntax: Syntax = Syntax.JMS
     _evaluate: Evaluator = field(kw_only=True, repr=False, compare=False)
 
     def matches(self, message: SelectorMessage) -> bool:
@@ -65,7 +64,7 @@ def compile_selector(text: str) -> Selector:
     """
     if not text.strip():
         return Selector(text, frozenset(), _evaluate=lambda message: True)
-    return _selector(text, parse(text), Dialect.JMS)
+    return _selector(text, parse(text), Syntax.JMS)
 
 
 def compile_sql_filter(text: str) -> Selector:
@@ -73,12 +72,12 @@ def compile_sql_filter(text: str) -> Selector:
 
     The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same twice.
     """
-    return _selector(text, parse(text, Dialect.SQL), Dialect.SQL)
+    return _selector(text, parse(text, Syntax.SQL), Syntax.SQL)
 
 
-def _selector(text: str, node: Node, dialect: Dialect) -> Selector:
+def _selector(text: str, node: Node, syntax: Syntax) -> Selector:
     names = frozenset(identifier.name for identifier in identifiers(node))
-    return Selector(text, names, dialect, _evaluate=compile_condition(node, dialect))
+    return Selector(text, names, syntax, _evaluate=compile_condition(node, syntax))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
     """
     if not text.strip():
         return None, compile_selector(text)
-    wanted = resolve(identifier, Dialect.JMS, 0)
+    wanted = resolve(identifier, Syntax.JMS, 0)
     found: list[Term] = []
     rest: list[Term] = []
     for term in split_conjunction(text):
@@ -183,4 +182,4 @@ def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selecto
         return equation.value, None
     first, last = rest[0].node, rest[-1].node
     node = first if first is last else And(tuple(term.node for term in rest), first.start, last.end)
-    return equation.value, _selector(" AND ".join(term.text for term in rest), node, Dialect.JMS)
+    return equation.value, _selector(" AND ".join(term.text for term in rest), node, Syntax.JMS)

@@ -17,11 +17,10 @@ import structlog
 from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
-from amqp_ext.event_hubs.frames import Padder, Watch
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
 from gateway.amqp.attach import attach
-from gateway.amqp.dialects.event_hubs.claims import Claims
+from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks, TokenCheck
 from gateway.amqp.engine import heartbeats
 from gateway.amqp.engine.close_errors import LastWord
 from gateway.amqp.engine.conditions import condition_of
@@ -53,9 +52,6 @@ class WaitingLink(Protocol):
 CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
 
-_NAMELESS: Final = ("ANONYMOUS", "MSSBCBS", "NONE")
-"""Mechanisms by which a peer says nothing about itself."""
-
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 
 
@@ -78,11 +74,14 @@ class Connection(asyncio.Protocol):
         self.waiting_for_output: dict[WaitingLink, None] = {}
         """Links that have credit and messages, but no room in the connection's output."""
         self.user = "anonymous"
-        self.claims: Claims | None = None
+        self.spoken = listening.spoken
+        """What it speaks beyond AMQP 1.0, whatever its listener comes to speak."""
+        self._takes_tokens = listening.takes_tokens
+        self.token_check: TokenCheck | None = None
         """What its tokens permit, where tokens say who it is."""
-        self.watch: Watch | None = None
-        """Sees the frames that come in, where more is wanted of them than the engine tells."""
-        self._padder: Padder | None = None
+        self._frames: FrameHooks | None = None
+        self.batches: BatchedTransfers | None = None
+        """Which deliveries bring several messages, where a dialect has such."""
         self._known_as: str | None = None
         """The user that its tokens are of."""
         self.peer_container = ""
@@ -235,11 +234,11 @@ class Connection(asyncio.Protocol):
     def _know(self, identity: Identity) -> None:
         """Who the peer is, and with it what its frames need."""
         self.user = identity.user
-        if self.listening.takes_tokens and identity.mechanism in _NAMELESS:
-            self.claims = Claims(self)
-        if self.listening.spoken.has_frames_of_event_hubs:
-            self.watch = Watch(self.limits.max_frame_bytes)
-            self._padder = Padder()
+        if self._takes_tokens and identity.is_anonymous:
+            self.token_check = self.spoken.token_check(self)
+        self._frames = self.spoken.frames(self.limits.max_frame_bytes)
+        if self._frames is not None:
+            self.batches = self._frames.batches
 
     def become(self, user: str) -> None:
         """
@@ -273,8 +272,8 @@ class Connection(asyncio.Protocol):
     # --- engine -------------------------------------------------------------------------------------------------
 
     def _feed(self, data: bytes) -> None:
-        if self.watch is not None:
-            data = self.watch.receive(data)
+        if self._frames is not None:
+            data = self._frames.receive(data)
         for piece, asked in self._answers.pieces_of(data):
             self._take(piece)
             if asked is not None and self._is_writable and not self._is_ending:
@@ -333,7 +332,7 @@ class Connection(asyncio.Protocol):
             return
         self.peer_container = engine.remote_container or ""
         engine.container = self.container.name
-        spoken = self.listening.spoken
+        spoken = self.spoken
         offered = (*OFFERED, *spoken.offered_capabilities)
         engine.offered_capabilities = [symbol(capability) for capability in offered]
         engine.properties = {symbol(key): value for key, value in spoken.open_properties.items()}
@@ -344,7 +343,7 @@ class Connection(asyncio.Protocol):
             self._timer = None
         try:
             heartbeats.check_asked(transport)
-            user = self.user if self.claims is None else None
+            user = self.user if self.token_check is None else None
             self._vpn = self.container.vpn_for(spoken.vpn_name_of(engine.remote_hostname), user)
             self._access = self.container.access_for(self.user, self._vpn)
         except Refused as refused:
@@ -495,8 +494,8 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, as frames or what comes before them."""
-        if self._padder is not None:
-            data = self._padder.pad(data)
+        if self._frames is not None:
+            data = self._frames.write(data)
         if data and self._socket is not None and not self._socket.is_closing():
             self._socket.write(data)
 

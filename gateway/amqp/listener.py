@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from amqp_ext.sasl.server import SaslServer
 from gateway.amqp.attach.authorization import Access, VpnAccess
 from gateway.amqp.connection import Connection
-from gateway.amqp.dialects.registry import Spoken
+from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.websocket import WebSocket
 from gateway.config import Limits, Listener, Settings, authority
 from gateway.core.errors import ErrorCode, Refused
@@ -29,12 +29,18 @@ class Listening:
 
     def __init__(self, container: Container, settings: Listener) -> None:
         self.container = container
-        self.settings = settings
-        self.spoken = Spoken(settings)
-        self.mechanisms = container.mechanisms_of(settings)
-        self.takes_tokens = container.settings.takes_tokens(settings)
+        self._know(settings)
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
+
+    def _know(self, settings: Listener) -> None:
+        self.settings = settings
+        self.spoken = self.container.dialects.spoken_by(settings)
+        self.takes_tokens = self.container.settings.takes_tokens(settings)
+        self.mechanisms = self.spoken.mechanisms(
+            self.container.settings.mechanisms(settings), takes_tokens=self.takes_tokens
+        )
+        """SASL mechanisms to offer, best first."""
 
     async def start(self) -> str:
         """
@@ -81,9 +87,7 @@ class Listening:
         Raises:
             gateway.tls.TlsError: A certificate cannot be used.
         """
-        self.settings = settings
-        self.mechanisms = self.container.mechanisms_of(settings)
-        self.takes_tokens = self.container.settings.takes_tokens(settings)
+        self._know(settings)
         if self._tls is not None and settings.tls is not None:
             renew(self._tls, settings.tls)
 
@@ -102,6 +106,7 @@ class Container:
         self.users = users
         self.name = f"rewind-{secrets.token_hex(4)}"
         self.vpns = vpns
+        self.dialects = Dialects(users)
         self.connections: dict[Connection, None] = {}
         self.failures = 0
         """Mistakes of ours that cost a connection or link since the start."""
@@ -180,13 +185,6 @@ class Container:
             decoy_key=self.users.decoy_key,
             decoy_iterations=self.users.decoy_iterations,
         )
-
-    def mechanisms_of(self, listener: Listener) -> tuple[str, ...]:
-        """SASL mechanisms to offer, best first; where tokens are taken, those that say nothing, too."""
-        named: tuple[str, ...] = self.settings.mechanisms(listener)
-        if self.settings.takes_tokens(listener):
-            return (*(name for name in named if name != "ANONYMOUS"), "ANONYMOUS", "MSSBCBS")
-        return (*named, "MSSBCBS") if listener.event_hubs_mode and "ANONYMOUS" in named else named
 
     def vpn_for(self, hostname: str | None, user: str | None) -> MessageVpn:
         """

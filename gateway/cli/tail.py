@@ -176,7 +176,7 @@ def tail(
                 address, {"replay-start": start, "until": until, "missing": "clamp" if clamp else None}
             ),
             browses=is_queue and not consume,
-            reads_log=parsed.kind in (AddressKind.LOG, AddressKind.EVENT_HUB),
+            reads_log=parsed.kind in (AddressKind.LOG, AddressKind.PARTITION),
             count=count,
             as_json=as_json,
         ).run()

@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_ext.address_options import OPTIONS
 from amqp_ext.addresses import (
-    FORBIDDEN_IN_QUEUE_NAMES,
-    MAX_QUEUE_NAME,
-    OPTIONS,
     Address,
     AddressError,
     AddressKind,
-    EventHubPosition,
-    check_queue_name,
+    PartitionPosition,
     parse_source,
     parse_target,
+)
+from amqp_ext.queue_names import (
+    FORBIDDEN_IN_QUEUE_NAMES,
+    MAX_QUEUE_NAME,
+    check_queue_name,
     queue_of_topic,
     queue_topic,
 )
@@ -55,10 +57,10 @@ QUEUE, TOPIC, LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG
         ("x", ["temporary-queue"], QUEUE, "x"),
         ("amqp://localhost:5672/orders", [], QUEUE, "orders"),
         ("amqps://host/topic://a/b", [], TOPIC, "a/b"),
-        ("$management", [], AddressKind.MANAGEMENT, "$management"),
-        ("$cbs", [], AddressKind.MANAGEMENT, "$cbs"),
-        ("/management", [], AddressKind.MANAGEMENT, "/management"),
-        ("amqps://host/$management", ["queue"], AddressKind.MANAGEMENT, "$management"),
+        ("$management", [], AddressKind.REQUEST_NODE, "$management"),
+        ("$cbs", [], AddressKind.REQUEST_NODE, "$cbs"),
+        ("/management", [], AddressKind.REQUEST_NODE, "/management"),
+        ("amqps://host/$management", ["queue"], AddressKind.REQUEST_NODE, "$management"),
     ],
 )
 def test_each_form_names_its_node(
@@ -72,7 +74,7 @@ def test_each_form_names_its_node(
 def test_the_form_of_event_hubs_gives_hub_group_and_partition(prefix: str) -> None:
     """The Python client puts a URL in front and the JavaScript client does not; both read the same."""
     read = parse_source(f"{prefix}flights/ConsumerGroups/$Default/Partitions/0")
-    assert read == Address(AddressKind.EVENT_HUB, "flights", {}, EventHubPosition("$Default", "0"))
+    assert read == Address(AddressKind.PARTITION, "flights", {}, PartitionPosition("$Default", "0"))
 
 
 def test_an_event_hub_is_sent_to_by_name_or_by_its_only_partition() -> None:

@@ -37,6 +37,7 @@ from amqp_ext.replay_start import (
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Denied
 from gateway.amqp.attach.log import NOTHING_YET, read_log
+from gateway.amqp.attach.partition import grouped_source, read_partition
 from gateway.amqp.attach.reply import fill_reply, log_attach, say_lifetime
 from gateway.amqp.attach.request import (
     capabilities_of,
@@ -50,7 +51,6 @@ from gateway.amqp.attach.request import (
 from gateway.amqp.attach.selection import selection_of
 from gateway.amqp.attach.stream import read_stream
 from gateway.amqp.attach.targets import topic_of_target
-from gateway.amqp.dialects.event_hubs.receivers import hub_at, read_hub
 from gateway.amqp.engine.conditions import condition_of, room_of
 from gateway.amqp.links.coordinator import attach_to_coordinator
 from gateway.amqp.links.outgoing import AttachedLink, QueueConsumer, ReadingLink
@@ -90,12 +90,12 @@ async def attach(connection: Connection, link: Link) -> None:
             # Mandatory (AMQP 1.0 section 2.7.3); a durable subscription is named by it.
             raise Refused(ErrorCode.INVALID_FIELD, "an attach needs a name for its link")
         asked = link.remote_target if link.is_receiver else link.remote_source
-        served = connection.listening.spoken.nodes.get(without_host(asked.address or ""))
+        served = connection.spoken.nodes.get(without_host(asked.address or ""))
         if served is not None:
             attach_to_node(connection, link, served)
             return
-        if connection.claims is not None:
-            connection.claims.require(asked.address or "")
+        if connection.token_check is not None:
+            connection.token_check.require(asked.address or "")
         if link.is_receiver and asked.type == Terminus.COORDINATOR:
             attach_to_coordinator(connection, link)
         elif link.is_receiver:
@@ -159,7 +159,7 @@ async def _attach_publisher(connection: Connection, link: Link) -> None:
             held = OwnedTopic(connection, topic)
         else:
             held, effects = make_queue(connection, lifetime)
-            address = connection.listening.spoken.address_of(held.endpoint.name)
+            address = connection.spoken.address_of(held.endpoint.name)
             topic = queue_topic(held.endpoint.name)
             await _committed(vpn, effects, held)
     elif address:
@@ -225,7 +225,7 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
             owned, effects = make_topic_endpoint(connection, [topic], known_as=topic, no_local=no_local)
         else:
             owned, effects = make_queue(connection, lifetime)
-            name = connection.listening.spoken.address_of(owned.endpoint.name)
+            name = connection.spoken.address_of(owned.endpoint.name)
         await _committed(connection.vpn, effects, owned)
         await _consume(connection, link, owned.endpoint, name, filters, filters.start, owned)
         return
@@ -241,22 +241,22 @@ async def _attach_consumer(connection: Connection, link: Link) -> None:
         raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
     except AddressError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-    hub = hub_at(connection, address)
-    if hub is not None:
-        address = hub.address
+    grouped = grouped_source(connection, address)
+    if grouped is not None:
+        address = grouped.address
     connection.access.require_source(
         address,
         start,
         browses=source.distribution_mode == Terminus.DIST_MODE_COPY,
         durable_name=durable_name(connection, link, capabilities),
     )
-    if hub is not None:
-        await read_hub(connection, link, hub, filters, start)
+    if grouped is not None:
+        await read_partition(connection, link, grouped, filters, start)
         return
     match address.kind:
         case AddressKind.LOG:
             await read_log(connection, link, [address.name], filters, start)
-        case AddressKind.EVENT_HUB:
+        case AddressKind.PARTITION:
             await read_log(connection, link, [queue_topic(address.name)], filters, start)
         case AddressKind.QUEUE:
             await _consume_queue(connection, link, address, filters, start)

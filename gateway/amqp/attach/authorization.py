@@ -12,9 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from amqp_ext.addresses import Address, AddressKind, queue_topic
-from amqp_ext.rabbitmq.exchanges import PREDECLARED, ExchangeKind
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.amqp.dialects.event_hubs.consumer_groups import ConsumerGroups
 from gateway.amqp.nodes.exclusive import locked_text
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -48,10 +46,6 @@ class VpnAccess:
         """Queues that a connection has to itself, by name."""
         self.relay_topics: dict[str, dict[str, str]] = {}
         """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
-        self.exchanges: dict[str, ExchangeKind] = dict(PREDECLARED)
-        """What RabbitMQ's clients have declared since the start: they are names in front of topics, and no more."""
-        self.consumer_groups = ConsumerGroups()
-        """Who reads event hubs."""
 
 
 class Access:
@@ -70,8 +64,6 @@ class Access:
         self._owners = shared.owners
         self.temporary_queues = shared.temporary_queues
         self.exclusive_queues = shared.exclusive_queues
-        self.exchanges = shared.exchanges
-        self.consumer_groups = shared.consumer_groups
         self.relay_topics = shared.relay_topics.setdefault(user, {})
 
     def require_target(self, address: Address) -> None:
@@ -103,7 +95,7 @@ class Access:
         kind, name = address.kind, address.name
         if kind is AddressKind.LOG:
             self._require(Action.CONSUME, AddressKind.LOG, name)
-        elif kind is AddressKind.EVENT_HUB:
+        elif kind is AddressKind.PARTITION:
             self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
         elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owns(name):
             is_browser = browses and kind is AddressKind.QUEUE

@@ -12,10 +12,12 @@ from proton import DataException, Link, symbol
 from amqp_ext import codec
 from amqp_ext.addresses import Address
 from amqp_ext.codec import CodecError, Symbol
-from amqp_ext.filters.filter_set import FilterError, Filters, read_filter_set
+from amqp_ext.filters.filter_set import Filters, read_filter_set
+from amqp_ext.filters.forms import FilterError
 from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
-from amqp_ext.message.batches import BATCHES
+from amqp_ext.message.reader_batches import BATCHES
 from amqp_ext.replay_start import ReplayStartError
+from amqp_ext.vendor_forms import EPOCH_PROPERTIES
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 
@@ -80,30 +82,34 @@ def lifetime_of(terminus: Any) -> Lifetime:
 
 
 def kind_for(connection: Connection, address: Address) -> EndpointKind | None:
-    """What an attach says that its queue is. On a listener for Event Hubs' clients, one that it makes is a stream."""
+    """What an attach says that its queue is. In some dialects, one that it makes is a stream."""
     vpn = connection.vpn
     kind = vpn.kind_of(address.options)
-    if kind is None and connection.listening.spoken.has_hubs and vpn.broker.find(address.name) is None:
+    if kind is None and connection.spoken.queues_are_streams and vpn.broker.find(address.name) is None:
         return EndpointKind.STREAM
     return kind
 
 
 def epoch_of(link: Link, options: Mapping[str, str]) -> int | None:
     """
-    The link's epoch, as Event Hubs' clients say it, or by the address's option; None where there is none.
+    The link's epoch, by one of its properties or by the address's option; None where there is none.
 
     Raises:
         Refused: DECODE_ERROR; INVALID_FIELD, both are given and differ.
     """
-    value = properties_of(link).get(symbol("com.microsoft:epoch"))
-    said = int(value) if isinstance(value, int) and not isinstance(value, bool) else None
     option = int(options["epoch"]) if "epoch" in options else None
-    if said is not None and option is not None and said != option:
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"the link's com.microsoft:epoch is {said}, and its address says epoch={option}; say it once",
-        )
-    return option if said is None else said
+    properties = properties_of(link)
+    for name in EPOCH_PROPERTIES:
+        said = properties.get(symbol(name))
+        if not isinstance(said, int) or isinstance(said, bool):
+            continue
+        if option is not None and said != option:
+            raise Refused(
+                ErrorCode.INVALID_FIELD,
+                f"the link's {name} is {said}, and its address says epoch={option}; say it once",
+            )
+        return int(said)
+    return option
 
 
 def consumer_priority_of(connection: Connection, link: Link) -> int:
@@ -113,7 +119,7 @@ def consumer_priority_of(connection: Connection, link: Link) -> int:
     Raises:
         Refused: DECODE_ERROR; INVALID_FIELD, it is no whole number.
     """
-    for name in connection.listening.spoken.consumer_priorities:
+    for name in connection.spoken.consumer_priorities:
         value = properties_of(link).get(symbol(name), 0)
         if not isinstance(value, int) or isinstance(value, bool):
             raise Refused(ErrorCode.INVALID_FIELD, f"the link's {name} is a whole number, not {value!r:.80}")
@@ -124,7 +130,8 @@ def consumer_priority_of(connection: Connection, link: Link) -> int:
 
 def wants_batches(link: Link) -> bool:
     """
-    Whether a reader asks for several messages in a delivery (``amqp_ext.message.batches``), and wants no say in them.
+    Whether a reader asks for several messages in a delivery, and wants no say in them (``amqp_ext.message.
+    reader_batches``).
 
     Raises:
         Refused: DECODE_ERROR.

@@ -15,7 +15,6 @@ from amqp_ext.filters.property_filter import (
     compile_properties_filter,
 )
 from amqp_ext.message.sections import MessageView
-from amqp_ext.rabbitmq.stream_filter import compile_stream_filter
 from amqp_ext.selector.selector import SelectorError, compile_selector, compile_sql_filter
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
@@ -61,9 +60,7 @@ def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
             tests.append(compile_properties_filter(filters.properties).matches)
         if filters.application_properties is not None:
             tests.append(compile_application_properties_filter(filters.application_properties).matches)
-        if filters.stream_filter is not None:
-            unfiltered = bool(filters.stream_match_unfiltered)
-            tests.append(compile_stream_filter(filters.stream_filter, match_unfiltered=unfiltered))
+        tests += [own.compile() for own in filters.message_filters]
     except (SelectorError, PropertyFilterError) as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("filter")) from error
     if not tests:

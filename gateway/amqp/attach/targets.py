@@ -35,7 +35,7 @@ def topic_of_target(connection: Connection, address: str, capabilities: Sequence
     """
     vpn = connection.vpn
     try:
-        own_topic = connection.listening.spoken.topic_of(address)
+        own_topic = connection.spoken.topic_of(address)
         if own_topic is not None:
             address = f"topic://{own_topic}"
         parsed = parse_target(address, capabilities)

@@ -1,1 +1,1 @@
-"""What some vendors' clients say beyond AMQP 1.0, for listeners that are to understand it."""
+"""Dialects: what the clients of one vendor want of a server beyond AMQP 1.0, behind hooks with neutral names."""

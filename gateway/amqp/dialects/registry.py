@@ -1,89 +1,137 @@
 """
-The dialects a listener speaks, as its named switches have it, and who serves their request nodes.
+The dialects of a gateway, and which of them a listener speaks, as its named switches have it.
 
-A dialect itself is pure (``amqp_ext.dialect``). Beside each of its nodes stands here what carries out its commands.
-A listener without a switch speaks AMQP 1.0 and nothing else.
+This is the one place in the gateway that names the vendors. A listener without a switch speaks AMQP 1.0, and
+understands the forms of ``amqp_ext.vendor_forms``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable
 
-from amqp_ext import event_hubs, rabbitmq
-from amqp_ext.dialect import Dialect, RequestNode
-from gateway.amqp.dialects.event_hubs import nodes as event_hubs_commands
-from gateway.amqp.dialects.rabbitmq import management as rabbitmq_commands
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
-    from gateway.config import Listener
-
-Perform = Callable[["Connection", Any], Awaitable[Any]]
-"""
-Carries out a command for the user of a connection, and returns what came of it once that is durable.
-
-Raises:
-    Refused: It is not carried out; the answer says why.
-"""
-
-
-class ServedNode(NamedTuple):
-    """A request node, and who carries out what is asked of it."""
-
-    node: RequestNode
-    perform: Perform
-
-
-_PERFORM: Final[Mapping[str, Perform]] = {
-    rabbitmq.MANAGEMENT: rabbitmq_commands.perform,
-    event_hubs.CBS: event_hubs_commands.perform,
-    event_hubs.MANAGEMENT: event_hubs_commands.perform,
-}
+from amqp_ext.address_forms import PartitionPosition
+from gateway.amqp.dialects.event_hubs.dialect import event_hubs_dialect
+from gateway.amqp.dialects.event_hubs.hubs import check_partition
+from gateway.amqp.dialects.hooks import Client, Dialect, FrameHooks, ReaderGroups, ServedNode, TokenCheck
+from gateway.amqp.dialects.rabbitmq.dialect import rabbitmq_dialect
+from gateway.config import Listener
+from gateway.users import Users
 
 
 class Spoken:
-    """What a listener speaks beyond AMQP 1.0. Later dialects win where two say the same property."""
+    """
+    What a listener speaks beyond AMQP 1.0.
 
-    def __init__(self, listener: Listener) -> None:
-        dialects: list[Dialect] = []
-        if listener.rabbitmq_mode:
-            dialects.append(rabbitmq.DIALECT)
-        if listener.event_hubs_mode:
-            dialects.append(event_hubs.DIALECT)
+    Args:
+        dialects: Later ones win where two say the same.
+    """
+
+    def __init__(self, dialects: list[Dialect]) -> None:
+        self._dialects = dialects
         self.open_properties: dict[str, str] = {"product": "Rewind"}
         self.offered_capabilities: tuple[str, ...] = ()
         self.nodes: dict[str, ServedNode] = {}
         """Request nodes by address."""
-        self.has_frames_of_event_hubs = any(dialect.frames_of_event_hubs for dialect in dialects)
-        self.has_hubs = any(dialect.hubs_are_streams for dialect in dialects)
-        self._default_vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
-        self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
-        """Properties of a consumer's link that say its priority."""
-        self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
-        self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
         for dialect in dialects:
             self.open_properties |= dialect.open_properties
             self.offered_capabilities += dialect.offered_capabilities
-            for address, node in dialect.nodes.items():
-                self.nodes[address] = ServedNode(node, _PERFORM[address])
+            self.nodes |= dialect.nodes
+        self.queues_are_streams = any(dialect.queues_are_streams for dialect in dialects)
+        """Whether a queue that an attach makes is a stream where it does not say what it is."""
+        self.consumer_priorities = [d.consumer_priority for d in dialects if d.consumer_priority is not None]
+        """Properties of a consumer's link that say its priority."""
+        self._vhosts = {f"vhost:{d.default_vhost}" for d in dialects if d.default_vhost is not None}
+        self._topics = [d.topic_of_address for d in dialects if d.topic_of_address is not None]
+        self._queues = [d.address_of_queue for d in dialects if d.address_of_queue is not None]
+        self._groups: Callable[[str], ReaderGroups] | None = None
+        self._token_check: Callable[[Client], TokenCheck] | None = None
+        self._frames: Callable[[int], FrameHooks] | None = None
+        for dialect in dialects:
+            self._groups = dialect.reader_groups or self._groups
+            self._token_check = dialect.token_check or self._token_check
+            self._frames = dialect.frames or self._frames
+
+    # --- the connection -----------------------------------------------------------------------------------------
+
+    def mechanisms(self, named: tuple[str, ...], *, takes_tokens: bool) -> tuple[str, ...]:
+        """
+        The SASL mechanisms to offer, best first.
+
+        Args:
+            named: Those that the listener's settings name.
+            takes_tokens: Whether tokens may say who a client is.
+        """
+        for dialect in self._dialects:
+            if dialect.mechanisms is not None:
+                named = dialect.mechanisms(named, takes_tokens)
+        return named
+
+    def vpn_name_of(self, hostname: str | None) -> str | None:
+        """The hostname of an open frame; None, which names no Message VPN, where it is a dialect's own default."""
+        return None if hostname in self._vhosts else hostname
+
+    def token_check(self, client: Client) -> TokenCheck | None:
+        """What checks the attaches of a client of whom only tokens say who it is."""
+        return self._token_check(client) if self._token_check is not None else None
+
+    def frames(self, largest_bytes: int) -> FrameHooks | None:
+        """
+        What a new connection's frames go through; None where nothing wants to see them.
+
+        Args:
+            largest_bytes: The largest frame that is taken.
+        """
+        return self._frames(largest_bytes) if self._frames is not None else None
+
+    # --- links ---------------------------------------------------------------------------------------------------
 
     def topic_of(self, address: str) -> str | None:
         """
         The topic that a target's address stands for in a dialect; None where none has such addresses.
 
         Raises:
-            amqp_ext.addresses.AddressError: It looks like such an address, and is none.
+            amqp_ext.address_forms.AddressError: It looks like such an address, and is none.
         """
         for read in self._topics:
             if (topic := read(address)) is not None:
                 return topic
         return None
 
-    def vpn_name_of(self, hostname: str | None) -> str | None:
-        """The hostname of an open frame; None, which names no Message VPN, where it is a dialect's own default."""
-        return None if hostname in self._default_vhosts else hostname
-
     def address_of(self, queue: str) -> str:
         """The address of a queue that was made for a client: what its kind of client can send to."""
         return self._queues[0](queue) if self._queues else queue
+
+    def check_position(self, position: PartitionPosition) -> None:
+        """
+        Whether a partition is there. It is asked on any listener: who reads four must not get everything four times.
+
+        Raises:
+            Refused: NOT_FOUND.
+        """
+        check_partition(position.partition)
+
+    def reader_groups(self, vpn: str) -> ReaderGroups | None:
+        """Who reads the partitions of a Message VPN, by its name; None where receivers of one are in no group."""
+        return self._groups(vpn) if self._groups is not None else None
+
+
+class Dialects:
+    """
+    All dialects, each with what its clients have declared since the start: one for a gateway.
+
+    Args:
+        users: Whose keys sign tokens.
+    """
+
+    def __init__(self, users: Users) -> None:
+        self._rabbitmq = rabbitmq_dialect()
+        self._event_hubs = event_hubs_dialect(users)
+
+    def spoken_by(self, listener: Listener) -> Spoken:
+        """What a listener speaks."""
+        dialects: list[Dialect] = []
+        if listener.rabbitmq_mode:
+            dialects.append(self._rabbitmq)
+        if listener.event_hubs_mode:
+            dialects.append(self._event_hubs)
+        return Spoken(dialects)

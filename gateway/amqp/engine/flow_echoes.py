@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from proton import Link, Transport
 
-from amqp_ext.frames import FLOW, FLOW_MARK, Asked, asked_by, fields_of, frames_of, with_link_state
+from amqp_ext.flow_frames import FLOW, FLOW_MARK, Asked, asked_by, fields_of, frames_of, with_link_state
 from gateway.amqp.engine.native import pull
 
 if TYPE_CHECKING:

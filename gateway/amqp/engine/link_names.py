@@ -13,7 +13,7 @@ from typing import Any
 
 from proton import Link
 
-from amqp_ext.frames import ATTACH, fields_of, frames_of
+from amqp_ext.flow_frames import ATTACH, fields_of, frames_of
 from gateway.amqp.engine.native import forget_name
 
 

@@ -17,7 +17,7 @@ from cproton_ffi import ffi, lib
 from proton import Collector, Link
 
 from amqp_ext.message.annotations import Splicer
-from amqp_ext.message.batches import batch_of
+from amqp_ext.message.reader_batches import batch_of
 from gateway.amqp.engine.link_sides import Receiving, Sending
 from gateway.amqp.engine.native import TRANSACTIONAL, Buffer, state_fields, tag_of
 from gateway.core.errors import ErrorCode, Refused
@@ -356,7 +356,7 @@ class OutgoingTransfers:
         self._confirm: list[Any] = []
         self._average_bytes = 256
         self.in_batches = False
-        """Several messages go in one delivery (``amqp_ext.message.batches``); only where they go out settled."""
+        """Several messages go in one delivery (``amqp_ext.message.reader_batches``); only where they go out settled."""
         self.is_closed = False
 
     @property

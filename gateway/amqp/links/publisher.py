@@ -16,9 +16,9 @@ from amqp_ext.message.sections import bare_offset
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Denied
 from gateway.amqp.attach.targets import address_in, topic_of_target
-from gateway.amqp.dialects.event_hubs.batches import publish_batch
 from gateway.amqp.engine.conditions import describe
 from gateway.amqp.engine.transfers import IncomingTransfers
+from gateway.amqp.links.batches import publish_batch
 from gateway.amqp.links.outgoing import detach
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.transaction import Staged
@@ -60,10 +60,10 @@ class PublishingLink:
             on_too_large=self._too_large,
             on_transactional=self._transactional,
         )
-        self._watch = connection.watch
-        if self._watch is not None:
-            self._watch.follow(link.name)
-            self.transfers.expect_batches(partial(self._watch.take, link.name), self._batch)
+        self._batches = connection.batches
+        if self._batches is not None:
+            self._batches.follow(link.name)
+            self.transfers.expect_batches(partial(self._batches.is_batch, link.name), self._batch)
 
     @property
     def key(self) -> Any:
@@ -161,7 +161,8 @@ class PublishingLink:
         )
 
     def _batch(self, content: bytes, delivery: Any) -> None:
-        publish_batch(self._vpn, self, content, delivery, self._origin)
+        assert self._batches is not None
+        publish_batch(self._vpn, self, self._batches.messages_of, content, delivery, self._origin)
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
         limit = self._connection.limits.max_message_bytes
@@ -227,8 +228,8 @@ class PublishingLink:
 
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
-        if self._watch is not None:
-            self._watch.forget(self._name)
+        if self._batches is not None:
+            self._batches.forget(self._name)
         if self._held is not None:
             self._held.release()
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from proton import Delivery, Link, symbol
 
 from amqp_ext.codec import CodecError
-from amqp_ext.dialect import Request, RequestError
+from amqp_ext.request_nodes import Request, RequestError
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Denied
 from gateway.amqp.attach.request import properties_of
@@ -32,7 +32,7 @@ from gateway.vpn.counters import REFUSALS
 
 if TYPE_CHECKING:
     from gateway.amqp.connection import Connection
-    from gateway.amqp.dialects.registry import ServedNode
+    from gateway.amqp.dialects.hooks import ServedNode
 
 WINDOW: Final = 8
 """Requests of one link that may wait for their answers; as many as RabbitMQ takes."""

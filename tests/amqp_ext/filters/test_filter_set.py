@@ -18,16 +18,19 @@ from amqp_ext.filters.filter_set import (
     REPLAY_START,
     SELECTOR,
     SQL,
-    STREAM_FILTER,
-    STREAM_MATCH_UNFILTERED,
-    STREAM_OFFSET_SPEC,
-    FilterError,
     Filters,
     read_filter_set,
 )
+from amqp_ext.filters.forms import FilterError
+from amqp_ext.rabbitmq.stream_filters import (
+    STREAM_FILTER,
+    STREAM_MATCH_UNFILTERED,
+    STREAM_OFFSET_SPEC,
+    StreamFilter,
+)
 from amqp_ext.replay_start import (
+    FILTER,
     Missing,
-    Origin,
     ReplayStart,
     ReplayStartError,
     StartKind,
@@ -37,6 +40,7 @@ from amqp_ext.replay_start import (
     from_options,
     from_rewind_filter,
 )
+from amqp_ext.replay_start import SELECTOR as START_IN_SELECTOR
 
 BEGINNING = ReplayStart(StartKind.BEGINNING)
 SELECTOR_CODE = ULong(0x0000468C00000004)
@@ -62,7 +66,7 @@ def test_a_filter_is_known_by_its_descriptor_under_any_key(name: str) -> None:
     """The key is the client's own: whatever it is, the descriptor decides, and the key is what is echoed."""
     read = read_filter_set({key(name): Described(REPLAY_START, {key("from"): key("beginning")})})
     assert read == Filters(start=BEGINNING, accepted=(key(name),))
-    assert read.start is not None and read.start.origin is Origin.REWIND
+    assert read.start is not None and read.start.form == FILTER
 
 
 def test_rabbitmqs_filters_are_read_and_ask_for_stream_offsets() -> None:
@@ -75,11 +79,11 @@ def test_rabbitmqs_filters_are_read_and_ask_for_stream_offsets() -> None:
         }
     )
     assert read.start == ReplayStart(StartKind.BEGINNING, missing=Missing.CLAMP)
-    assert read.stream_filter == ("red", "blue")
-    assert read.stream_match_unfiltered is True
+    assert read.message_filters == (StreamFilter(("red", "blue"), match_unfiltered=True),)
     assert read.wants_stream_offset
     assert read.accepted == (STREAM_OFFSET_SPEC, STREAM_FILTER, STREAM_MATCH_UNFILTERED)
-    assert read_filter_set({key("f"): Described(STREAM_FILTER, "red")}).stream_filter == ("red",)
+    alone = read_filter_set({key("f"): Described(STREAM_FILTER, "red")})
+    assert alone.message_filters == (StreamFilter(("red",)),)
     assert not read_filter_set({key("f"): Described(REPLAY_START, 5)}).wants_stream_offset
 
 
@@ -124,7 +128,7 @@ def test_a_replay_start_is_taken_out_of_a_selector(text: str, rest: str | None) 
     """A top-level AND term is the start, and what is left is the selector with its meaning kept."""
     read = selector(text)
     assert read.start == BEGINNING
-    assert read.start.origin is Origin.SELECTOR
+    assert read.start.form == START_IN_SELECTOR
     assert read.selector == rest
 
 

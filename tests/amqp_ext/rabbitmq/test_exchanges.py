@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.addresses import AddressError
 from amqp_ext.rabbitmq.exchanges import (
     ExchangeError,
     ExchangeKind,
     subscriptions_of,
     topic_of,
-    topic_of_address,
 )
 from amqp_ext.topics import TopicPattern, check_topic
 
@@ -61,38 +59,6 @@ def test_exchanges_stay_apart(exchange: str, key: str) -> None:
     topic = check_topic(topic_of(exchange, key))
     assert topic.split("/")[0] == topic_of(exchange, "")
     assert topic[0] not in "#!"
-
-
-@pytest.mark.parametrize(
-    ("address", "topic"),
-    [
-        ("/exchanges/orders/eu.new", "orders/eu/new"),
-        ("/exchanges/orders", "orders"),
-        ("/exchanges/orders/", "orders"),
-        ("/exchanges/a%2Fb/c%2Fd", "a%2Fb/c%2Fd"),
-        ("/exchanges/amq.topic/x", "amq.topic/x"),
-        ("/queues/orders", None),
-        ("exchanges/orders", None),
-    ],
-)
-def test_an_address_of_an_exchange_is_a_topic(address: str, topic: str | None) -> None:
-    """The parts of the address are percent-decoded, and are levels of the topic."""
-    assert topic_of_address(address) == topic
-
-
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("/exchanges/a/b/c", "too many parts"),
-        ("/exchanges/", "default exchange"),
-        ("/exchanges//key", "default exchange"),
-        ("/exchanges/%ff/key", "not UTF-8"),
-    ],
-)
-def test_a_bad_address_of_an_exchange_is_refused_in_words(address: str, words: str) -> None:
-    """What begins like an exchange's address and is none says why."""
-    with pytest.raises(AddressError, match=words):
-        topic_of_address(address)
 
 
 @pytest.mark.parametrize("key", ["#.new", "a.#.b", "#.#"])

@@ -11,7 +11,7 @@ import pytest
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, ULong, encode
 from amqp_ext.message.sections import Header, MessageView, Properties, bare_offset
 from amqp_ext.selector.fields import PROPERTIES_FIELDS, reader, resolve
-from amqp_ext.selector.selector import Dialect, Reference, SelectorError, compile_selector, compile_sql_filter
+from amqp_ext.selector.selector import Reference, SelectorError, Syntax, compile_selector, compile_sql_filter
 
 
 def message(
@@ -52,7 +52,7 @@ def message(
 )
 def test_jms_headers_read_their_amqp_fields(header: str, field: str, value: Any, shown: Any) -> None:
     """Each JMS name shows its AMQP field as a JMS client would, and NULL where that is absent."""
-    read = reader(resolve(header, Dialect.JMS, 0))
+    read = reader(resolve(header, Syntax.JMS, 0))
     assert read(message(properties={field: value})) == shown
     assert read(message()) is None
 
@@ -73,7 +73,7 @@ def test_header_fields_have_their_amqp_defaults(
     name: str, field: str, value: Any, shown: Any, default: Any
 ) -> None:
     """A header field that is absent has the default of AMQP 1.0."""
-    read = reader(resolve(name, Dialect.JMS, 0))
+    read = reader(resolve(name, Syntax.JMS, 0))
     assert read(message(header={field: value})) == shown
     assert read(message()) == default
 
@@ -82,10 +82,10 @@ def test_header_fields_have_their_amqp_defaults(
 def test_every_properties_field_has_its_names(field: str) -> None:
     """properties.x, p.x in SQL filters and amqp.x in Apache's form are one reference."""
     expected = Reference("properties", field)
-    assert resolve(f"properties.{field}", Dialect.SQL, 0) == expected
-    assert resolve(f"p.{field}", Dialect.SQL, 0) == expected
-    assert resolve(f"properties.{field}", Dialect.JMS, 0) == expected
-    assert resolve(f"amqp.{field}", Dialect.JMS, 0) == expected
+    assert resolve(f"properties.{field}", Syntax.SQL, 0) == expected
+    assert resolve(f"p.{field}", Syntax.SQL, 0) == expected
+    assert resolve(f"properties.{field}", Syntax.JMS, 0) == expected
+    assert resolve(f"amqp.{field}", Syntax.JMS, 0) == expected
 
 
 def test_annotations_are_read_under_any_of_their_names() -> None:
@@ -104,7 +104,7 @@ def test_annotations_are_read_under_any_of_their_names() -> None:
 
 def test_plain_and_quoted_names_are_application_properties() -> None:
     """Any other name is an application property, with dots and blanks if it is quoted."""
-    assert resolve("colour", Dialect.JMS, 0) == Reference("application_properties", "colour")
+    assert resolve("colour", Syntax.JMS, 0) == Reference("application_properties", "colour")
     assert compile_selector('"order id" = 5 AND "order.id" = 6').matches(
         message(**{"order id": 5, "order.id": 6})
     )
@@ -124,26 +124,26 @@ def test_sql_filters_know_no_jms_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dialect"),
+    ("name", "syntax"),
     [
-        ("header.colour", Dialect.JMS),
-        ("properties.message-id", Dialect.JMS),
-        ("amqp.annotation.", Dialect.JMS),
-        ("amqp.colour", Dialect.JMS),
-        ("my.key", Dialect.SQL),
-        ("footer.x", Dialect.SQL),
-        ("h.invalid", Dialect.SQL),
+        ("header.colour", Syntax.JMS),
+        ("properties.message-id", Syntax.JMS),
+        ("amqp.annotation.", Syntax.JMS),
+        ("amqp.colour", Syntax.JMS),
+        ("my.key", Syntax.SQL),
+        ("footer.x", Syntax.SQL),
+        ("h.invalid", Syntax.SQL),
     ],
 )
-def test_fields_that_do_not_exist_are_refused(name: str, dialect: Dialect) -> None:
+def test_fields_that_do_not_exist_are_refused(name: str, syntax: Syntax) -> None:
     """A name in a section that has no such field is an error with its place, not NULL for ever."""
     with pytest.raises(SelectorError, match=f"found {name.split('.', maxsplit=1)[0]}") as refused:
-        resolve(name, dialect, 7)
+        resolve(name, syntax, 7)
     assert refused.value.position == 7
 
 
 def test_an_encoded_message_can_be_asked() -> None:
-    """A view of an encoded message answers selectors of both dialects."""
+    """A view of an encoded message answers selectors of both syntaxes."""
     content = b"".join(
         encode(Described(ULong(code), value))
         for code, value in [

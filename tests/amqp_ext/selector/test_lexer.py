@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.selector.lexer import MAX_CHARACTERS, MAX_TOKENS, Dialect, Kind, SelectorError, tokenize
+from amqp_ext.selector.lexer import MAX_CHARACTERS, MAX_TOKENS, Kind, SelectorError, Syntax, tokenize
 
 
-def only(text: str, dialect: Dialect = Dialect.JMS) -> tuple[Kind, object]:
+def only(text: str, syntax: Syntax = Syntax.JMS) -> tuple[Kind, object]:
     """The one word in the text."""
-    word, end = tokenize(text, dialect)
+    word, end = tokenize(text, syntax)
     assert end.kind is Kind.END
     return word.kind, word.value
 
@@ -127,46 +127,46 @@ def test_names_with_dots_are_one_word() -> None:
     assert [word.value for word in tokenize("m.x-opt")] == ["m.x", "-", "opt", ""]
 
 
-def test_the_dialects_disagree_as_documented() -> None:
+def test_the_syntaxes_disagree_as_documented() -> None:
     """Double quotes, brackets, 0x and leading zeros mean different things in JMS and in SQL filters."""
     assert only('"m.x-opt-y"') == (Kind.QUOTED_NAME, "m.x-opt-y")
     assert only('"a""b"') == (Kind.QUOTED_NAME, 'a"b')
-    assert only('"text"', Dialect.SQL) == (Kind.STRING, "text")
-    assert only("[[[ key ]]]", Dialect.SQL) == (Kind.QUOTED_NAME, "[ key ]")
-    assert only("[]", Dialect.SQL) == (Kind.QUOTED_NAME, "")
-    assert only("0x0A0b", Dialect.SQL) == (Kind.BINARY, b"\x0a\x0b")
-    assert only("010", Dialect.SQL) == (Kind.NUMBER, 10)
-    assert [word.value for word in tokenize("a != b % 2", Dialect.SQL)] == ["a", "!=", "b", "%", 2, ""]
+    assert only('"text"', Syntax.SQL) == (Kind.STRING, "text")
+    assert only("[[[ key ]]]", Syntax.SQL) == (Kind.QUOTED_NAME, "[ key ]")
+    assert only("[]", Syntax.SQL) == (Kind.QUOTED_NAME, "")
+    assert only("0x0A0b", Syntax.SQL) == (Kind.BINARY, b"\x0a\x0b")
+    assert only("010", Syntax.SQL) == (Kind.NUMBER, 10)
+    assert [word.value for word in tokenize("a != b % 2", Syntax.SQL)] == ["a", "!=", "b", "%", 2, ""]
 
 
 @pytest.mark.parametrize(
-    ("text", "dialect", "sentence"),
+    ("text", "syntax", "sentence"),
     [
         (
             "a = 'red",
-            Dialect.JMS,
+            Syntax.JMS,
             "expected a closing ' for the string that begins here, found none, at character 5",
         ),
-        ('"m.x = 1', Dialect.JMS, 'expected a closing " for the quoted name that begins here'),
-        ('"" = 1', Dialect.JMS, "expected a name between the quotes, found none"),
-        ("a != 1", Dialect.JMS, "expected <> for 'not equal', found !=, at character 3 of the selector"),
+        ('"m.x = 1', Syntax.JMS, 'expected a closing " for the quoted name that begins here'),
+        ('"" = 1', Syntax.JMS, "expected a name between the quotes, found none"),
+        ("a != 1", Syntax.JMS, "expected <> for 'not equal', found !=, at character 3 of the selector"),
         (
             "a = #",
-            Dialect.JMS,
+            Syntax.JMS,
             "expected a name, a literal or an operator, found the character #, at character 5",
         ),
-        ("a\u00a0= 1", Dialect.JMS, "found the character U+00A0"),
-        ("a = 089", Dialect.JMS, "expected octal digits after the leading 0, found 089"),
-        ("a = 1.2.3", Dialect.JMS, "expected a number, found 1.2.3"),
-        ("[a = 1", Dialect.SQL, "expected a closing ] for the name that begins here"),
-        ("a = 0xABC", Dialect.SQL, "expected an even number of hexadecimal digits after 0x"),
-        ("UTC() > 1", Dialect.SQL, "UTC is reserved for a function this gateway does not have"),
+        ("a\u00a0= 1", Syntax.JMS, "found the character U+00A0"),
+        ("a = 089", Syntax.JMS, "expected octal digits after the leading 0, found 089"),
+        ("a = 1.2.3", Syntax.JMS, "expected a number, found 1.2.3"),
+        ("[a = 1", Syntax.SQL, "expected a closing ] for the name that begins here"),
+        ("a = 0xABC", Syntax.SQL, "expected an even number of hexadecimal digits after 0x"),
+        ("UTC() > 1", Syntax.SQL, "UTC is reserved for a function this gateway does not have"),
     ],
 )
-def test_errors_are_sentences_with_a_place(text: str, dialect: Dialect, sentence: str) -> None:
+def test_errors_are_sentences_with_a_place(text: str, syntax: Syntax, sentence: str) -> None:
     """Every refusal says what was found, what would be right, and where."""
     with pytest.raises(SelectorError) as refused:
-        tokenize(text, dialect)
+        tokenize(text, syntax)
     assert sentence in str(refused.value)
 
 
@@ -182,12 +182,12 @@ def test_the_limits_are_the_documented_ones() -> None:
 
 @given(
     st.text(alphabet=st.sampled_from("aE_.019x'\"[]<>=!-+/*%(), \té#\x00") | st.characters()),
-    st.sampled_from(Dialect),
+    st.sampled_from(Syntax),
 )
-def test_tokens_cover_the_text_in_order(text: str, dialect: Dialect) -> None:
+def test_tokens_cover_the_text_in_order(text: str, syntax: Syntax) -> None:
     """Whatever the text, between and around the tokens lies white space and nothing else."""
     try:
-        tokens = tokenize(text, dialect)
+        tokens = tokenize(text, syntax)
     except SelectorError as refused:
         assert 0 <= refused.position <= len(text)
         return

@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from amqp_ext.selector.ast import And, Arithmetic, Between, Comparison, In, IsNull, Like, Not, Or, Sign
-from amqp_ext.selector.lexer import Dialect, SelectorError
+from amqp_ext.selector.lexer import SelectorError, Syntax
 from amqp_ext.selector.parser import MAX_DEPTH, parse
 from amqp_ext.selector.selector import compile_selector, split_conjunction
 
 
-def shape(text: str, dialect: Dialect = Dialect.JMS) -> str:
+def shape(text: str, syntax: Syntax = Syntax.JMS) -> str:
     """The tree as text with every parenthesis written out."""
-    return _shape(parse(text, dialect))
+    return _shape(parse(text, syntax))
 
 
 def _shape(node: object) -> str:
@@ -76,7 +76,7 @@ def test_precedence_is_that_of_the_specification(text: str, tree: str) -> None:
 
 def test_sql_filters_add_remainder_and_another_inequality() -> None:
     """``%`` binds like ``*`` and ``!=`` is ``<>``."""
-    assert shape("a % 2 * b != 1", Dialect.SQL) == "(a%2*b)<>1"
+    assert shape("a % 2 * b != 1", Syntax.SQL) == "(a%2*b)<>1"
 
 
 @pytest.mark.parametrize(

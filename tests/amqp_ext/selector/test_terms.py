@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from amqp_ext.selector.selector import (
-    Dialect,
     Reference,
     SelectorError,
+    Syntax,
     compile_selector,
     compile_sql_filter,
     extract_equal,
@@ -168,13 +168,13 @@ def test_an_empty_jms_selector_matches_everything(text: str) -> None:
 
 
 def test_a_selector_is_a_value() -> None:
-    """Equality goes by text and dialect, names are listed without quotes, and nothing can be changed."""
+    """Equality goes by text and syntax, names are listed without quotes, and nothing can be changed."""
     selector = compile_selector('"m.x-opt-a" = 1 AND b = c AND JMSType IS NULL')
     assert selector == compile_selector(selector.text)
     assert selector != compile_selector("b = c")
     assert compile_selector("a = 1") != compile_sql_filter("a = 1")
     assert selector.identifiers == {"m.x-opt-a", "b", "c", "JMSType"}
-    assert selector.dialect is Dialect.JMS
+    assert selector.syntax is Syntax.JMS
     assert len({selector, compile_selector(selector.text)}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         selector.text = "TRUE"  # type: ignore[misc]

@@ -10,65 +10,59 @@ Source: Microsoft, "Event Hubs: epoch receivers" (archived blog) and the documen
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from amqp_ext.lifetime import Lifetime
+from gateway.amqp.dialects.hooks import GroupReader
 from gateway.core.errors import ErrorCode, Refused
-
-
-class Receiver(Protocol):
-    """A link that reads a partition."""
-
-    def refuse(self, refused: Refused) -> None:
-        """Detach with an error."""
 
 
 class ConsumerGroups:
     """The receivers of all hubs of one Message VPN."""
 
     def __init__(self) -> None:
-        self._receivers: dict[tuple[str, str], dict[Receiver, int | None]] = {}
+        self._receivers: dict[tuple[str, str], dict[GroupReader, int | None]] = {}
 
-    def check(self, hub: str, group: str, epoch: int | None) -> None:
+    def check(self, queue: str, group: str, epoch: int | None) -> None:
         """
+        Whether one more receiver may come.
+
         Raises:
             Refused: STOLEN, a receiver with a higher level has the partition.
         """
-        levels = [level for level in self._receivers.get((hub, group), {}).values() if level is not None]
+        levels = [level for level in self._receivers.get((queue, group), {}).values() if level is not None]
         if not levels or (epoch is not None and epoch >= levels[0]):
             return
         asked = "a receiver without an owner level" if epoch is None else f"owner level {epoch}"
         raise Refused(
             ErrorCode.STOLEN,
-            f"a receiver of owner level (epoch) {levels[0]} reads {hub!r} for consumer group {group!r}, and so "
+            f"a receiver of owner level (epoch) {levels[0]} reads {queue!r} for consumer group {group!r}, and so "
             f"{asked} is not taken; attach with that level or a higher one, or detach the other first",
         )
 
-    def join(self, hub: str, group: str, epoch: int | None, receiver: Receiver) -> Membership:
+    def join(self, queue: str, group: str, epoch: int | None, reader: GroupReader) -> Membership:
         """
         One more receiver; those that it throws out are detached.
 
         Raises:
-            Refused: As `check`.
+            Refused: As ``check``.
         """
-        self.check(hub, group, epoch)
-        receivers = self._receivers.setdefault((hub, group), {})
+        self.check(queue, group, epoch)
+        receivers = self._receivers.setdefault((queue, group), {})
         thrown_out = [] if epoch is None else list(receivers)
-        receivers[receiver] = epoch
+        receivers[reader] = epoch
         for other in thrown_out:
             other.refuse(
                 Refused(
                     ErrorCode.STOLEN,
-                    f"a receiver of owner level (epoch) {epoch} took over {hub!r} for consumer group {group!r}",
+                    f"a receiver of owner level (epoch) {epoch} took over {queue!r} for consumer group {group!r}",
                 )
             )
-        return Membership(self, (hub, group), receiver)
+        return Membership(self, (queue, group), reader)
 
-    def leave(self, key: tuple[str, str], receiver: Receiver) -> None:
+    def leave(self, key: tuple[str, str], reader: GroupReader) -> None:
         """A receiver is gone. Twice does no harm."""
         receivers = self._receivers.get(key)
         if receivers is not None:
-            receivers.pop(receiver, None)
+            receivers.pop(reader, None)
             if not receivers:
                 del self._receivers[key]
 
@@ -78,10 +72,10 @@ class Membership:
 
     lifetime = Lifetime.DELETE_ON_CLOSE
 
-    def __init__(self, groups: ConsumerGroups, key: tuple[str, str], receiver: Receiver) -> None:
+    def __init__(self, groups: ConsumerGroups, key: tuple[str, str], reader: GroupReader) -> None:
         self._groups = groups
         self._key = key
-        self._receiver = receiver
+        self._reader = reader
 
     def release(self) -> None:
-        self._groups.leave(self._key, self._receiver)
+        self._groups.leave(self._key, self._reader)

@@ -1,1 +1,1 @@
-"""RabbitMQ's dialect."""
+"""What the commands of RabbitMQ's clients do here."""

@@ -14,8 +14,9 @@ import pytest
 from proton import Link, Message, symbol
 
 from amqp_ext.codec import Described, UInt, ULong, decode, encode
-from amqp_ext.event_hubs.frames import BATCH_FORMAT, FIELDS
-from amqp_ext.event_hubs.tokens import sign
+from amqp_ext.event_hubs.incoming_frames import BATCH_FORMAT
+from amqp_ext.event_hubs.padding import FIELDS
+from amqp_ext.event_hubs.shared_access import sign
 from gateway.config import Listener, User, Vpn
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data

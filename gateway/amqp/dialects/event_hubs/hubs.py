@@ -1,0 +1,146 @@
+"""
+What Event Hubs' clients ask ``$management`` for, done to the Message VPN of their connection.
+
+An event hub is a stream (or a queue: then what was sent to it is read from the log) with one partition. Reading about
+it makes it where queues are made on first use, as senders and receivers do: the clients read before they receive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from amqp_ext.address_forms import AddressError
+from amqp_ext.addresses import AddressKind
+from amqp_ext.event_hubs.addresses import MANAGEMENT, PARTITION
+from amqp_ext.event_hubs.requests import HubState, PartitionState, ReadHub, ReadPartition
+from amqp_ext.queue_names import check_queue_name, queue_topic
+from gateway.amqp.dialects.event_hubs.tokens import TokenService, tokens_of
+from gateway.amqp.dialects.hooks import Client
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import Action
+from store.errors import LogTrimmed
+from store.sqlite.reader import Reader
+
+_USES: Final = (Action.PUBLISH, Action.CONSUME, Action.BROWSE, Action.ADMINISTER)
+"""Any of these permits to know of a hub."""
+
+
+def check_partition(partition: str) -> None:
+    """
+    Raises:
+        Refused: NOT_FOUND, it is not the one there is.
+    """
+    if partition != PARTITION:
+        raise Refused(
+            ErrorCode.NOT_FOUND,
+            f"there is no partition {partition!r}: an event hub has one here, {PARTITION!r}",
+        )
+
+
+class Hubs:
+    """
+    What ``$management`` is asked for, done.
+
+    Args:
+        tokens: Checks those that come with a request.
+    """
+
+    def __init__(self, tokens: TokenService) -> None:
+        self._tokens = tokens
+
+    async def perform(self, client: Client, command: Any) -> HubState | PartitionState:
+        """
+        Carry out a command of the node.
+
+        Raises:
+            Refused: UNAUTHORIZED; NOT_FOUND; INVALID_FIELD, the name is no hub's; as log readers are refused.
+        """
+        match command:
+            case ReadHub(name=name, token=shown):
+                hub = await self._find_or_make(client, name, shown)
+                return HubState(name, client.vpn.broker.log_facts(hub).floor_ms)
+            case ReadPartition(hub=name, partition=partition, token=shown):
+                hub = self._find(client, name, shown)
+                check_partition(partition)
+                return await _partition(client, hub)
+        raise AssertionError(f"{command!r} is no command")
+
+    def _require(self, client: Client, name: str, shown: str | None) -> None:
+        """
+        Reading about a hub.
+
+        Args:
+            shown: A token that came with the request: the Java client puts none at ``$cbs`` for this. It permits the
+                one request, and is not kept: when it expires, nothing that was attached by other tokens is lost.
+        """
+        tokens = tokens_of(client)
+        if tokens is not None:
+            # A token for the hub permits that, and so does one for this alone, as the Go and JavaScript clients put it.
+            path = f"{name}/{MANAGEMENT}"
+            if shown is None or tokens.covers(path):
+                tokens.require(path)
+            elif not self._tokens.check(client, shown).covers(path):
+                raise Refused(
+                    ErrorCode.UNAUTHORIZED, f"the security_token of the request is not for {name!r}"
+                )
+        client.access.require_any(_USES, AddressKind.QUEUE, name)
+
+    async def _find_or_make(self, client: Client, name: str, shown: str | None) -> Endpoint:
+        try:
+            check_queue_name(name)
+        except AddressError as error:
+            raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
+        self._require(client, name, shown)
+        broker = client.vpn.broker
+        kind = EndpointKind.STREAM if broker.find(name) is None else None
+        found, effects = broker.queue_for(name, kind=kind)
+        await client.vpn.committed(effects)
+        return found
+
+    def _find(self, client: Client, name: str, shown: str | None) -> Endpoint:
+        self._require(client, name, shown)
+        found = client.vpn.broker.find(name)
+        if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
+            raise Refused(
+                ErrorCode.NOT_FOUND, f"there is no event hub {name!r}; the first sender or receiver makes it"
+            )
+        return found
+
+
+async def _partition(client: Client, hub: Endpoint) -> PartitionState:
+    vpn = client.vpn
+    broker, reader = vpn.broker, vpn.reader
+    broker.policy.check_reads("there are no event hubs")
+    facts = broker.log_facts(hub)
+    is_stream = hub.kind is EndpointKind.STREAM
+    matches = broker.topic_matcher(hub) if is_stream else queue_topic(hub.name).__eq__
+    patterns = broker.topic_patterns(hub) if is_stream else (queue_topic(hub.name),)
+
+    def look() -> PartitionState:
+        last = reader.last_matching(matches)
+        if last is None or not facts.first_id <= last < facts.next_id:
+            return PartitionState(hub.name, facts.next_id, None, 0)
+        begin = _first_matching(reader, facts.first_id, last, patterns, matches)
+        return PartitionState(hub.name, begin, last, reader.time_of(last) or 0)
+
+    return await asyncio.wrap_future(reader.submit(look))
+
+
+def _first_matching(
+    reader: Reader, position: int, last: int, patterns: Sequence[str], matches: Callable[[str], bool]
+) -> int:
+    while position < last:
+        try:
+            page = reader.log_page(position, last, patterns)
+        except LogTrimmed:
+            # Under our eyes: the last one is there, and it may be the only one.
+            break
+        for row in page.rows:
+            if matches(row[2]):
+                return row[0]
+        position = page.position
+    return last

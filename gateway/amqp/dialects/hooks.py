@@ -1,0 +1,190 @@
+"""
+Hooks: what a dialect may change on the listeners that speak it.
+
+A dialect is what the clients of one vendor want of a server beyond AMQP 1.0. Its folder makes one ``Dialect`` value,
+the registry composes those that a listener speaks, and the rest of the gateway asks the registry, by the names below.
+So nobody outside a dialect's folder names a vendor.
+
+What happens for every message has no hook: ``FrameHooks`` see bytes as they are read and written, and a connection
+without them does not ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from amqp_ext.lifetime import Lifetime
+from amqp_ext.request_nodes import RequestNode
+from gateway.amqp.attach.authorization import Access
+from gateway.core.errors import Refused
+from gateway.vpn.message_vpn import MessageVpn
+
+
+class TokenCheck(Protocol):
+    """What the tokens that a client has shown permit, where tokens say who it is."""
+
+    def require(self, address: str) -> None:
+        """
+        Attaching to an address, or sending to it.
+
+        Args:
+            address: As the peer spells it; empty where it names no one entity.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for it.
+        """
+
+
+class Client(Protocol):
+    """The connection of a client, as far as a dialect works on it."""
+
+    @property
+    def vpn(self) -> MessageVpn:
+        """The Message VPN that it opened."""
+
+    @property
+    def access(self) -> Access:
+        """What its user may do there."""
+
+    @property
+    def token_check(self) -> TokenCheck | None:
+        """What the dialect made for it, where tokens say who it is."""
+
+    def become(self, user: str) -> None:
+        """
+        A token has said who the client is.
+
+        Raises:
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection.
+        """
+
+    def refuse(self, refused: Refused) -> None:
+        """Close the connection with an error."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that takes time, until the connection is lost."""
+
+
+Perform = Callable[[Any, Any], Awaitable[Any]]
+"""
+Carries out a command for a ``Client``, and returns what came of it once that is durable.
+
+Raises:
+    Refused: It is not carried out; the answer says why.
+"""
+
+
+class ServedNode(NamedTuple):
+    """A request node, and who carries out what is asked of it."""
+
+    node: RequestNode
+    perform: Perform
+
+
+class BatchedTransfers(Protocol):
+    """Which deliveries of a connection are batches, several messages in one delivery, and what is in one."""
+
+    def follow(self, link: str) -> None:
+        """From now on the batches of this link are remembered."""
+
+    def forget(self, link: str) -> None:
+        """The link is gone."""
+
+    def is_batch(self, link: str, tag: bytes) -> bool:
+        """Whether a delivery is one; it is asked once."""
+
+    def messages_of(self, content: bytes) -> list[bytes]:
+        """
+        The messages in a batch, in their order.
+
+        Raises:
+            CodecError: It is none.
+        """
+
+
+class FrameHooks(NamedTuple):
+    """What one connection's frames go through."""
+
+    receive: Callable[[bytes], bytes]
+    """From the peer, before the engine gets them: bytes in any pieces."""
+    write: Callable[[bytes], bytes]
+    """To the peer, as the engine has written them."""
+    batches: BatchedTransfers
+
+
+class GroupReader(Protocol):
+    """A link that reads a partition for a group of consumers."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach it with an error."""
+
+
+class GroupMembership(Protocol):
+    """What a reader has of its group, until its link is gone."""
+
+    @property
+    def lifetime(self) -> Lifetime:
+        """As what is made for a link has one: it goes with the link."""
+
+    def release(self) -> None:
+        """The reader is gone. Twice does no harm."""
+
+
+class ReaderGroups(Protocol):
+    """Who reads the partitions of one Message VPN for which group of consumers."""
+
+    def check(self, queue: str, group: str, epoch: int | None) -> None:
+        """
+        Whether one more reader may come.
+
+        Raises:
+            Refused: STOLEN, one with a higher epoch has the partition.
+        """
+
+    def join(self, queue: str, group: str, epoch: int | None, reader: GroupReader) -> GroupMembership:
+        """
+        One more reader; those that it throws out are detached.
+
+        Raises:
+            Refused: As ``check``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """
+    What a listener says, has and does for one vendor's clients; what is left out is as AMQP 1.0 has it.
+
+    Attributes:
+        open_properties: Properties of the open frame, by symbol.
+        offered_capabilities: Capabilities of the open frame.
+        default_vhost: The virtual host that the clients open when their user names none.
+        nodes: Request nodes by address.
+        topic_of_address: The topic that a target's address of the vendor's own form stands for; None for any other.
+            Raises ``AddressError`` for one that looks like it and is none.
+        address_of_queue: How the vendor spells the address of a queue that was made for a client, and that it will
+            send to.
+        queues_are_streams: Whether a queue that an attach makes is a stream where it does not say what it is.
+        consumer_priority: The property of a consumer's link that says its priority, a whole number.
+        reader_groups: Of a Message VPN, by its name: receivers of a partition are readers of its queue in a group of
+            consumers. Without, they are readers of the log, with no group.
+        mechanisms: SASL mechanisms to offer: of those that are, best first, and of whether tokens say who a client is.
+        token_check: Made for a client of whom only tokens say who it is.
+        frames: Made for each connection, of the largest frame that is taken, in bytes.
+    """
+
+    open_properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    offered_capabilities: tuple[str, ...] = ()
+    default_vhost: str | None = None
+    nodes: Mapping[str, ServedNode] = field(default_factory=lambda: MappingProxyType({}))
+    topic_of_address: Callable[[str], str | None] | None = None
+    address_of_queue: Callable[[str], str] | None = None
+    queues_are_streams: bool = False
+    consumer_priority: str | None = None
+    reader_groups: Callable[[str], ReaderGroups] | None = None
+    mechanisms: Callable[[tuple[str, ...], bool], tuple[str, ...]] | None = None
+    token_check: Callable[[Client], TokenCheck] | None = None
+    frames: Callable[[int], FrameHooks] | None = None

@@ -1,0 +1,73 @@
+"""Flow frames read and completed beside the engine, as bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Described, Symbol, UInt, ULong, encode
+from amqp_ext.flow_frames import FLOW, Asked, asked_by, fields_of, frames_of, with_link_state
+
+
+def frame(code: int, fields: list[Any], *, channel: int = 0) -> bytes:
+    body = encode(Described(ULong(code), fields))
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body
+
+
+SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
+
+
+@given(st.lists(st.binary(max_size=40)), st.binary(max_size=40))
+def test_cutting_loses_nothing(bodies: list[bytes], rest: bytes) -> None:
+    """Whole frames come one by one, and what is behind them as it is, whatever it is."""
+    whole = [(8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body for body in bodies]
+    pieces = list(frames_of(b"".join(whole) + rest))
+    assert pieces[: len(whole)] == whole
+    assert b"".join(pieces[len(whole) :]) == rest
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_can_be_looked_at(data: bytes) -> None:
+    """Bytes that are no flow ask for nothing; none makes the look fail."""
+    for header in (b"", b"\x00\x00\x00\x20\x02\x00\x00\x00\x00\x53\x13"):
+        asked = asked_by(header + data)
+        assert asked is None or asked.is_echo or asked.is_drain
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ([], None),
+        ([None, None, None, None, None, True], Asked(None, 0, is_drain=False, is_echo=True)),
+        ([UInt(5), UInt(7), UInt(10)], None),
+        ([UInt(5), UInt(7), UInt(10), None, False, False], None),
+        ([UInt(5), UInt(7), UInt(10), None, True], Asked(5, 17, is_drain=True, is_echo=False)),
+        ([UInt(5), UInt(2**32 - 1), UInt(2), None, None, True], Asked(5, 1, is_drain=False, is_echo=True)),
+        ([None, None, None, None, True], None),
+        (["five", None, None, None, None, True], None),
+    ],
+)
+def test_what_a_flow_asks_for(link: list[Any], expected: Asked | None) -> None:
+    """An echo asks, and a drain of a link; credit reaches to a delivery-count that wraps around at 32 bits."""
+    assert asked_by(frame(FLOW, [*SESSION, *link])) == expected
+
+
+def test_a_sessions_state_is_completed_with_a_links() -> None:
+    """The first flow of no link gets the link's fields on its own channel; all else goes as it is."""
+    before, after = frame(FLOW, [*SESSION, UInt(0), UInt(0), UInt(1)]), frame(0x15, [True, UInt(0)])
+    output = with_link_state(
+        before + frame(FLOW, SESSION, channel=6) + after, 9, count=-1, credit=3, is_drain=True
+    )
+    first, completed, last = frames_of(output)
+    assert (first, last) == (before, after)
+    assert completed[6:8] == b"\x00\x06"
+    assert fields_of(completed, FLOW) == [1, 2, 3, 4, 9, 2**32 - 1, 3, None, True]
+
+
+def test_where_there_is_no_sessions_state_nothing_is_completed() -> None:
+    """Output without a flow of a session goes as it is."""
+    output = frame(0x12, [Symbol("a")]) + b"\x00\x00"
+    assert with_link_state(output, 0, count=0, credit=0, is_drain=False) == output
