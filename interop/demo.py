@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 from amqp_ext.message.sections import bare_offset, message_annotations
 from interop.flights import TOTAL, Flights, airlines, rows
 from spark_bridge import register, set_worker_python
-from spark_bridge.links import Receiver, Sender
-from spark_bridge.options import Broker, parse
-from spark_bridge.wire import Wire
+from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.links import Receiver, Sender
+from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +164,7 @@ class Demo:
         """Exactly the messages at these places, or Wrong."""
         messages: list[bytes] = []
         while len(messages) < len(places):
-            taken = link.take(1_000)
+            taken = link.receive(1_000)
             check(bool(taken), f"The link ended after {len(messages):,} of {len(places):,} messages.")
             messages += taken
             progress(min(len(messages), len(places)))

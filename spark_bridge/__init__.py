@@ -1,9 +1,9 @@
 """The replay log as Spark DataFrames: ``spark.read.format("rewind").option("url", "amqp://...").load()``.
 
-Call ``spark_bridge.register(spark)`` once per session. Reading order: ``source`` (what Spark calls),
-``options``, ``schema``, ``history`` (a log and its archive as one; the archive itself is ``archive``), ``logs``,
-``log_link`` (planning and bounded replays), ``rows`` (messages to Arrow), then
-``links`` and ``wire`` (the AMQP client underneath, which needs no Spark).
+Call ``spark_bridge.register(spark)`` once per session. Reading order: ``source`` and ``stream`` (what Spark calls),
+``options``, ``schema``, ``places`` (where a log may lie, and how it is read from there), ``columns`` (messages to
+Arrow), then ``amqp_client`` underneath. ``writer`` is the way back. ``source``, ``stream``, ``writer``, ``schema`` and
+``partitions`` need Spark; nothing else does.
 
 Nothing heavy is imported here: Spark's workers import this package each time one starts.
 """
@@ -14,10 +14,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from typing import Any, Protocol
 
 __all__ = ["register", "set_worker_python"]
 
@@ -31,7 +28,15 @@ def set_worker_python() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def register(spark: SparkSession) -> None:
+class Session(Protocol):
+    """A ``pyspark.sql.SparkSession``, as far as it is needed here."""
+
+    @property
+    def dataSource(self) -> Any:
+        """Where it registers data sources."""
+
+
+def register(spark: Session) -> None:
     """Make ``format("rewind")`` known to a session. The package must be importable in Spark's workers too."""
     if importlib.util.find_spec("cproton_ffi") is None:
         raise ModuleNotFoundError("The Spark bridge needs python-qpid-proton; install it beside pyspark.")

@@ -14,20 +14,21 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
-from spark_bridge.errors import ConnectionFailed, OptionError
+from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.errors import OptionError
+from spark_bridge.places.addresses import DEFAULT_VPN, Archived, Folder
+from spark_bridge.places.selection import Selection
 
 T = TypeVar("T")
 Mode: TypeAlias = Literal["batch", "stream"]
 
 DEFAULT_PORT = 5672  # IANA's port for AMQP
 DEFAULT_TLS_PORT = 5671  # IANA's port for AMQP over TLS
-DEFAULT_VPN = "default"  # whose file is read where no Message VPN is named
 LAST_DATE = 253_402_300_799_999  # ms; the last moment of the year 9999
 MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a slip of the finger
 
@@ -54,64 +55,7 @@ MEANINGS: dict[str, str] = {
 _NAMES = {name.lower(): name for name in MEANINGS}
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """Where the log is and who reads it. The password is not kept: plans and tasks are seen by many."""
-
-    host: str
-    port: int
-    vpn: str | None = None
-    user: str | None = None
-    password_file: str | None = None
-    tls: bool = False
-    tls_ca: str | None = None
-
-    @property
-    def url(self) -> str:
-        """The address as the user wrote it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'amqps' if self.tls else 'amqp'}://{host}:{self.port}"
-
-    def password(self) -> str:
-        """The first line of the password file, or an empty text without one; raises ConnectionFailed."""
-        if self.password_file is None:
-            return ""
-        try:
-            text = Path(self.password_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise ConnectionFailed(
-                f"The passwordFile {self.password_file} cannot be read: {reason}."
-            ) from error
-        return text.split("\n", 1)[0].rstrip("\r")
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """The data folder of a gateway on this host, and whose log in it."""
-
-    path: str
-    vpn: str = DEFAULT_VPN
-
-    @property
-    def file(self) -> Path:
-        """The Message VPN's file."""
-        return Path(self.path) / f"{self.vpn}.db"
-
-    @property
-    def url(self) -> str:
-        """The file, as messages name it."""
-        return str(self.file)
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """No log at all: what its archive holds."""
-
-    url: str
-
-
-Place: TypeAlias = Broker | Folder | Archived
+Address: TypeAlias = Broker | Folder | Archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +68,7 @@ class Options:
     for each core; ``per_trigger`` is the most offsets of a micro-batch.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[Address, ...]
     patterns: tuple[str, ...] = (">",)
     start: str | tuple[str, ...] = "beginning"
     stop: int | tuple[int | None, ...] | None = None
@@ -145,13 +89,17 @@ class Options:
             raise OptionError("Option url is missing: this needs a broker.")
         return first
 
-    def start_of(self, place: int) -> str:
-        """The start text of one place."""
-        return self.start if isinstance(self.start, str) else self.start[place]
-
-    def stop_of(self, place: int) -> int | None:
-        """The first offset of one place not to read."""
-        return self.stop[place] if isinstance(self.stop, tuple) else self.stop
+    def selection(self, place: int = 0) -> Selection:
+        """What is read of one place."""
+        return Selection(
+            patterns=self.patterns,
+            start=self.start if isinstance(self.start, str) else self.start[place],
+            stop=self.stop[place] if isinstance(self.stop, tuple) else self.stop,
+            since=self.since,
+            before=self.before,
+            fail_on_data_loss=self.fail_on_data_loss,
+            partition=place,
+        )
 
 
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
@@ -179,7 +127,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     password_file, tls_ca = read("passwordFile", _filled, None), read("tlsCa", _filled, None)
     no_urls: tuple[tuple[str, int, bool], ...] = ()
     urls, path = read("url", _urls, no_urls), read("path", _folder, None)
-    places: tuple[Place, ...] = tuple(
+    places: tuple[Address, ...] = tuple(
         Broker(host, port, vpn, user, password_file, tls, tls_ca) for host, port, tls in urls
     )
     archive = read("archive", _filled, None)

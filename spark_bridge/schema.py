@@ -1,4 +1,4 @@
-"""The columns of the log and their types, as Spark spells them, and the check of a schema the user brings.
+"""The schema of a DataFrame, as Spark spells it, and the check of one that the user brings.
 
 Spark 4 has no column pruning for Python sources, so a user who wants few columns names them with
 ``.schema("offset bigint, body binary")``; only those are then decoded. Any order, any subset; every column is
@@ -8,31 +8,11 @@ nullable.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
 
 from spark_bridge.errors import SchemaError
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-COLUMNS: dict[str, str] = {
-    "offset": "bigint",  # the broker's integer for the message: log position and total order
-    "enqueuedTime": "timestamp",  # when the broker took it, to the millisecond
-    "topic": "string",
-    "body": "binary",  # data sections joined; other body kinds as they are encoded, descriptor included
-    "bodyType": "string",  # data, value, sequence
-    "messageId": "string",
-    "correlationId": "string",
-    "subject": "string",
-    "contentType": "string",
-    "groupId": "string",
-    "replyTo": "string",
-    "properties": "map<string,string>",  # application properties; what is not text, as JSON
-    "systemProperties": "map<string,string>",  # header and message annotations
-    "partition": "int",  # which of several urls; 0 with one: its log is one sequence
-    "replayId": "string",  # rmid1:..., what a replay start takes
-}
-"""Column name to Spark type, in the order of the DataFrame."""
+from store.archive.columns import COLUMNS
 
 _TYPES = COLUMNS | {
     "enqueuedTime": "timestamp_ltz"

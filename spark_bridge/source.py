@@ -9,38 +9,28 @@ A DataFrame is a fixed range of ids of each log: it is pinned in ``schema()``, w
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bridge import history
-from spark_bridge.errors import BridgeError, DataLoss, Refused
-from spark_bridge.log_link import IdRange
+from spark_bridge.errors import Refused
 from spark_bridge.options import Options, parse
+from spark_bridge.partitions import LogPartition, shares
+from spark_bridge.places.opened import log_place, log_places
 from spark_bridge.schema import DDL, DDL_WITHOUT_HEADERS, chosen
 from spark_bridge.stream import LogStream
 from spark_bridge.writer import LogStreamWriter, LogWriter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-@dataclass
-class LogPartition(InputPartition):
-    """One worker's share: a range of one log."""
-
-    ids: IdRange
-    place: int = 0
+from store.archive.columns import Columns
+from store.archive.errors import DataLoss, LogError
+from store.archive.id_range import IdRange
 
 
 class RewindSource(DataSource):
     """``spark.read.format("rewind")`` and ``spark.readStream``; the options are in ``spark_bridge.options``."""
 
-    _pinned: tuple[IdRange, ...] | BridgeError | None = None
+    _pinned: tuple[IdRange, ...] | LogError | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -61,7 +51,7 @@ class RewindSource(DataSource):
         """A reader of the pinned ranges with the columns of ``schema``."""
         columns = chosen(schema)
         options = parse(self.options, "batch")
-        if isinstance(self._pinned, BridgeError):
+        if isinstance(self._pinned, LogError):
             raise self._pinned
         return LogReader(options, columns, self._pinned or _plan(options))
 
@@ -82,9 +72,6 @@ class RewindSource(DataSource):
 SPARKS_OWN = {"checkpointlocation"}
 """Options that Spark takes from a stream's own and hands over all the same."""
 
-PARTITION_IDS = 50_000
-"""Ids that are worth a partition of their own: they take about as long as Spark takes for one task more, 0.1 s."""
-
 
 class LogReader(DataSourceReader):
     """A batch read of one id range of each log, split among workers.
@@ -94,41 +81,21 @@ class LogReader(DataSourceReader):
     ``endingOffsets``, the timestamps and ``subscribe`` narrow what is read.
     """
 
-    def __init__(
-        self, options: Options, columns: tuple[tuple[str, str], ...], ids: tuple[IdRange, ...]
-    ) -> None:
+    def __init__(self, options: Options, columns: Columns, ids: tuple[IdRange, ...]) -> None:
         self._options = options
         self._columns = columns
         self._ids = ids
 
     def partitions(self) -> list[InputPartition]:
         """Adjoining id ranges; one empty range for an empty log (without any, Spark still calls ``read``)."""
-        return [*shares(self._options, self._ids)]
+        return [*shares(self._options.partitions, self._ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
         assert isinstance(partition, LogPartition)
-        return history.read(self._options, self._columns, partition.place, partition.ids)
-
-
-def shares(options: Options, ranges: tuple[IdRange, ...]) -> list[LogPartition]:
-    """Each log's range, split so that together there are about as many partitions as asked for, or as there are cores;
-    without being asked, a range of few ids is not split."""
-    each = -(-(options.partitions or _cores()) // len(ranges))
-    return [
-        LogPartition(ids, place)
-        for place, whole in enumerate(ranges)
-        for ids in whole.split(each if options.partitions else min(each, _worthwhile(whole)))
-    ]
-
-
-def _worthwhile(ids: IdRange) -> int:
-    return max(1, -(-(ids.last - ids.first + 1) // PARTITION_IDS))
+        selection = self._options.selection(partition.place)
+        return log_place(self._options, partition.place).read(selection, self._columns, partition.ids)
 
 
 def _plan(options: Options) -> tuple[IdRange, ...]:
-    return tuple(history.plan(options, place) for place in range(len(options.places)))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return tuple(place.plan(options.selection(number)) for number, place in enumerate(log_places(options)))

@@ -10,9 +10,9 @@ order (the gateway has one writer), so nothing appears later below an offset tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -21,25 +21,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_bridge import history
-from spark_bridge.doorbell import Doorbell
-from spark_bridge.errors import DataLoss, OptionError
-from spark_bridge.log_link import IdRange
-from spark_bridge.logs import Columns
+from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spark_bridge.partitions import LogPartition, shares
+from spark_bridge.places.opened import log_places
+from store.archive.columns import Columns
+from store.archive.errors import DataLoss
+from store.archive.id_range import IdRange
+from store.archive.source import LogWatch
 
 Offsets: TypeAlias = "dict[str, dict[str, int]]"
-
-
-@dataclass
-class StreamPartition(InputPartition):
-    """One worker's share of a micro-batch."""
-
-    ids: IdRange
-    place: int
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -48,18 +39,20 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, columns: Columns) -> None:
         self._options = options
         self._columns = columns
-        self._names = [place.url for place in options.places]
-        self._bells: list[Doorbell] = []
+        self._places = log_places(options)
+        self._names = [place.name for place in self._places]
+        self._watches: list[LogWatch] = []
         self._target: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the connections: a copy reads over its own."""
-        return self.__dict__ | {"_bells": []}
+        return self.__dict__ | {"_watches": []}
 
     def initialOffset(self) -> Offsets:
         """Where a query without a checkpoint starts."""
-        places = range(len(self._names))
-        return self._offsets([(plan := history.plan(self._options, place), plan.first) for place in places])
+        numbered = enumerate(self._places)
+        plans = [place.plan(self._options.selection(number)) for number, place in numbered]
+        return self._offsets([(plan, plan.first) for plan in plans])
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``, over all logs together."""
@@ -76,8 +69,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         result: Offsets = {}
         widths: dict[str, int] = {name: end[name]["offset"] - start[name]["offset"] for name in self._names}
         # The shortest first: what one log does not use of its share, the others may.
-        for place, name in enumerate(sorted(self._names, key=lambda name: widths[name])):
-            taken = min(widths[name], left // (len(self._names) - place))
+        for done, name in enumerate(sorted(self._names, key=lambda name: widths[name])):
+            taken = min(widths[name], left // (len(self._names) - done))
             left -= taken
             result[name] = start[name] | {"offset": start[name]["offset"] + taken}
         if result == start and result != end:
@@ -95,31 +88,31 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Adjoining id ranges of each log."""
-        from spark_bridge.source import shares  # noqa: PLC0415 - which imports us
-
         start = self._continued(start, end)
         ranges = tuple(self._range(name, start[name], end[name]) for name in self._names)
-        parts = shares(self._options, ranges)
-        return [StreamPartition(part.ids, part.place) for part in parts if part.ids.first <= part.ids.last]
+        parts = shares(self._options.partitions, ranges)
+        return [part for part in parts if part.ids.first <= part.ids.last]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches."""
-        assert isinstance(partition, StreamPartition)
-        return history.read(self._options, self._columns, partition.place, partition.ids)
+        assert isinstance(partition, LogPartition)
+        selection = self._options.selection(partition.place)
+        return self._places[partition.place].read(selection, self._columns, partition.ids)
 
     def commit(self, end: Offsets) -> None:
         """Nothing: the log keeps what it keeps, whoever has read it."""
 
     def stop(self) -> None:
         """Let go of the connections."""
-        for bell in self._bells:
-            bell.close()
-        self._bells = []
+        for watch in self._watches:
+            watch.close()
+        self._watches = []
 
     def _latest(self) -> Offsets:
-        if not self._bells:
-            self._bells = [Doorbell(self._options, place) for place in range(len(self._names))]
-        extents = [bell.extent() for bell in self._bells]
+        if not self._watches:
+            numbered = enumerate(self._places)
+            self._watches = [place.watch(self._options.selection(number)) for number, place in numbered]
+        extents = [watch.extent() for watch in self._watches]
         return self._offsets([(extent, extent.last + 1) for extent in extents])
 
     def _offsets(self, places: list[tuple[IdRange, int]]) -> Offsets:

@@ -15,8 +15,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -33,14 +34,13 @@ from amqp_ext.message.sections import (
     PROPERTIES,
     split,
 )
-from spark_bridge.errors import ConnectionFailed, OptionError, SchemaError
-from spark_bridge.links import Sender
-from spark_bridge.options import Broker, parse
-from spark_bridge.schema import COLUMNS
-from spark_bridge.wire import Wire
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.links import Sender
+from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.errors import OptionError, SchemaError
+from spark_bridge.options import parse
+from store.archive.columns import COLUMNS
+from store.archive.errors import ConnectionFailed
 
 TRIES = 6  # connections in a row that brought no row further, before the task fails
 PAUSE = 0.2  # seconds before the second of them; doubled each time

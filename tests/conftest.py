@@ -17,7 +17,10 @@ LONG = {Path(__file__).parent / name for name in ("core", "system")}
 STATE_MACHINE_SECONDS = 600
 """How long one may take: it is thousands of examples in one test, and the machine may have other work."""
 
-SPARK_TESTS = Path(__file__).parent / "spark_bridge"
+SPARK_FOLDERS = ("spark_bridge", "store/archive")
+"""Folders whose tests need what comes with the extra `spark`."""
+
+SPARK_TESTS = {Path(__file__).parent / name for name in SPARK_FOLDERS}
 HAS_SPARK = find_spec("pyspark") is not None
 
 # A machine shared with other work makes any one example slow now and then: no deadline anywhere.
@@ -27,24 +30,24 @@ settings.register_profile("ci", max_examples=100, deadline=None, derandomize=Tru
 settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
-collect_ignore = [] if HAS_SPARK else [SPARK_TESTS.name]
+collect_ignore = [] if HAS_SPARK else [*SPARK_FOLDERS]
 
 
 def pytest_report_header() -> str | None:
     """Says so when tests are left out, which would otherwise look like a pass."""
-    return None if HAS_SPARK else "no pyspark here: tests/spark_bridge is left out"
+    return None if HAS_SPARK else f"no pyspark here: of tests, {', '.join(SPARK_FOLDERS)} are left out"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Marks all of tests/spark_bridge `spark`, before -m selects by marker, and gives those time that take long.
+    Marks all tests of SPARK_FOLDERS `spark`, before -m selects by marker, and gives those time that take long.
 
     Puts the long ones first: of two workers none shall wait for the other's last file.
     """
     is_nightly = settings.get_current_profile_name() == "nightly"
     for item in items:
-        if SPARK_TESTS in item.path.parents:
+        if SPARK_TESTS.intersection(item.path.parents):
             item.add_marker(pytest.mark.spark)
         if is_nightly:
             item.add_marker(pytest.mark.timeout(0))  # none: examples are as many as take hours

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Self
 
 from amqp_ext.codec import Described, encode
-from spark_bridge.links import Sender
+from spark_bridge.amqp_client.links import Sender
+from spark_bridge.amqp_client.wire import Wire
 from spark_bridge.options import parse
-from spark_bridge.wire import Wire
 from tests.system.gateway_process import GatewayProcess
 
 

@@ -8,10 +8,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_bridge import logs
-from spark_bridge.errors import ConnectionFailed
 from spark_bridge.options import parse
+from store.archive.errors import ConnectionFailed
 from tests.spark_bridge.log_gateway import LogGateway, text
+from tests.spark_bridge.reading import plan, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.slow]
 COUNT = 20_000  # of 1 KiB: more than sockets and credit hold
@@ -47,7 +47,7 @@ def other(tmp_path: Path) -> Iterator[LogGateway]:
 def test_a_gateway_killed_in_mid_read_never_makes_a_short_read(gateway: LogGateway, comes_back: bool) -> None:
     """Back on the same file, every row comes once; gone, the read ends in an error that names the broker."""
     options = parse({"url": gateway.url})
-    batches = logs.read(options, COLUMNS, 0, logs.plan(options, 0))
+    batches = read(options, COLUMNS, plan(options))
     found = next(batches).column(0).to_pylist()
     gateway.kill()
     if not comes_back:
@@ -62,7 +62,7 @@ def test_a_gateway_killed_in_mid_read_never_makes_a_short_read(gateway: LogGatew
 def test_a_file_is_read_on_without_its_gateway(gateway: LogGateway) -> None:
     """What was committed is in the file, whoever is alive: a read by path does not notice the kill."""
     options = parse({"path": gateway.path})
-    batches = logs.read(options, COLUMNS, 0, logs.plan(options, 0))
+    batches = read(options, COLUMNS, plan(options))
     found = next(batches).column(0).to_pylist()
     gateway.kill()
     assert found + [offset for batch in batches for offset in batch.column(0).to_pylist()] == EVERY_OFFSET

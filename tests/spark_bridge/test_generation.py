@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_bridge.errors import DataLoss
 from spark_bridge.source import RewindSource
 from spark_bridge.stream import LogStream, Offsets
+from store.archive.errors import DataLoss
 from tests.spark_bridge.log_gateway import LogGateway, text
 from tests.spark_bridge.spark_types import struct
 

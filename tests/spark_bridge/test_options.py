@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_bridge.errors import ConnectionFailed, OptionError
-from spark_bridge.options import MEANINGS, Broker, Folder, Mode, Options, parse
+from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.errors import OptionError
+from spark_bridge.options import MEANINGS, Mode, Options, parse
+from spark_bridge.places.addresses import Folder
+from store.archive.errors import ConnectionFailed
 
 pytestmark = pytest.mark.spark
 URL = {"url": "amqp://broker:5673"}
@@ -151,8 +154,8 @@ def test_several_urls_may_have_offsets_each() -> None:
         }
     )
     assert [place.url for place in options.places] == ["amqp://a:5672", "amqp://b:5672"]
-    assert [options.start_of(place) for place in (0, 1)] == ["#5", "beginning"]
-    assert [options.stop_of(place) for place in (0, 1)] == [None, 9]
+    assert [options.selection(place).start for place in (0, 1)] == ["#5", "beginning"]
+    assert [options.selection(place).stop for place in (0, 1)] == [None, 9]
 
 
 def test_a_path_is_a_file_of_a_vpn() -> None:

@@ -5,8 +5,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 from spark_bridge.errors import SchemaError
-from spark_bridge.rows import arrow_schema
-from spark_bridge.schema import COLUMNS, chosen
+from spark_bridge.schema import chosen
+from store.archive.columns import COLUMNS, arrow_schema
 from tests.spark_bridge.spark_types import struct
 
 pytestmark = pytest.mark.spark

@@ -8,10 +8,12 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from spark_bridge.errors import DataLoss, OptionError, SchemaError
-from spark_bridge.log_link import IdRange
+from spark_bridge.errors import OptionError, SchemaError
 from spark_bridge.options import parse
-from spark_bridge.source import LogPartition, LogReader, RewindSource, shares
+from spark_bridge.partitions import LogPartition, shares
+from spark_bridge.source import LogReader, RewindSource
+from store.archive.errors import DataLoss
+from store.archive.id_range import IdRange
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = pytest.mark.spark
@@ -84,7 +86,7 @@ def test_few_ids_are_one_partition_unless_more_are_asked_for(
     """A task more costs more than it saves where there is little to read; minPartitions is heeded all the same."""
     monkeypatch.setattr("spark_bridge.source._cores", lambda: 4)
     options = parse({"url": "amqp://127.0.0.1"} | ({"minPartitions": str(asked)} if asked else {}))
-    assert len(shares(options, (IdRange(1, ids, 7),))) == expected
+    assert len(shares(options.partitions, (IdRange(1, ids, 7),))) == expected
 
 
 def test_an_empty_log_has_one_partition_without_rows(log_peer: LogPeer) -> None:

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqp_ext.codec import Described
-from spark_bridge.schema import COLUMNS, DDL
+from spark_bridge.schema import DDL
+from store.archive.columns import COLUMNS
 from tests.spark_bridge.log_peer import LogPeer, annotated, data
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

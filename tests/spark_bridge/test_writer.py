@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from amqp_ext.codec import Described, encode
+from spark_bridge.columns.single_message import MessageDecoder
 from spark_bridge.errors import SchemaError
-from spark_bridge.row import Row
 from spark_bridge.writer import encoded
 from tests.spark_bridge.log_peer import annotated
 
@@ -27,7 +27,7 @@ def batch(**columns: object) -> pa.RecordBatch:
 def test_a_body_of_any_kind_is_sent_as_it_was_read(body_type: str | None, body: bytes) -> None:
     """Values and sequences are in their column as they are encoded, and read again they are what they were."""
     [message] = encoded(batch(body=body, bodyType=body_type), "topic://t")
-    row = Row(frozenset({"body", "bodyType"})).of(annotated(1) + message)
+    row = MessageDecoder(frozenset({"body", "bodyType"})).of(annotated(1) + message)
     assert (row["body"], row["bodyType"]) == (body, body_type or "data")
 
 

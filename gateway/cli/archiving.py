@@ -1,0 +1,167 @@
+"""
+The work behind `rewind archive`: copy a log to its archive, tell the gateway what it may trim, compact.
+
+The one part of the gateway that knows the archive and the places of a log. Both need pyarrow, which comes with an
+extra: ``gateway.cli.archive`` imports this module when the verb is run, and not before.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from urllib.parse import urlsplit
+
+import click
+
+from gateway.cli.api import Api
+from spark_bridge.errors import OptionError
+from spark_bridge.options import parse
+from spark_bridge.places.addresses import Archived
+from spark_bridge.places.opened import live_log
+from store.archive import compaction
+from store.archive.archiver import Archiver, Limits
+from store.archive.errors import ArchiveError, LogError
+from store.archive.manifest import Segment
+from store.archive.storage import storage_at
+
+MEGABYTE = 1_048_576
+PROGRESS_SECONDS = 2.0
+
+
+@contextmanager
+def told_to_the_user() -> Iterator[None]:
+    """Errors of log and archive as the command tells them: options are wrong usage, all else has failed."""
+    try:
+        yield
+    except OptionError as error:
+        raise click.UsageError(error.sentence) from None
+    except LogError as error:
+        raise click.ClickException(error.sentence) from None
+
+
+class Progress:
+    """What is archived, for a person at most every two seconds, for a program a line a segment."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._began = self._shown = time.monotonic()
+        self.rows = 0
+
+    def segment(self, segment: Segment, last: int) -> None:
+        """A segment is durable; ``last`` is the last id of the log."""
+        self.rows += segment.rows
+        now = time.monotonic()
+        if self._as_json:
+            click.echo(json.dumps(asdict(segment)))
+            sys.stdout.flush()
+        elif now - self._shown >= PROGRESS_SECONDS:
+            self._shown = now
+            rate = self.rows / (now - self._began)
+            click.echo(
+                f"archived up to message {segment.last:,} of {last:,}, {rate:,.0f} messages a second",
+                err=True,
+            )
+
+
+def archive_log(
+    api: Api,
+    source: str,
+    to: str,
+    *,
+    follow: bool,
+    rows: int,
+    megabytes: int,
+    age: float,
+    tell: bool,
+    skip_lost: bool,
+) -> None:
+    """
+    Archive all there is, and with ``follow`` what comes, until a signal.
+
+    Args:
+        source: A url of AMQP, or a data folder.
+        to: The archive: a folder or a URI.
+        rows, megabytes, age: When a segment ends, see ``Limits``.
+
+    Raises:
+        click.ClickException: It failed, or was ended by a signal before all was archived.
+    """
+    with told_to_the_user():
+        archiver = _archiver(api, source, to, tell)
+    archiver.limits = Limits(rows, megabytes * MEGABYTE, age)
+    archiver.skip_lost = skip_lost
+    progress = Progress(api.as_json)
+    archiver.progress = progress.segment
+    archiver.warned = lambda sentence: click.echo(f"rewind: {sentence}", err=True)
+    before = {
+        number: signal.signal(number, lambda *_: archiver.stop())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        with told_to_the_user():
+            archiver.run(follow=follow)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    state = archiver.manifest.state
+    api.done(
+        {"archivedMsgId": state.last, "rows": progress.rows, "files": len(state.segments)},
+        f"archived {progress.rows:,} messages; {to} has the log up to message {state.last:,} "
+        f"in {len(state.segments):,} files",
+    )
+    if archiver.stopped.is_set() and not follow:
+        raise click.ClickException(
+            "ended by a signal before all was archived; the next run goes on from there"
+        )
+
+
+def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
+    is_url = urlsplit(source).scheme in {"amqp", "amqps"}
+    given = {"url" if is_url else "path": source, "messageVpn": api.vpn}
+    if is_url and api.user is not None:
+        if api.password_file is None:
+            raise click.UsageError(
+                "--user needs --password-file here: the AMQP connection has to log in, too."
+            )
+        given |= {"user": api.user, "passwordFile": str(api.password_file)}
+    if source.startswith("amqps:") and api.tls_ca is not None:
+        given["tlsCa"] = str(api.tls_ca)
+
+    def told(last_id: int, generation: int) -> None:
+        body = {"msgId": last_id, "generation": generation}
+        try:
+            api.ask("PUT", "action", "replayLogs", "default", "archivedUpTo", body=body)
+        except click.ClickException as error:
+            raise ArchiveError(f"The gateway was not told what it may trim: {error.message}") from None
+
+    address = parse(given).places[0]
+    assert not isinstance(address, Archived)
+    return Archiver(live_log(address), storage_at(to), told=told if tell else None)
+
+
+def compact_archive(to: str, *, is_all: bool, as_json: bool) -> None:
+    """
+    Make one file of each day's segments, and say so.
+
+    Raises:
+        click.ClickException: It failed.
+    """
+    replaced = 0
+
+    def progress(segment: Segment, count: int) -> None:
+        nonlocal replaced
+        replaced += count
+        if as_json:
+            click.echo(json.dumps(asdict(segment) | {"replaced": count}))
+        else:
+            click.echo(f"{segment.file} with {segment.rows:,} messages in place of {count:,} files", err=True)
+
+    with told_to_the_user():
+        state = compaction.compact(storage_at(to), progress, is_all=is_all)
+    if not as_json:
+        click.echo(f"{to} has {len(state.segments):,} files now; {replaced:,} were replaced")

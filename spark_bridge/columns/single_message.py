@@ -1,0 +1,189 @@
+"""One message to a row: the decoder of every kind of message, however it is spelled.
+
+Usual messages are read by ``message_block``, many at a time; what is unusual comes here. A message whose bare part
+cannot be decoded still gives a row: the columns concerned are null, and ``systemProperties`` says why under
+``rewind:undecodable``; one bad publisher must not make the log unreadable.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from struct import error as StructError
+from typing import Any
+from uuid import UUID
+
+from amqp_ext.codec import CodecError, Described, Timestamp, decode, skip
+from amqp_ext.message.sections import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    message_annotations,
+)
+from spark_bridge.columns.common_encodings import items, sections
+from spark_bridge.errors import UnreadableMessage
+
+UNDECODABLE = "rewind:undecodable"
+BAD_CONTENT = (CodecError, ValueError, TypeError, IndexError, StructError)
+SYSTEM = "systemProperties"
+
+# Column to its place in the properties section (AMQP 1.0, 3.2.4).
+PROPERTY_AT = {
+    "messageId": 0,
+    "subject": 3,
+    "replyTo": 4,
+    "correlationId": 5,
+    "contentType": 6,
+    "groupId": 10,
+}
+# The broker's annotations that have a column of their own.
+_ANNOTATIONS = {
+    "x-opt-sequence-number": "offset",
+    "x-opt-enqueued-time": "enqueuedTime",
+    "x-opt-topic": "topic",
+    "x-opt-replay-id": "replayId",
+}
+_ANNOTATION_KEYS = {key.encode() for key in _ANNOTATIONS}
+_GATEWAYS_FRONT = b"\x00\x53\x72\xd1"
+# The offset once more, and a mark that depends on how a read was split: a row is the same however it is read.
+_LEFT_OUT = {"x-opt-offset", "x-opt-replay-end"}
+_BODY_TYPES = {AMQP_SEQUENCE: "sequence", AMQP_VALUE: "value"}
+_HEADER_NAMES = ("durable", "priority", "ttl")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def text(value: Any) -> str | None:
+    """An AMQP value as the text of a map's value: text as it is, null as null, everything else as JSON, with
+    binary in base64 and timestamps in ISO 8601."""
+    if value is None or type(value) is str:
+        return value
+    if type(value) is int:
+        return str(value)
+    plain = _plain(value)
+    return str(plain) if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def text_at(message: bytes, position: int) -> str | None:
+    """The same of the encoded value that begins there."""
+    return text(decode(message, position)[0])
+
+
+def _plain(value: Any) -> Any:
+    """A value made of what JSON has."""
+    match value:
+        case bool() | None:
+            return value
+        case Timestamp():
+            return _iso(value)
+        case int() | float():
+            return value
+        case str():
+            return str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case UUID():
+            return str(value)
+        case Described():
+            return _plain(value.value)
+        case dict():
+            return {text(key) or "null": _plain(item) for key, item in value.items()}
+        case _:
+            return [_plain(item) for item in value]
+
+
+def _iso(milliseconds: int) -> str:
+    try:
+        return (_EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:  # beyond the year 9999
+        return str(int(milliseconds))
+
+
+def _told(message: bytes) -> dict[Any, Any]:
+    """The annotations, or where the sender's cannot be decoded, the gateway's alone. Raises one of BAD_CONTENT."""
+    try:
+        return message_annotations(message)
+    except BAD_CONTENT:
+        start = 0
+        while message[start : start + 4] != _GATEWAYS_FRONT:
+            start = skip(message, start)
+        found, position = {}, start + 12
+        for _ in range(int.from_bytes(message[start + 8 : position], "big") // 2):
+            value = skip(message, position)
+            key = message[position + 2 : value]  # of a short symbol, as all of the gateway's are
+            position = skip(message, value)
+            if key in _ANNOTATION_KEYS:
+                found[key.decode()] = decode(message, value)[0]
+        return found
+
+
+class MessageDecoder:
+    """Reads single messages into dictionaries by column name. ``names`` are the columns worth decoding."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.system = SYSTEM in names
+        self.properties = [(name, place) for name, place in PROPERTY_AT.items() if name in names]
+        self.application = "properties" in names
+        self.body = not names.isdisjoint({"body", "bodyType"})
+
+    def of(self, message: bytes) -> dict[str, Any]:
+        """One message as a log reader gets it; what it does not have is missing. Times are in microseconds.
+
+        Raises UnreadableMessage when it lacks the gateway's annotations.
+        """
+        row: dict[str, Any] = {SYSTEM: {}}
+        try:
+            try:
+                self.fill(row, message)
+            except BAD_CONTENT as error:
+                if "offset" not in row:
+                    self._annotate(row, _told(message))
+                row[SYSTEM][UNDECODABLE] = str(error)
+            row["enqueuedTime"] *= 1000
+        except (*BAD_CONTENT, KeyError) as error:
+            raise UnreadableMessage(
+                f"A delivery lacks the annotations of a log reader ({error!r}); is the peer a Rewind gateway?"
+            ) from error
+        return row
+
+    def fill(self, row: dict[str, Any], message: bytes) -> None:
+        """Every column the sections of the message give. Raises one of BAD_CONTENT."""
+        for code, start, value, end in sections(message):
+            if code == MESSAGE_ANNOTATIONS:
+                flat = items(message, value)
+                self._annotate(row, dict(zip(flat[::2], flat[1::2], strict=True)))
+            elif code == DATA:
+                if self.body:
+                    row["bodyType"] = "data"
+                    data = message[value + (2 if message[value] == 0xA0 else 5) : end]
+                    row["body"] = row["body"] + data if "body" in row else data
+            elif code == PROPERTIES:
+                if self.properties:
+                    fields = items(message, value)
+                    for name, place in self.properties:
+                        if place < len(fields):
+                            row[name] = text(fields[place])
+            elif code == APPLICATION_PROPERTIES:
+                if self.application:
+                    flat = [text(item) for item in items(message, value)]
+                    row["properties"] = dict(zip(flat[::2], flat[1::2], strict=True))
+            elif code == HEADER:
+                if self.system:
+                    named = zip(_HEADER_NAMES, items(message, value), strict=False)
+                    row[SYSTEM] |= {name: text(item) for name, item in named if item is not None}
+            elif code in _BODY_TYPES and self.body:
+                row["bodyType"] = _BODY_TYPES[code]
+                row["body"] = row.get("body", b"") + message[start:end]
+
+    def _annotate(self, row: dict[str, Any], annotations: dict[Any, Any]) -> None:
+        """The broker's annotations become columns; the publisher's go into systemProperties."""
+        for key, value in annotations.items():
+            column = _ANNOTATIONS.get(key)
+            if column is not None:
+                row[column] = value
+            elif self.system and key not in _LEFT_OUT:
+                row[SYSTEM][text(key)] = text(value)

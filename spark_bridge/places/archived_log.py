@@ -1,0 +1,302 @@
+"""A log and its archive as one, or an archive alone: what lies in the archive is read from there, all else from the
+log.
+
+Nothing here is kept between calls, and partitions are ranges of ids alone: where an id lies is found out when it is
+read.
+
+Invariant: each id of a range is given once, in order, while the log is archived, trimmed and its archive compacted
+meanwhile. An id goes from the log into the archive before it leaves the log, so one that the log has lost is looked
+for in the archive as it is then; what neither has is DataLoss, or left out where the selection says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
+from spark_bridge.errors import OptionError
+from spark_bridge.places.log_place import LiveLog, say
+from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_stop, topic_filter
+from store.archive.columns import Columns
+from store.archive.errors import ArchiveError, DataLoss
+from store.archive.id_range import IdRange
+from store.archive.manifest import Manifest, Segment, State
+from store.archive.segment import Chooser, batches
+from store.archive.source import LogWatch
+from store.archive.storage import storage_at
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """An archive, with the log that it is of where that is to be read, too."""
+
+    archive: str
+    """A folder's name, or a URI."""
+    log: LiveLog | None = None
+
+    @property
+    def name(self) -> str:
+        """The log's name; where there is none, the archive's."""
+        return self.archive if self.log is None else self.log.name
+
+    def extent(self, selection: Selection) -> IdRange:
+        """See ``LogPlace.extent``: from the first id of either to the last."""
+        return ArchiveReader(self.archive, self.log, selection).extent()
+
+    def plan(self, selection: Selection) -> IdRange:
+        """See ``LogPlace.plan``."""
+        return ArchiveReader(self.archive, self.log, selection).plan()
+
+    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """See ``LogPlace.read``."""
+        return ArchiveReader(self.archive, self.log, selection).read(columns, ids)
+
+    def watch(self, selection: Selection = Selection()) -> LogWatch:  # noqa: B008 - a frozen value
+        """See ``LogPlace.watch``: it is the log that changes."""
+        if self.log is not None:
+            return self.log.watch(selection)
+        return ArchiveWatch(ArchiveReader(self.archive, None, selection))
+
+
+class ArchiveWatch:
+    """Asking an archive alone again and again: each time only what was added to its manifest is read."""
+
+    def __init__(self, reader: ArchiveReader) -> None:
+        self._reader = reader
+
+    def extent(self) -> IdRange:
+        """The ids it has. Raises ArchiveError."""
+        return self._reader.extent()
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class ArchiveReader:
+    """One read of an archive and the log behind it."""
+
+    def __init__(self, archive: str, log: LiveLog | None, selection: Selection) -> None:
+        self._selection = selection
+        self._log = log
+        self._storage = storage_at(archive)
+        self._manifest = Manifest(self._storage)
+
+    def extent(self) -> IdRange:
+        """The ids of log and archive together, from the first of either to the last. Raises DataLoss for an archive
+        of another log."""
+        state = self._manifest.refresh()
+        if self._log is None:
+            if not state.segments:
+                raise ArchiveError(f"There is no archive at {self._storage.where}, or nothing in it yet.")
+            return IdRange(state.first, state.last, state.generation)
+        return self._joined(self._log.extent(self._selection), state)
+
+    def _joined(self, live: IdRange, state: State) -> IdRange:
+        if not state.segments:
+            if live.first > 1 and self._selection.fail_on_data_loss and self._manifest.is_missing():
+                raise ArchiveError(
+                    f"There is no archive at {self._storage.where}, and the log alone begins at {live.first}."
+                )
+            return live
+        if live.generation != state.generation:
+            raise DataLoss(
+                f"The archive {self._storage.where} is of generation {state.generation} of the log, and the log of "
+                f"generation {live.generation}: it was made anew since. Give the archive of this log, or none."
+            )
+        return IdRange(min(state.first, live.first), max(state.last, live.last), live.generation)
+
+    def plan(self) -> IdRange:
+        """What a read with these options means now."""
+        whole = self.extent()
+        state = self._manifest.state
+        first = self._first(whole, state)
+        last, stop = whole.last, self._selection.stop
+        if self._selection.before is not None:
+            last = self._first_since(self._selection.before, whole, state) - 1
+        elif stop is not None:
+            check_stop(stop, first, whole)
+            last = stop - 1
+        return IdRange(first, last, whole.generation)
+
+    def _first(self, whole: IdRange, state: State) -> int:
+        selection = self._selection
+        if selection.since is not None:
+            return self._first_since(selection.since, whole, state)
+        text = selection.start
+        start = parse_text(text)
+        found = self._archived_start(start, text, whole, state)
+        if found is not None:
+            return found
+        if start.kind is StartKind.LAST:
+            return self._last(whole, state)
+        if self._log is not None:
+            return self._start_in(self._log)
+        raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url, too.")
+
+    def _archived_start(self, start: ReplayStart, text: str, whole: IdRange, state: State) -> int | None:
+        """Where a start lies that the archive can tell; None for one that the log has to be asked for."""
+        match start.kind, start.value:
+            case StartKind.BEGINNING, _:
+                return whole.first
+            case StartKind.LIVE, _:
+                return whole.last + 1
+            case StartKind.OFFSET, int() as number:
+                return self._checked(number, text, whole, state)
+            case StartKind.AFTER, ReplayId(generation=generation, number=number):
+                if generation != whole.generation:
+                    raise DataLoss(f"The log was made anew since it gave out {text}.")
+                return self._checked(number + 1, text, whole, state)
+            case StartKind.DATE | StartKind.AGO, int() as value:
+                now = time.time_ns() // 1_000_000
+                date = value if start.kind is StartKind.DATE else now - value
+                if date > now:
+                    raise OptionError(f"Option replayStart={text!r} lies in the future.")
+                if not state.segments:
+                    return None
+                if (
+                    date < state.segments[0].first_ms
+                    and state.first > 1
+                    and self._selection.fail_on_data_loss
+                ):
+                    raise DataLoss(f"Neither the log nor its archive reaches back to {text}.")
+                return self._first_since(date, whole, state)
+        return None
+
+    def _start_in(self, log: LiveLog, since: int | None = None) -> int:
+        """Where the selection starts in the log alone, or where the messages from a time (ms) on do."""
+        asked = replace(self._selection, stop=None, before=None)
+        return log.plan(asked if since is None else replace(asked, since=since)).first
+
+    def _last(self, whole: IdRange, state: State) -> int:
+        """The last id on a topic that is read: in the log, or else in the newest file that has one."""
+        if self._log is not None:
+            live = self._log.extent(self._selection)
+            found = self._start_in(self._log)
+            if found <= live.last:
+                return found
+        for segment in reversed(state.segments):
+            try:
+                batches = self._from_segment(segment, (("offset", "offset"),), segment.first, segment.last)
+                offsets = [offset for batch, _ in batches for offset in batch.column(0).to_pylist()]
+            except FileNotFoundError:
+                return self._last(whole, self._renewed(state, segment))
+            if offsets:
+                return int(offsets[-1])
+        return whole.last + 1
+
+    def _checked(self, first: int, text: str, whole: IdRange, state: State) -> int | None:
+        if state.at(first) is not None:
+            return first
+        if self._log is not None and first > state.last:
+            return None
+        if whole.first <= first <= whole.last + 1:
+            return first
+        if self._selection.fail_on_data_loss:
+            raise DataLoss(f"Log and archive have {whole.first} to {whole.last}; {text} is not in them.")
+        return min(max(first, whole.first), whole.last + 1)
+
+    def _first_since(self, date: int, whole: IdRange, state: State) -> int:
+        """The first id from a time (ms) on, one past the last where there is none."""
+        columns = (("offset", "offset"), ("enqueuedTime", "enqueuedTime"))
+        for segment in state.segments:
+            if segment.last_ms < date:
+                continue
+            try:
+                for batch, _ in self._from_segment(
+                    segment, columns, segment.first, segment.last, is_whole=True
+                ):
+                    times = batch.column("enqueuedTime").cast("int64").to_pylist()
+                    if times[-1] >= date * 1000:
+                        place = next(at for at, us in enumerate(times) if us >= date * 1000)
+                        return int(batch.column("offset")[place].as_py())
+            except FileNotFoundError:
+                return self._first_since(date, whole, self._renewed(state, segment))
+        if self._log is None:
+            return whole.last + 1
+        found = self._start_in(self._log, since=date)
+        return max(found, state.last + 1)
+
+    def read(self, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """The rows of one range as Arrow batches, the same each time."""
+        position = ids.first
+        while position <= ids.last:
+            state = self._manifest.refresh()
+            self._check(state, ids)
+            segment = state.at(position)
+            if segment is not None:
+                try:
+                    for batch, behind in self._from_segment(segment, columns, position, ids.last):
+                        if batch.num_rows:
+                            yield batch
+                        position = behind
+                    position = segment.last + 1
+                except FileNotFoundError:
+                    self._renewed(state, segment)  # compacted meanwhile: its rows are in another file
+                continue
+            stop = min(ids.last, (state.first_from(position) or ids.last + 1) - 1)
+            try:
+                if self._log is None:
+                    raise DataLoss(f"The archive lacks offsets {position} to {stop}.")
+                rest = IdRange(position, stop, ids.generation)
+                for batch, behind in self._log.batches(self._selection, columns, rest):
+                    if batch.num_rows:
+                        yield batch
+                    position = behind
+                position = stop + 1
+            except DataLoss:
+                state = self._manifest.refresh()
+                if state.at(position) is not None:
+                    continue  # archived and trimmed meanwhile
+                if self._selection.fail_on_data_loss:
+                    raise
+                position = self._behind_loss(position, stop, state, ids)
+
+    def _behind_loss(self, position: int, stop: int, state: State, ids: IdRange) -> int:
+        """The next id that log or archive have."""
+        found = state.first_from(position) or stop + 1
+        if self._log is not None:
+            live = self._log.extent(self._selection)
+            if live.generation == ids.generation and live.first > position:
+                found = min(found, live.first)
+            elif live.generation == ids.generation and live.last >= stop:
+                return position  # what failed was no loss of these: they are there, and read again
+        found = min(found, ids.last + 1)
+        say(f"Offsets {position} to {found - 1} are no longer in the log, nor archived; they are left out.")
+        return found
+
+    def _from_segment(
+        self, segment: Segment, columns: Columns, first: int, last: int, *, is_whole: bool = False
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The rows of one file, each batch with the id to go on from behind it; ``is_whole``: on every topic.
+
+        Raises ArchiveError for a damaged file, and FileNotFoundError for one that is gone.
+        """
+        patterns = self._selection.patterns
+        topics = None if is_whole or patterns == EVERY_TOPIC else topic_filter(patterns)
+        chooser = Chooser(columns, topics, self._selection.partition)
+        try:
+            for batch in batches(self._storage, segment, chooser.needed, first, min(last, segment.last)):
+                yield chooser.chosen(batch), batch.column("offset")[-1].as_py() + 1
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise ArchiveError(f"{segment.file} of the archive {self._storage.where}: {error}") from error
+
+    def _renewed(self, state: State, segment: Segment) -> State:
+        """The manifest as it is now, in which the file that is gone must not be any more."""
+        renewed = self._manifest.refresh()
+        if renewed.number == state.number or segment in renewed.segments:
+            raise ArchiveError(f"{segment.file} of the archive {self._storage.where} is missing.")
+        return renewed
+
+    def _check(self, state: State, ids: IdRange) -> None:
+        if state.segments and state.generation != ids.generation:
+            raise DataLoss(
+                f"The archive {self._storage.where} is of generation {state.generation} of the log; offsets "
+                f"{ids.first} to {ids.last} were planned in generation {ids.generation}."
+            )

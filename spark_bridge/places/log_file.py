@@ -1,0 +1,235 @@
+"""The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
+
+Everything is read-only and in short keyset pages, as an open cursor would keep the gateway's WAL from being
+begun anew. A page looks at a bounded number of ids for the same reason.
+
+Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it,
+in the generation that was planned, is asked in the same statement that reads it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import StartKind, parse_text
+from spark_bridge.columns.record_batches import PAGE_BYTES, PAGE_ROWS, StoredRow
+from spark_bridge.errors import OptionError
+from spark_bridge.places.addresses import Folder
+from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_end, check_stop, topic_filter
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.id_range import IdRange
+
+SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
+_NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
+BUSY = 10.0  # seconds to wait for a lock; a gateway that starts holds one for a moment
+
+
+class LogFile:
+    """A read-only connection to one Message VPN's file; a context manager that closes it."""
+
+    def __init__(self, folder: Folder) -> None:
+        """Raises ConnectionFailed when there is no such file, or none that this version reads."""
+        self._path = folder.file
+        if not self._is_there():
+            raise ConnectionFailed(
+                f"There is no {self._path}; path is the data folder of a gateway on this host"
+                f"{_neighbours(self._path)}."
+            )
+        try:
+            self._connection = sqlite3.connect(
+                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY
+            )
+            self._connection.execute("pragma query_only = on")
+            self.extent()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+
+    def _is_there(self) -> bool:
+        try:
+            return self._path.is_file()
+        except OSError as error:
+            raise ConnectionFailed(
+                f"{self._path} cannot be read: {error.strerror}. This process has to be a user who may."
+            ) from error
+
+    def extent(self) -> IdRange:
+        """The ids the log holds now; last < first when there are none."""
+        row = self._one("select first_id, last_id, generation from log")
+        return IdRange(*row)
+
+    def plan(self, selection: Selection) -> IdRange:
+        """What a selection means now. Raises DataLoss for a start the log does not have."""
+        extent = self.extent()
+        first = self._start(selection, extent)
+        last, stop = extent.last, selection.stop
+        if selection.before is not None:
+            last = self.first_since(selection.before, extent) - 1
+        elif stop is not None:
+            check_stop(stop, first, extent)
+            last = stop - 1
+        return IdRange(first, last, extent.generation)
+
+    def pages(self, ids: IdRange, contents: bool = True) -> Iterator[list[StoredRow]]:
+        """The logged messages of a range in order, some thousand at a time; ``contents`` False gives None for them.
+
+        Raises DataLoss when the log no longer holds the range.
+        """
+        query = (
+            f"select id, time, topic, bare, {'content' if contents else 'null'} from message where id between ? and ?"
+            " and held is null and (select first_id <= ? and generation = ? from log)"
+            f" order by id limit {PAGE_ROWS}"
+        )
+        (largest,) = self._one("select largest_bytes from log")
+        is_light = not contents or largest * PAGE_ROWS <= PAGE_BYTES
+        position = ids.first
+        while position <= ids.last:
+            scan_end = min(ids.last, position + SCAN_IDS - 1)
+            values = [position, scan_end, position, ids.generation]
+            try:
+                cursor = self._connection.execute(query, values)
+                rows = cursor.fetchall() if is_light else _bounded(cursor)
+                is_all = len(rows) < PAGE_ROWS and cursor.fetchone() is None
+                cursor.close()
+            except sqlite3.Error as error:
+                raise self._unreadable(error) from error
+            if not rows:
+                self._check(IdRange(position, ids.last, ids.generation))
+            position = scan_end + 1 if is_all else rows[-1][0] + 1
+            if rows:
+                yield rows
+        check_end(ids, self.extent().last)
+
+    def _check(self, ids: IdRange) -> None:
+        """Raise unless the log still reaches down to the range, in its generation."""
+        extent = self.extent()
+        if extent.generation != ids.generation:
+            raise DataLoss(
+                f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
+            )
+        if extent.first > ids.first:
+            raise DataLoss(
+                f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."
+            )
+
+    def _start(self, selection: Selection, extent: IdRange) -> int:
+        if selection.since is not None:
+            return self.first_since(selection.since, extent)
+        text = selection.start
+        start = parse_text(text)
+        now = time.time_ns() // 1_000_000
+        kind, value = start.kind, start.value
+        match kind, value:
+            case StartKind.BEGINNING, _:
+                return extent.first
+            case StartKind.LIVE, _:
+                return extent.last + 1
+            case StartKind.LAST, _:
+                return self._last_matching(selection.patterns, extent)
+            case StartKind.DATE | StartKind.AGO, int():
+                date = value if kind is StartKind.DATE else now - value
+                if date > now:
+                    raise OptionError(f"Option replayStart={text!r} lies in the future.")
+                (floor,) = self._one("select floor_time from log")
+                if date < floor and selection.fail_on_data_loss:
+                    raise DataLoss(f"The log does not reach back to {text}.")
+                return self.first_since(date, extent)
+            case StartKind.AFTER, ReplayId():
+                if value.generation != extent.generation:
+                    raise DataLoss(f"The log was made anew since it gave out {text}.")
+                return self._checked(value.number + 1, text, selection, extent)
+            case StartKind.POINT, str():
+                row = self._connection.execute(
+                    "select position from point where name = ?", [value]
+                ).fetchone()
+                if row is None:
+                    raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
+                return self._checked(int(row[0]), text, selection, extent)
+            case StartKind.OFFSET, int():
+                return self._checked(value, text, selection, extent)
+        raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
+
+    def _checked(self, first: int, text: str, selection: Selection, extent: IdRange) -> int:
+        if extent.first <= first <= extent.last + 1:
+            return first
+        if selection.fail_on_data_loss:
+            raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
+        return min(max(first, extent.first), extent.last + 1)
+
+    def _last_matching(self, patterns: tuple[str, ...], extent: IdRange) -> int:
+        """The last id on a topic that is read, one past the last where there is none."""
+        topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
+        position = extent.last
+        while position >= extent.first:
+            rows = self._connection.execute(
+                "select id, topic from message where id between ? and ? and held is null order by id desc limit ?",
+                [extent.first, position, PAGE_ROWS],
+            ).fetchall()
+            for number, topic in rows:
+                if topics is None or topics.matches(topic):
+                    return int(number)
+            position = rows[-1][0] - 1 if rows else 0
+        return extent.last + 1
+
+    def first_since(self, date: int, extent: IdRange) -> int:
+        """The first id from a time on, one past the last where there is none: times never fall along ids."""
+        low, high = extent.first, extent.last + 1
+        while low < high:
+            middle = (low + high) // 2
+            row = self._connection.execute(
+                "select id, time from message where id >= ? order by id limit 1", [middle]
+            ).fetchone()
+            if row is None or row[1] >= date:
+                high = middle
+            else:
+                low = row[0] + 1
+        return min(low, extent.last + 1)
+
+    def _one(self, query: str) -> tuple[int, ...]:
+        try:
+            row: tuple[int, ...] = self._connection.execute(query).fetchone()
+        except sqlite3.Error as error:
+            raise self._unreadable(error) from error
+        return row
+
+    def _unreadable(self, error: sqlite3.Error) -> ConnectionFailed:
+        hint = ""
+        if isinstance(error, sqlite3.OperationalError) and any(word in str(error) for word in _NEEDS_WRITING):
+            hint = (
+                " Where no gateway is running, SQLite has to make the files it reads through: let this process's user"
+                " write to the folder, or start the gateway."
+            )
+        return ConnectionFailed(f"{self._path} cannot be read as a gateway's file: {error}.{hint}")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _bounded(cursor: sqlite3.Cursor) -> list[StoredRow]:
+    """Rows up to the bytes of a page, and one at least."""
+    rows: list[StoredRow] = []
+    size = 0
+    for row in cursor:
+        rows.append(row)
+        size += len(row[4])
+        if size >= PAGE_BYTES:
+            break
+    return rows
+
+
+def _neighbours(path: Path) -> str:
+    found = sorted(file.stem for file in path.parent.glob("*.db"))
+    return f" (it has the Message VPNs {', '.join(found)})" if found else ""

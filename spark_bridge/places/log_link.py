@@ -1,0 +1,212 @@
+"""Bounded reads of the replay log: learn what there is (``survey``), then read exactly that (``LogLink``).
+
+A log reader is a link on ``log://<pattern>`` with the source filter ``rewind:replay-start``. The broker
+tells in its answer which ids the log holds, and where the asked start lies; a bounded reader is detached,
+without an error, after its last message.
+
+Invariant: a ``LogLink`` yields every message of its range, or raises. A range that was cut short (trimmed,
+log made anew, connection lost, a peer that ignores the bounds) never looks like a short log. A lost connection
+alone is no loss of data: the rest of the range (``rest``) can be read over another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amqp_ext.codec import Described, Symbol, Timestamp, ULong
+from amqp_ext.replay_start import StartKind, parse_text
+from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.links import CREDIT, Receiver
+from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.columns.record_batches import PAGE_BYTES, PAGE_ROWS
+from spark_bridge.errors import Refused
+from spark_bridge.places.selection import Selection, check_end, check_stop
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.id_range import IdRange
+
+REPLAY_START = "rewind:replay-start"
+FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
+
+
+def filtered_here(patterns: Sequence[str]) -> bool:
+    """Whether the link has to carry the whole log: an address holds one pattern, and not every text."""
+    return len(patterns) != 1 or patterns[0].startswith("!") or "?" in patterns[0]
+
+
+def address(patterns: Sequence[str]) -> str:
+    """The log address to attach to for these patterns."""
+    return "log://>" if filtered_here(patterns) else f"log://{patterns[0]}"
+
+
+def extent(link: Receiver, where: str) -> IdRange:
+    """The ids the log held when this link was attached."""
+    first, last = _integer(link.properties, FIRST, where), _integer(link.properties, LAST, where)
+    return IdRange(first, last, link.properties.get(GENERATION))
+
+
+def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
+    """A reader of what comes from now on; attaching tells what there is."""
+    return Receiver(wire, where, filters=_filter("live"), settled=True, credit=credit)
+
+
+def survey(broker: Broker, selection: Selection) -> IdRange:
+    """Ask a broker for the log's ids now and pin what a selection means.
+
+    Raises Refused for a start the log does not have, OptionError for an end that does not fit,
+    ConnectionFailed.
+    """
+    where = address(selection.patterns)
+    start: Any = selection.start if selection.fail_on_data_loss else _clamped(selection.start)
+    if selection.since is not None:
+        start = _date(selection.since)
+    with Wire(broker) as wire:
+        link = Receiver(wire, where, filters=_filter(start), settled=True)
+        first, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        if start == StartKind.LAST.value and len(selection.patterns) > 1:
+            first, whole = _last_of(wire, selection.patterns)
+        last = whole.last
+        if selection.before is not None:
+            last = min(last, first_since(wire, where, selection.before) - 1)
+        elif selection.stop is not None:
+            check_stop(selection.stop, first, whole)
+            last = selection.stop - 1
+    return replace(whole, first=first, last=last)
+
+
+def _clamped(text: str) -> str | dict[Symbol, Any]:
+    """The same start, taking the nearest place where the log does not have it."""
+    start = parse_text(text)
+    value: Any = start.value
+    match start.kind:
+        case StartKind.BEGINNING | StartKind.LIVE | StartKind.LAST:
+            return text
+        case StartKind.OFFSET | StartKind.AGO:
+            value = ULong(value)
+        case StartKind.DATE:
+            value = Timestamp(value)
+        case StartKind.AFTER:
+            value = text
+    return {Symbol(start.kind.value): value, Symbol("missing"): Symbol("clamp")}
+
+
+def _last_of(wire: Wire, patterns: Sequence[str]) -> tuple[int, IdRange]:
+    """The last offset that any of these patterns takes, and the log at that moment: an address holds one pattern."""
+    newest = 0
+    for pattern in patterns:
+        where = address([pattern])
+        link = Receiver(wire, where, filters=_filter(StartKind.LAST.value), settled=True)
+        found, whole = _integer(_resolved(link, where), "offset", where), extent(link, where)
+        if found <= whole.last:
+            newest = max(newest, found)
+    return newest or whole.last + 1, whole
+
+
+def _date(time: int) -> dict[Symbol, Any]:
+    """The first message from a time on; before the log its first one, behind it the next to come."""
+    return {Symbol("date"): Timestamp(time), Symbol("missing"): Symbol("clamp")}
+
+
+def first_since(wire: Wire, where: str, time: int) -> int:
+    """The first id from a time (ms) on; the next one to be given out where there is none."""
+    link = Receiver(wire, where, filters=_filter(_date(time)), settled=True)
+    return _integer(_resolved(link, where), "offset", where)
+
+
+class LogLink:
+    """One bounded read on an open wire."""
+
+    def __init__(self, wire: Wire, where: str, ids: IdRange) -> None:
+        """Attach. Raises DataLoss when the log no longer holds the range, and ConnectionFailed."""
+        self._ids = ids
+        self.rest = ids
+        """What is still to come behind the last page that was checked."""
+        start = {"offset": ULong(ids.first), "until": ULong(ids.last)}
+        if ids.generation is not None:
+            start["generation"] = ULong(ids.generation)
+        try:
+            self._link = Receiver(
+                wire,
+                where,
+                filters=_filter({Symbol(key): value for key, value in start.items()}),
+                settled=True,
+                batches=True,
+            )
+        except Refused as error:
+            raise DataLoss(
+                f"Offsets {ids.first} to {ids.last} cannot be read any more. {error.sentence}"
+            ) from error
+        resolved = _resolved(self._link, where)
+        first, until = _integer(resolved, "offset", where), _integer(resolved, "until", where)
+        if first < ids.first or until != ids.last:
+            raise DataLoss(
+                f"Offsets {ids.first} to {ids.last} were asked for; the broker understood {first} to {until}."
+            )
+        held_first = _integer(self._link.properties, FIRST, where)
+        if held_first > ids.first:
+            raise DataLoss(
+                f"The log was trimmed since the read was planned: of {ids.first} and up, {held_first} is first now."
+            )
+        check_end(ids, _integer(self._link.properties, LAST, where))
+
+    def pages(self) -> Iterator[list[bytes]]:
+        """The messages of the range in order, some thousand at a time, until the broker says that is all.
+
+        Raises DataLoss when the broker ends the replay early, ConnectionFailed when the connection is lost.
+        """
+        page: list[bytes] = []
+        size = 0
+        while taken := self._receive(PAGE_ROWS - len(page)):
+            page += taken
+            size += sum(map(len, taken))
+            if len(page) >= PAGE_ROWS or size >= PAGE_BYTES:
+                yield page
+                page, size = [], 0
+        if page:
+            yield page
+
+    def check(self, offsets: Sequence[int]) -> None:
+        """Hold a page's offsets against the range: inside it, and rising all the way. Raises DataLoss."""
+        expected = self.rest.first
+        for offset in offsets:
+            if not expected <= offset <= self._ids.last:
+                raise DataLoss(
+                    f"Offset {offset} came where one of {expected} to {self._ids.last} was due; "
+                    "the broker does not keep to the bounds of the replay."
+                )
+            expected = offset + 1
+        self.rest = replace(self._ids, first=expected)
+
+    def _receive(self, limit: int) -> list[bytes]:
+        try:
+            return self._link.receive(limit)
+        except Refused as error:
+            raise DataLoss(
+                f"The read of offsets {self._ids.first} to {self._ids.last} broke off. {error.sentence}"
+            ) from error
+
+
+def _filter(start: str | Mapping[Any, Any]) -> dict[str, Described]:
+    # A key of our own: the broker echoes this entry as it is, and adds the resolved start under its name.
+    return {"start": Described(Symbol(REPLAY_START), start)}
+
+
+def _resolved(link: Receiver, where: str) -> Mapping[str, Any]:
+    """The start as the broker understood it; a filter not echoed was not applied (AMQP 1.0, 3.5.3)."""
+    entry = link.source_filter.get(REPLAY_START)
+    value = entry.value if isinstance(entry, Described) else entry
+    if not isinstance(value, dict):
+        raise ConnectionFailed(
+            f"The broker did not honour the replay start on {where}; is it a Rewind gateway?"
+        )
+    return {str(key): item for key, item in value.items()}
+
+
+def _integer(values: Mapping[str, Any], key: str, where: str) -> int:
+    value = values.get(key)
+    if not isinstance(value, int):
+        raise ConnectionFailed(
+            f"The broker's answer on {where} has {value!r} for {key}, where an integer is due."
+        )
+    return value

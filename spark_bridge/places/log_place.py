@@ -1,0 +1,107 @@
+"""What every place of a replay log has in common: it tells what it holds, plans a read, and reads ranges of ids.
+
+A place is a plain value, which Spark pickles into its workers: connections live inside one call, but for ``watch``.
+Invariant: a range of ids, once planned, has the same rows whenever it is read, or the read raises DataLoss (where the
+selection says so, it leaves out what is lost and says so on stderr).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from spark_bridge.places.selection import Selection
+from store.archive.columns import Columns
+from store.archive.errors import DataLoss
+from store.archive.id_range import IdRange
+from store.archive.source import LogWatch
+
+PIECE_IDS = 2_000  # ids read at a time when the log may be trimmed under the read without failing it
+
+
+class LogPlace(Protocol):
+    """One log."""
+
+    @property
+    def name(self) -> str:
+        """What checkpoints and messages call it: a url, a file, an archive."""
+
+    def extent(self, selection: Selection) -> IdRange:
+        """The ids the log holds now; last < first when there are none. Raises LogUnavailable."""
+
+    def plan(self, selection: Selection) -> IdRange:
+        """What this selection means now, to be pinned.
+
+        Raises:
+            DataLoss: The log does not have its start.
+            OptionError: It makes no sense for this log.
+            LogUnavailable: The log cannot be asked, or refuses.
+        """
+
+    def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """The rows of a range as Arrow batches, the same each time. Raises DataLoss and LogUnavailable."""
+
+    def watch(self, selection: Selection = ...) -> LogWatch:
+        """Begin to ask, often, where the log stands."""
+
+
+class LiveLog(LogPlace, Protocol):
+    """A gateway's own log, as opposed to an archive of it."""
+
+    def batches(
+        self, selection: Selection, columns: Columns, ids: IdRange
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The rows of a range, each batch (it may be empty) with the id to go on from behind it.
+
+        Raises:
+            DataLoss: The range is not, or not all, in the log any more, whatever the selection says.
+        """
+
+
+def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+    """``LogPlace.read`` of a gateway's own log: every row of the range exactly once, or DataLoss.
+
+    Where the selection has ``fail_on_data_loss`` false, what the log no longer has is left out.
+    """
+
+    def rows(ids: IdRange) -> Iterator[pa.RecordBatch]:
+        return (batch for batch, _ in log.batches(selection, columns, ids) if batch.num_rows)
+
+    if ids.last < ids.first:
+        return
+    if selection.fail_on_data_loss:
+        yield from rows(ids)
+        return
+    while ids.first <= ids.last:
+        now = log.extent(selection)
+        if now.generation != ids.generation or now.first > ids.last or now.last < ids.first:
+            say(f"Offsets {ids.first} to {ids.last} are no longer in the log; they are left out.")
+            return
+        if now.first > ids.first:
+            say(f"Offsets {ids.first} to {now.first - 1} are no longer in the log; they are left out.")
+        if now.last < ids.last:
+            say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
+        ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
+        stop = min(ids.last, ids.first + PIECE_IDS - 1)
+        batches = rows(replace(ids, last=stop))
+        given = False
+        try:
+            for batch in batches:
+                given = True
+                yield batch
+        except DataLoss:
+            after = log.extent(selection)
+            # Rows of this piece that are out cannot be taken back: only an untouched one is tried again.
+            if given or after == now:
+                raise
+            continue
+        ids = replace(ids, first=stop + 1)
+
+
+def say(sentence: str) -> None:
+    """Tell whoever reads the worker's stderr."""
+    print(f"rewind: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,110 @@
+"""The AMQP client: whole messages both ways, against proton's public engine."""
+
+import gc
+import socket
+
+import pytest
+
+from amqp_ext.codec import Described, Symbol
+from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.amqp_client.links import Receiver, Sender
+from spark_bridge.amqp_client.wire import Wire
+from spark_bridge.errors import Refused
+from store.archive.errors import ConnectionFailed
+from tests.spark_bridge.log_peer import LogPeer, annotated, data
+
+pytestmark = pytest.mark.spark
+FROM_BEGINNING = {"rewind:replay-start": Described(Symbol("rewind:replay-start"), "beginning")}
+
+
+def everything(link: Receiver) -> list[bytes]:
+    """All messages up to the end of the link."""
+    messages: list[bytes] = []
+    while taken := link.receive(700):
+        messages += taken
+    return messages
+
+
+def test_messages_arrive_bit_for_bit_in_order(log_peer: LogPeer) -> None:
+    """Small, large and many-frame messages come as sent, and the end of the link is the end."""
+    sizes = [0, 1, 300, 70_000, 1_000_000, 5] * 3 + [10] * 6_000
+    log_peer.messages = {n: annotated(n, data(bytes([n % 251]) * size)) for n, size in enumerate(sizes)}
+    with Wire(log_peer.broker) as wire:
+        link = Receiver(wire, "log://>", filters=FROM_BEGINNING)
+        assert everything(link) == list(log_peer.messages.values())
+        assert link.receive(1) == []
+
+
+def test_what_is_sent_is_accepted_in_order(log_peer: LogPeer) -> None:
+    """Send returns when all are accepted, and progress never falls."""
+    messages = [b"m%d" % n * (n % 90) or b"-" for n in range(3_000)] + [b"x" * 200_000]
+    counts: list[int] = []
+    with Wire(log_peer.broker) as wire:
+        link = Sender(wire, None)
+        assert link.send(messages, counts.append) == len(messages)
+        link.detach()
+    assert log_peer.received == messages
+    assert counts == sorted(counts)
+    assert counts[-1] == len(messages)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        ("REJECTED", r"a message was rejected: amqp:resource-limit-exceeded \(the log is full\)\."),
+        ("RELEASED", r"a message was released\."),
+    ],
+)
+def test_a_message_not_accepted_is_an_error(log_peer: LogPeer, outcome: str, sentence: str) -> None:
+    """The sender says which outcome it was, and the broker's own words."""
+    log_peer.outcome = outcome
+    with Wire(log_peer.broker) as wire, pytest.raises(Refused, match=sentence):
+        Sender(wire, "topic://a").send([b"m"])
+
+
+def test_a_refused_link_tells_the_brokers_reason(log_peer: LogPeer) -> None:
+    """Condition and text of the refusal reach the caller."""
+    log_peer.refusal = ("amqp:not-found", "there is no such queue.")
+    with Wire(log_peer.broker) as wire, pytest.raises(Refused) as caught:
+        Receiver(wire, "queue://none", filters=FROM_BEGINNING)
+    assert caught.value.condition == "amqp:not-found"
+    assert caught.value.sentence == (
+        f"Reading queue://none from {log_peer.url} was refused: amqp:not-found (there is no such queue)."
+    )
+
+
+def test_a_detach_with_an_error_is_not_an_end(log_peer: LogPeer) -> None:
+    """What came before is handed out, then the error is raised."""
+    log_peer.messages = {n: annotated(n) for n in range(10)}
+    log_peer.stop_after = 4
+    with Wire(log_peer.broker) as wire:
+        link = Receiver(wire, "log://>", filters=FROM_BEGINNING)
+        with pytest.raises(Refused, match="was ended by the broker: amqp:resource-deleted"):
+            everything(link)
+
+
+def test_a_silent_peer_is_given_up(log_peer: LogPeer) -> None:
+    """Waiting has an end, and the error says how long it was."""
+    log_peer.messages = {n: annotated(n) for n in range(10)}
+    log_peer.stop_after, log_peer.ending = 4, "silent"
+    with Wire(log_peer.broker, timeout=0.2) as wire:
+        link = Receiver(wire, "log://>", filters=FROM_BEGINNING)
+        with pytest.raises(ConnectionFailed, match="has been silent for 0"):
+            everything(link)
+
+
+def test_nobody_listening_is_a_sentence() -> None:
+    """The most common mistake names the address that was tried."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{port} cannot be reached: Connection refused"):
+        Wire(Broker("127.0.0.1", port))
+
+
+def test_a_closed_wire_leaves_nothing_open(log_peer: LogPeer) -> None:
+    """Closing twice is fine, and no socket is left for the collector, whose warning would fail the test."""
+    wire = Wire(log_peer.broker)
+    wire.close()
+    wire.close()
+    del wire
+    gc.collect()

@@ -1,0 +1,185 @@
+"""A log and its archive are one for whoever reads both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_bridge.errors import OptionError
+from store.archive.archiver import Archiver, Limits
+from store.archive.compaction import compact
+from store.archive.errors import ArchiveError, DataLoss
+from store.archive.storage import storage_at
+from tests.spark_bridge.places.test_log_file import source, table
+from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.stored_log import StoredLog
+from tests.store.archive.archives import IDS, archiver, ids, log_of, two_days
+from tests.store.model import MADE_MS
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> StoredLog:
+    return two_days(tmp_path / "data")
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+def test_each_id_is_read_once_while_it_is_archived_and_trimmed(tmp_path: Path) -> None:
+    """Between any two batches of a read the log may be archived further and trimmed to there."""
+    log, to = StoredLog(tmp_path / "data"), str(tmp_path / "archive")
+    log.publish(3_000)
+    archiver(log, to, rows=1_000).run()
+    log.publish(5_000)
+    reader = source(path=log.path, archive=to, minPartitions="2").reader(struct(IDS))
+    expected = list(log.logged)
+    found: list[int] = []
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            found += batch.column(0).to_pylist()
+            log.publish(100)
+            archiver(log, to, rows=1_000).run()
+            log.trim(log.archived + 1)
+            compact(storage_at(to), is_all=True)
+    assert found == expected
+    assert ids(path=log.path, archive=to) == log.logged
+
+
+def test_a_read_planned_on_the_log_finishes_in_the_archive(log: StoredLog, to: str) -> None:
+    """All it was planned on is trimmed before its first row is read."""
+    log.publish(5)
+    reader = source(path=log.path, archive=to).reader(struct(IDS))
+    archiver(log, to).run()
+    log.trim(56)
+    assert [
+        i for p in reader.partitions() for b in reader.read(p) for i in b.column(0).to_pylist()
+    ] == log.logged
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, range(1, 71)),
+        ({"startingOffsets": "5", "endingOffsets": "68"}, range(5, 68)),
+        ({"replayStart": "#60"}, range(60, 71)),
+        ({"replayStart": "last"}, range(69, 71)),
+        ({"startingTimestamp": str(MADE_MS + 1)}, range(21, 71)),
+        ({"startingTimestamp": str(MADE_MS + 86_400_001)}, range(51, 71)),
+        ({"endingTimestamp": str(MADE_MS + 86_400_000)}, range(1, 21)),
+        ({"endingTimestamp": str(MADE_MS + 2 * 86_400_000)}, range(1, 51)),
+        ({"replayStart": "2001-01-01T00:00:00Z"}, range(1, 71)),
+    ],
+    ids=str,
+)
+def test_starts_and_ends_are_found_on_both_sides(
+    log: StoredLog, to: str, options: dict[str, str], expected: range
+) -> None:
+    """An offset or a time means the same whether it lies in the archive or in the log."""
+    archiver(log, to).run()
+    log.publish(20, day=2)
+    log.trim(41)
+    assert ids(path=log.path, archive=to, **options) == [i for i in log.logged if i in expected]
+
+
+def test_an_archive_alone_is_a_log_that_ended(log: StoredLog, to: str) -> None:
+    """It needs no gateway; what only a gateway can look up is refused, and so is an empty place."""
+    archiver(log, to).run()
+    assert ids(archive=to, startingOffsets="45") == [i for i in log.logged if i >= 45]
+    with pytest.raises(OptionError, match="has to be looked up by a gateway; give a url, too"):
+        ids(archive=to, replayStart="message-id:x")
+    with pytest.raises(DataLoss, match="#99 is not in them"):
+        ids(archive=to, startingOffsets="99")
+    with pytest.raises(ArchiveError, match="There is no archive at"):
+        ids(archive=to + "none")
+    with pytest.raises(OptionError, match="archive goes with one url"):
+        ids(archive=to, url="amqp://a,amqp://b")
+
+
+def test_a_stream_goes_on_from_the_archive_into_the_log(log: StoredLog, to: str) -> None:
+    """One offset runs through both, and the micro-batches together have each id once."""
+    archiver(log, to).run()
+    log.trim(51)
+    log.publish(10)
+    stream = source(path=log.path, archive=to, startingOffsets="earliest").streamReader(struct(IDS))
+    try:
+        found: list[int] = []
+        position = stream.initialOffset()
+        for _ in range(3):
+            end = stream.latestOffset(position, ReadAllAvailable())
+            for part in stream.partitions(position, end):
+                found += [i for batch in stream.read(part) for i in batch.column(0).to_pylist()]
+            position = end
+            log.publish(10)
+            archiver(log, to).run()
+            log.trim(log.archived + 1)
+        assert found == [i for i in log.logged if i <= 80]
+    finally:
+        stream.stop()
+
+
+def test_an_archive_that_is_not_there_is_told_where_the_log_is_not_whole(log: StoredLog, to: str) -> None:
+    """A slip in its name does not make a year of traffic a week; before the first archiver ran, all is in the log."""
+    assert ids(path=log.path, archive=to) == log.logged
+    log.trim(31)
+    with pytest.raises(ArchiveError, match=r"There is no archive at .*, and the log alone begins at 31"):
+        ids(path=log.path, archive=to)
+    assert ids(path=log.path, archive=to, failOnDataLoss="false") == [n for n in log.logged if n > 30]
+
+
+def test_the_last_message_may_be_in_the_archive(log: StoredLog, to: str) -> None:
+    """On topics that only the archive has, or where there is no log, replayStart=last is its newest one."""
+    archiver(log, to).run()
+    log.trim(49)
+    for options in ({"archive": to}, {"archive": to, "path": log.path}):
+        assert ids(replayStart="last", **options) == [49]
+        assert ids(replayStart="last", subscribe="n/0", **options) == [48]
+        assert ids(replayStart="last", subscribe="none", **options) == []
+
+
+def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog, to: str) -> None:
+    """As a DataFrame of the data source, and its files as any Parquet."""
+    archiver(log, to).run()
+    log.trim(31)
+    log.publish(10)
+    frame = spark.read.format("rewind").option("path", log.path).option("archive", to).load()
+    assert sorted(row.offset for row in frame.select("offset").collect()) == log.logged
+    assert spark.read.parquet(to).count() == 45
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A bucket of an S3 server of this process."""
+    moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+    boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        url = f"http://{host}:{port}"
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "test")
+        client = boto3.client("s3", endpoint_url=url, region_name="us-east-1")
+        client.create_bucket(Bucket="bucket")
+        client.close()
+        yield f"s3://bucket/archive?scheme=http&endpoint_override={host}%3A{port}&region=us-east-1"
+    finally:
+        server.stop()
+
+
+def test_an_object_store_is_a_place_as_good(log: StoredLog, store: str) -> None:
+    """Archived, compacted and read over S3, with the log behind it."""
+    Archiver(log_of({"path": log.path}), storage_at(store), Limits(rows=10)).run()
+    expected = table(path=log.path).to_pylist()
+    log.trim(31)
+    log.publish(10)
+    assert ids(path=log.path, archive=store) == log.logged
+    assert len(compact(storage_at(store), is_all=True).segments) < 5
+    assert table(archive=store).to_pylist() == expected

@@ -1,0 +1,263 @@
+"""The log read from the gateway's file: the same rows as over AMQP, and nothing missing in silence."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
+from spark_bridge.errors import OptionError
+from spark_bridge.places.addresses import Folder
+from spark_bridge.places.log_file import LogFile
+from spark_bridge.schema import DDL, chosen
+from spark_bridge.source import RewindSource
+from store.archive.columns import arrow_schema
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.id_range import IdRange
+from tests.spark_bridge.log_gateway import LogGateway
+from tests.spark_bridge.spark_types import struct
+
+pytestmark = [pytest.mark.spark, pytest.mark.system]
+HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77
+VALUES: list[Any] = [
+    None, True, False, UByte(7), UInt(1 << 31), -(1 << 62), 1.5, "", "Grüße 🐝", Symbol("sym"), b"", b"\0\xff",
+    Timestamp(1_700_000_000_123), UUID(int=5), [1, "a", None], {"k": [1, {"x": b"y"}]},
+]  # fmt: skip
+
+
+def message(*sections: Described, topic: str = "t/a") -> bytes:
+    """Sections in the order given, the properties with the topic put where they belong."""
+    front = [section for section in sections if section.descriptor in {HEADER, ANNOTATIONS}]
+    rest = [section for section in sections if section.descriptor not in {HEADER, ANNOTATIONS}]
+    properties = Described(
+        PROPERTIES, ["id", b"user", f"topic://{topic}", "subject", None, 17, Symbol("text/plain")]
+    )
+    return b"".join(encode(section) for section in (*front, properties, *rest))
+
+
+EVERY_KIND = [
+    message(Described(DATA, b"")),
+    message(Described(DATA, b"plain")),
+    message(Described(DATA, b"several "), Described(DATA, b"sections")),
+    message(Described(DATA, bytes(range(256)) * 4096)),
+    message(Described(SEQUENCE, [1, "two"]), Described(SEQUENCE, [])),
+    *(message(Described(VALUE, value)) for value in VALUES),
+    message(Described(HEADER, [True, UByte(9), UInt(5_000)]), Described(DATA, b"header")),
+    message(
+        Described(ANNOTATIONS, {Symbol("x-opt-mine"): "kept", Symbol("x-opt-offset"): "forged"}),
+        Described(DATA, b"annotated"),
+    ),
+    message(
+        Described(
+            APPLICATION,
+            {f"k{n}": value for n, value in enumerate(VALUES) if not isinstance(value, list | dict)},
+        ),
+        Described(DATA, b"properties"),
+    ),
+    message(Described(DATA, b"elsewhere"), topic="t/b/ü"),
+    encode(Described(PROPERTIES, [None, None, "topic://t/c"])) + b"\x00\x53\x75\xb0\x00\x00\x00\x01x",
+]
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A running gateway's url and data folder; its log has 2,500 small messages and those of every kind."""
+    with LogGateway(tmp_path_factory.mktemp("gateway")) as gateway:
+        gateway.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
+        gateway.publish(EVERY_KIND)
+        yield gateway.url, gateway.path
+
+
+def source(**options: str) -> RewindSource:
+    """A source with the options as Spark passes them."""
+    given: Any = CaseInsensitiveDict()
+    given.update(options)
+    return RewindSource(given)
+
+
+def table(ddl: str = DDL, **options: str) -> pa.Table:
+    """All rows a batch with these options reads, in the order of offsets."""
+    reader = source(**options).reader(struct(ddl))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, arrow_schema(chosen(struct(ddl))))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": "t/>"},
+        {"subscribe": "n/1,t/b/*,!n/2"},
+        {"startingOffsets": "100", "endingOffsets": "2400"},
+        {"minPartitions": "5", "replayStart": "last"},
+        {"replayStart": "last", "subscribe": "n/1"},
+        {"replayStart": "last", "subscribe": "n/0,n/1"},
+        {"replayStart": "last", "subscribe": "none"},
+        {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
+        {"replayStart": "1000D", "failOnDataLoss": "false"},
+        {"replayStart": "#99999", "failOnDataLoss": "false"},
+        {"startingTimestamp": "0"},
+        {"endingTimestamp": "0"},
+        {"startingTimestamp": "9999999999999"},
+    ],
+    ids=str,
+)
+def test_path_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[str, str]) -> None:
+    """Bodies of every kind, nulls, unicode, empty and a megabyte: equal in every column and every row."""
+    url, path = gateway
+    ours, theirs = table(path=path, **options), table(url=url, **options)
+    assert ours.to_pylist() == theirs.to_pylist()
+    assert ours.schema == theirs.schema
+
+
+def test_the_last_message_is_one_that_is_read(gateway: tuple[str, str]) -> None:
+    """With topics, replayStart=last is the newest message on one of them, not the newest of the log."""
+    for way in ({"url": gateway[0]}, {"path": gateway[1]}):
+        for subscribe, last in (("n/1", 2_498), ("n/0,n/1", 2_500)):
+            options = way | {"replayStart": "last", "subscribe": subscribe}
+            assert table("offset bigint", **options).column(0).to_pylist() == [last]
+
+
+@pytest.mark.parametrize(
+    "ddl", ["body binary", "offset bigint, topic string", "replayId string, body binary", DDL]
+)
+def test_few_columns_are_those_of_many(gateway: tuple[str, str], ddl: str) -> None:
+    """What is not decoded for a short schema is not missing from it."""
+    _, path = gateway
+    assert (
+        table(ddl, path=path).to_pylist()
+        == table(path=path).select(table(ddl, path=path).column_names).to_pylist()
+    )
+
+
+def test_all_kinds_of_body_are_there(gateway: tuple[str, str]) -> None:
+    """The comparison above is of rows that hold something."""
+    kinds = table("body binary, bodyType string", path=gateway[1], subscribe="t/>").to_pylist()
+    assert len(kinds) == len(EVERY_KIND)
+    assert {row["bodyType"] for row in kinds} == {"data", "sequence", "value"}
+    assert max(len(row["body"]) for row in kinds) == 1 << 20
+
+
+def copy(path: str, folder: Path, *statements: str) -> str:
+    """The gateway's file as it is now, changed by some SQL: a log that was trimmed or made anew."""
+    with (
+        sqlite3.connect(Path(path) / "default.db") as original,
+        sqlite3.connect(folder / "default.db") as changed,
+    ):
+        original.backup(changed)
+        for statement in statements:
+            changed.execute(statement)
+    changed.close()
+    original.close()
+    return str(folder)
+
+
+def test_a_file_without_a_gateway_is_read(gateway: tuple[str, str], tmp_path: Path) -> None:
+    """A copy of the file, or one a stopped gateway left behind, is a log like any other."""
+    assert table(path=copy(gateway[1], tmp_path)).num_rows == 2_500 + len(EVERY_KIND)
+
+
+def test_a_trimmed_range_is_data_loss_or_left_out(
+    gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was trimmed between planning and reading fails the read, unless the user said it may go."""
+    path = copy(gateway[1], tmp_path)
+    strict = source(path=path, minPartitions="1").reader(struct("offset bigint"))
+    lenient = source(path=path, minPartitions="1", failOnDataLoss="false").reader(struct("offset bigint"))
+    with sqlite3.connect(tmp_path / "default.db") as connection:
+        connection.execute("update log set first_id = 1001")
+        connection.execute("delete from message where id <= 1000")
+    connection.close()
+    with pytest.raises(DataLoss, match="of 1 and up, 1001 is first now"):
+        list(strict.read(strict.partitions()[0]))
+    found = [row["offset"] for batch in lenient.read(lenient.partitions()[0]) for row in batch.to_pylist()]
+    assert found == list(range(1001, 2_501 + len(EVERY_KIND)))
+    assert "Offsets 1 to 1000 are no longer in the log" in capsys.readouterr().err
+
+
+def test_a_log_made_anew_is_data_loss(gateway: tuple[str, str], tmp_path: Path) -> None:
+    """Same ids, another generation: not the messages that were planned."""
+    path = copy(gateway[1], tmp_path)
+    reader = source(path=path).reader(struct("offset bigint"))
+    with sqlite3.connect(tmp_path / "default.db") as connection:
+        connection.execute("update log set generation = generation + 1")
+    connection.close()
+    with pytest.raises(DataLoss, match="made anew"):
+        list(reader.read(reader.partitions()[0]))
+
+
+@pytest.mark.parametrize("lenient", [True, False])
+def test_a_log_restored_from_an_older_copy_is_data_loss(
+    gateway: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], lenient: bool
+) -> None:
+    """A range that was planned, such as a checkpoint's last micro-batch, is not short because the log is."""
+    path = copy(gateway[1], tmp_path)
+    options = {"path": path, "minPartitions": "1", "failOnDataLoss": str(not lenient)}
+    reader = source(**options).reader(struct("offset bigint"))
+    with sqlite3.connect(tmp_path / "default.db") as connection:
+        connection.execute("update log set last_id = 1000")
+        connection.execute("delete from message where id > 1000")
+    connection.close()
+    batches = reader.read(reader.partitions()[0])
+    if not lenient:
+        with pytest.raises(DataLoss, match="the log ends at 1000 now"):
+            list(batches)
+        return
+    assert [row["offset"] for batch in batches for row in batch.to_pylist()] == list(range(1, 1_001))
+    assert f"Offsets 1001 to {2_500 + len(EVERY_KIND)} are no longer in the log" in capsys.readouterr().err
+
+
+def test_what_is_no_log_is_explained(tmp_path: Path) -> None:
+    """A wrong folder and a wrong file each get a sentence."""
+    with pytest.raises(ConnectionFailed, match=r"There is no .*default\.db; path is the data folder"):
+        source(path=str(tmp_path)).schema()
+    (tmp_path / "default.db").write_bytes(b"no database" * 100)
+    with pytest.raises(ConnectionFailed, match="cannot be read as a gateway's file"):
+        source(path=str(tmp_path)).schema()
+
+
+def test_a_folder_that_may_not_be_written_to_is_explained(
+    gateway: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's words for it are of writing, where the user only meant to read."""
+
+    def extent(self: LogFile) -> IdRange:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(LogFile, "extent", extent)
+    with pytest.raises(ConnectionFailed, match="Where no gateway is running, SQLite has to make the files"):
+        LogFile(Folder(gateway[1]))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
+        ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
+        ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
+        ({"replayStart": "point:none"}, OptionError, "no such point"),
+        ({"replayStart": "nonsense"}, OptionError, "is not a replay start"),
+        ({"replayStart": "2999-01-01T00:00:00Z"}, OptionError, "lies in the future"),
+        ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
+    ],
+)
+def test_a_start_or_end_the_log_does_not_have_is_refused(
+    gateway: tuple[str, str], options: dict[str, str], error: type[Exception], sentence: str
+) -> None:
+    """As over AMQP, nothing that cannot be honoured is dropped."""
+    with pytest.raises(error, match=sentence):
+        table(path=gateway[1], **options)
+
+
+def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
+    """Large messages make smaller pages, and none is lost at a page's end."""
+    with LogFile(Folder(gateway[1])) as file:
+        extent = file.extent()
+        pages = list(file.pages(IdRange(1, extent.last, extent.generation)))
+    assert [row[0] for page in pages for row in page] == list(range(1, extent.last + 1))
+    assert max(map(len, pages)) <= 2_000

@@ -1,0 +1,22 @@
+"""Reads as Spark's workers do them, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spark_bridge.options import Options
+from spark_bridge.places.opened import log_place
+from store.archive.columns import Columns
+from store.archive.id_range import IdRange
+
+
+def plan(options: Options) -> IdRange:
+    """What a read of the first place means now."""
+    return log_place(options, 0).plan(options.selection(0))
+
+
+def read(options: Options, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+    """The rows of a range of the first place."""
+    return log_place(options, 0).read(options.selection(0), columns, ids)

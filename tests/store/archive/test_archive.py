@@ -1,0 +1,404 @@
+"""Archiving, the manifest and compaction: the archive is complete and exact after a crash anywhere."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from store.archive import archiver as archivers
+from store.archive import manifest as manifests
+from store.archive.archiver import Archiver, Limits
+from store.archive.compaction import compact
+from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError
+from store.archive.manifest import Manifest, Segment
+from store.archive.segment import messages_of
+from store.archive.storage import FolderStorage, storage_at
+from tests.spark_bridge.log_gateway import LogGateway
+from tests.spark_bridge.places.test_log_file import EVERY_KIND, source, table
+from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.stored_log import StoredLog
+from tests.store.archive.archives import IDS, archiver, ids, log_of, state_of, two_days
+from tests.store.model import MADE_MS
+
+pytestmark = pytest.mark.spark
+
+
+class Crash(BaseException):
+    """The process ends here: nothing of ours catches it."""
+
+
+class CrashAt:
+    """Counts steps, and ends the process at one of them."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.names: list[str] = []
+        self._number = number
+
+    def __call__(self, name: str) -> None:
+        self.names.append(name)
+        if len(self.names) - 1 == self._number:
+            raise Crash(name)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> StoredLog:
+    return two_days(tmp_path / "data")
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+# --- archiving --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.system
+def test_path_url_and_archive_give_the_same_rows(tmp_path: Path) -> None:
+    """Bodies of every kind, nulls, unicode, empty and a megabyte; and each message is there bit for bit."""
+    with LogGateway(tmp_path / "gateway") as gateway:
+        gateway.publish(EVERY_KIND)
+        expected = table(path=gateway.path)
+        for name, place in {"path": gateway.path, "url": gateway.url}.items():
+            to = str(tmp_path / name)
+            Archiver(log_of({name: place}), storage_at(to), Limits(rows=7)).run()
+            for options in ({"archive": to}, {"archive": to, name: place}):
+                found = table(**options)
+                assert found.to_pylist() == expected.to_pylist()
+                assert found.schema == expected.schema
+                assert table("partition int, body binary", **options).to_pylist() == (
+                    expected.select(["partition", "body"]).to_pylist()
+                )
+                assert ids(subscribe="t/b/*,!t/a", **options) == ids(path=gateway.path, subscribe="t/b/*")
+        with closing(sqlite3.connect(Path(gateway.path) / "default.db")) as file:
+            contents = [content for (content,) in file.execute("select content from message order by id")]
+        assert messages_of(ds.dataset(str(tmp_path / "path")).to_table().sort_by("offset")) == contents
+
+
+def test_segments_are_plain_parquet_in_zstd(log: StoredLog, to: str) -> None:
+    """A folder of files that anyone reads: no id twice, no row that was not logged, the data source's columns first."""
+    archiver(log, to).run()
+    found = ds.dataset(to).to_table()
+    assert sorted(found.column("offset").to_pylist()) == log.logged
+    assert found.column_names[:3] == ["offset", "enqueuedTime", "topic"]
+    assert found.column_names[-2:] == ["envelope", "bodyAt"]
+    first = next(iter(sorted(Path(to).glob("*.parquet"))))
+    assert pq.ParquetFile(first).metadata.row_group(0).column(3).compression == "ZSTD"
+
+
+def test_segments_keep_to_their_bounds_and_cover_every_id(log: StoredLog, to: str) -> None:
+    """Each has at most so many rows, begins behind the one before, and together they are the log, gaps included."""
+    archiver(log, to).run()
+    segments = state_of(to).segments
+    assert [segment.rows for segment in segments] == [10, 10, 10, 10, 5]
+    assert [segment.first for segment in segments] == [1, *(segment.last + 1 for segment in segments[:-1])]
+    assert (segments[-1].last, log.archived) == (50, 50)
+    large = Archiver(log_of({"path": log.path}), storage_at(to + "2"), Limits(bytes=1))
+    large.run()
+    assert ids(archive=to + "2") == log.logged
+
+
+def test_a_second_run_goes_on_where_the_first_ended(log: StoredLog, to: str) -> None:
+    """What is archived is not archived again; a run with nothing to do adds nothing."""
+    archiver(log, to).run()
+    archiver(log, to).run()
+    number = state_of(to).number
+    log.publish(7)
+    archiver(log, to).run()
+    assert state_of(to).number == number + 1
+    assert ids(archive=to) == log.logged
+
+
+def test_after_a_crash_at_any_step_the_archive_becomes_whole(log: StoredLog, tmp_path: Path) -> None:
+    """Written, synced, renamed, named, told: wherever the process ends, the manifest is sound, the gateway was never
+    told of more than it has, and the next run makes each id be there once, and no file that nobody names."""
+    whole = CrashAt()
+    archiver(log, str(tmp_path / "whole"), whole, rows=30).run()
+    assert len(whole.names) == 2 * (4 + 3 + 2)  # segment, entry, named and told
+    for number in range(len(whole.names)):
+        to, crashing = str(tmp_path / f"{number}"), CrashAt(number)
+        told: list[int] = []
+        crashed = archiver(log, to, crashing, rows=30)
+        crashed.told = lambda last, _, told=told: told.append(last)  # type: ignore[misc]
+        with pytest.raises(Crash):
+            crashed.run()
+        state = state_of(to)
+        assert max(told, default=0) <= state.last, crashing.names[-1]
+        if state.segments:
+            assert ids(archive=to) == [i for i in log.logged if i <= state.last]
+        again = archiver(log, to, rows=30)
+        again.told = lambda last, _, told=told: told.append(last)  # type: ignore[misc]
+        again.run()
+        assert ids(archive=to) == log.logged, crashing.names[-1]
+        assert told[-1] == log.last
+        assert sorted(path.name for path in Path(to).glob("*.parquet*")) == sorted(
+            segment.file for segment in state_of(to).segments
+        )
+
+
+def test_a_gateway_that_cannot_be_told_is_told_by_the_next_run(log: StoredLog, to: str) -> None:
+    """The archive is made all the same; the run says so and fails, so that nobody waits for room in vain."""
+    warned: list[str] = []
+
+    def away(_last: int, _generation: int) -> None:
+        raise ArchiveError("nobody there")
+
+    run = archiver(log, to)
+    run.told, run.warned = away, warned.append
+    with pytest.raises(ArchiveError, match="the gateway was not told"):
+        run.run()
+    assert set(warned) == {"nobody there"}
+    assert (ids(archive=to), log.archived) == (log.logged, 0)
+    archiver(log, to).run()
+    assert log.archived == 50
+
+
+def test_another_generation_is_not_archived_on_top(log: StoredLog, to: str, tmp_path: Path) -> None:
+    """A log made anew has other messages under the same ids: archiver and reader say so."""
+    archiver(log, to).run()
+    other = StoredLog(tmp_path / "other")
+    other.publish(90)
+    with pytest.raises(DataLoss, match="the log was made anew since"):
+        archiver(other, to).run()
+    with pytest.raises(DataLoss, match=r"it was made anew since\. Give the archive of this log"):
+        table(IDS, path=other.path, archive=to)
+
+
+def test_what_was_trimmed_before_it_was_archived_is_told(log: StoredLog, to: str) -> None:
+    """A gap is never archived over in silence; once it is accepted, readers find it, too."""
+    archiver(log, to).run()
+    log.publish(20)
+    log.trim(60)
+    with pytest.raises(DataLoss, match="The log begins at 60, and the archive ends at 50"):
+        archiver(log, to).run()
+    run = archiver(log, to)
+    run.skip_lost = True
+    run.run()
+    with pytest.raises(DataLoss, match="lacks offsets 51 to 59"):
+        ids(archive=to)
+    assert ids(archive=to, failOnDataLoss="false") == [i for i in log.logged if not 50 < i < 60]
+
+
+def test_one_archiver_at_a_time(log: StoredLog, to: str) -> None:
+    """A second one is refused before it takes away what the first is writing."""
+    with storage_at(to).lock("archiver"), pytest.raises(ArchiveError, match="Another archiver is at work"):
+        archiver(log, to).run()
+
+
+def test_following_ends_with_the_segment_it_is_at(log: StoredLog, to: str) -> None:
+    """A stop is heeded between segments, what is written by then is whole, and the next run goes on."""
+    run = archiver(log, to)
+    run.progress = lambda _segment, _last: run.stop()
+    run.run(follow=True)
+    assert 0 < state_of(to).last < 50
+    archiver(log, to).run()
+    assert ids(archive=to) == log.logged
+
+
+def test_following_archives_what_comes(log: StoredLog, to: str) -> None:
+    """New messages make new segments, until it is stopped."""
+    run = archiver(log, to, rows=1_000)
+    run.limits = Limits(age_seconds=0)
+
+    def progress(_segment: Segment, last: int) -> None:
+        if last >= 80:
+            run.stop()
+        else:
+            log.publish(10)
+
+    run.progress = progress
+    run.run(follow=True)
+    assert [segment.last for segment in state_of(to).segments] == [50, 60, 70, 80]
+    assert log.archived == 80
+
+
+def test_following_outlives_a_gateway_that_is_away(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is away for a moment is looked for again; what was never there is an error at once."""
+    monkeypatch.setattr(archivers, "RETRY_SECONDS", 0)
+    file, aside = Path(log.path) / "default.db", Path(log.path) / "aside"
+    warned: list[str] = []
+    run = archiver(log, to)
+    run.told = None
+
+    def progress(segment: Segment, last: int) -> None:
+        if last >= 60 and segment.last == last:
+            run.stop()
+        elif segment.last == 50:
+            file.rename(aside)
+
+    def back(sentence: str) -> None:
+        warned.append(sentence)
+        aside.rename(file)
+        log.publish(10)
+
+    run.limits = Limits(rows=10, age_seconds=0)
+    run.progress, run.warned = progress, back
+    run.run(follow=True)
+    assert len(warned) == 1
+    assert ids(archive=to) == log.logged
+    with pytest.raises(ConnectionFailed, match="There is no"):
+        Archiver(log_of({"path": to}), storage_at(to)).run(follow=True)
+
+
+# --- the manifest -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_reader_begins_at_the_newest_list(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries before the newest that lists all files are not needed any more, and the result is the same."""
+    monkeypatch.setattr(manifests, "SNAPSHOT", 4)
+    archiver(log, to, rows=5).run()
+    assert state_of(to).number == 9
+    for number in range(1, 8):
+        (Path(to) / "_manifest" / f"{number:020}.json").unlink()
+    assert ids(archive=to) == log.logged
+
+
+def test_pruned_entries_are_missed_by_nobody(
+    log: StoredLog, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compaction lets old entries go: who comes new, and who has looked long ago, both see what there is."""
+    monkeypatch.setattr(manifests, "SNAPSHOT", 4)
+    archiver(log, to, rows=40).run()
+    early = Manifest(storage_at(to))
+    assert early.refresh().number == 2
+    log.publish(60, day=2)
+    archiver(log, to, rows=5).run()
+    state = compact(storage_at(to), is_all=True)
+    kept = sorted((Path(to) / "_manifest").glob("*.json"))
+    assert int(kept[0].stem) == (state.number // 4 - 1) * 4 > 2
+    assert early.refresh() == state_of(to) == state
+    assert ids(archive=to) == log.logged
+
+
+def test_two_writers_take_turns(to: str) -> None:
+    """An entry's number is one writer's: the other puts its own behind, after another look at what is there."""
+    one, other = Manifest(storage_at(to)), Manifest(storage_at(to))
+    one.refresh(), other.refresh()
+    one.exchange([Segment("a", 1, 5, 5, 5, 0, 0)], [], 7)
+    assert other.exchange([Segment("b", 6, 9, 4, 4, 0, 0)], [], 7).last == 9
+    with pytest.raises(ArchiveError, match="would archive ids again"):
+        one.exchange([Segment("c", 9, 9, 1, 1, 0, 0)], [], 7)
+    with pytest.raises(ArchiveError, match="is of generation 7"):
+        one.exchange([Segment("c", 10, 10, 1, 1, 0, 0)], [], 8)
+    with pytest.raises(ArchiveError, match="not in the archive any more"):
+        one.exchange([], ["z"], 7)
+    assert [segment.file for segment in state_of(to).segments] == ["a", "b"]
+
+
+def test_a_damaged_entry_is_named(log: StoredLog, to: str) -> None:
+    """No half of an archive is taken for all of it."""
+    archiver(log, to).run()
+    (Path(to) / "_manifest" / f"{2:020}.json").write_text("{")
+    with pytest.raises(ArchiveError, match=r"00002\.json of the archive .* is damaged"):
+        ids(archive=to)
+
+
+# --- compaction -------------------------------------------------------------------------------------------------
+
+
+def test_days_that_are_over_become_one_file_each(log: StoredLog, to: str) -> None:
+    """The day that is not over keeps its small files until it is, or until all are asked for."""
+    archiver(log, to).run()
+    before = table(archive=to).to_pylist()
+    day = MADE_MS + 86_400_000
+    assert [(s.first, s.rows) for s in compact(storage_at(to), now_ms=day).segments][:2] == [
+        (1, 20),
+        (23, 10),
+    ]
+    assert len(compact(storage_at(to), now_ms=day).segments) == 4
+    assert len(compact(storage_at(to), is_all=True, now_ms=day).segments) == 2
+    assert table(archive=to).to_pylist() == before
+    assert sorted(path.name for path in Path(to).glob("*.parquet")) == [s.file for s in state_of(to).segments]
+
+
+def test_compaction_is_safe_at_every_step(log: StoredLog, tmp_path: Path) -> None:
+    """At each step a reader finds each id once, one that began before it too, and a crash there costs nothing."""
+
+    def archived(name: str) -> str:
+        to = str(tmp_path / name)
+        archiver(log, to).run()
+        return to
+
+    to = archived("watched")
+    reader = source(archive=to, minPartitions="1").reader(struct(IDS))
+    reading = reader.read(reader.partitions()[0])
+    early = next(reading).column(0).to_pylist()
+    names: list[str] = []
+
+    def look(name: str) -> None:
+        names.append(name)
+        assert ids(archive=to) == log.logged, name
+
+    compact(FolderStorage(Path(to), look), is_all=True, step=look)
+    assert early + [i for batch in reading for i in batch.column(0).to_pylist()] == log.logged
+    assert len(names) > 15
+    for number in range(len(names)):
+        to, crashing = archived(str(number)), CrashAt(number)
+        with pytest.raises(Crash):
+            compact(FolderStorage(Path(to), crashing), is_all=True, step=crashing)
+        assert ids(archive=to) == log.logged, crashing.names[-1]
+        compact(storage_at(to), is_all=True)
+        archiver(log, to).run()
+        assert ids(archive=to) == log.logged, crashing.names[-1]
+        assert sorted(path.name for path in Path(to).glob("*.parquet*")) == [
+            segment.file for segment in state_of(to).segments
+        ]
+
+
+# --- what is damaged --------------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_told(log: StoredLog, to: str) -> None:
+    """A file that the manifest names and nobody compacted away is an error, not fewer rows."""
+    archiver(log, to).run()
+    (Path(to) / state_of(to).segments[1].file).unlink()
+    with pytest.raises(LogError, match="is missing"):
+        ids(archive=to)
+
+
+def test_a_file_with_other_rows_than_the_manifest_says_is_told(log: StoredLog, to: str) -> None:
+    """A file put in its place, or restored from elsewhere, makes no read short; nor a look-up by time."""
+    archiver(log, to).run()
+    first, second, *_ = state_of(to).segments
+    table = pq.read_table(Path(to) / second.file)
+    pq.write_table(table.slice(1), Path(to) / second.file)
+    with pytest.raises(ArchiveError, match=f"{second.file} .* has 9 rows, and the manifest says 10"):
+        ids(archive=to)
+    (Path(to) / first.file).write_bytes(b"PAR1")
+    with pytest.raises(ArchiveError, match=first.file):
+        ids(archive=to, startingTimestamp="0")
+
+
+def test_a_missing_entry_is_told(log: StoredLog, to: str) -> None:
+    """Without it the archive would look as if it ended there, to a reader and to the next archiver."""
+    archiver(log, to).run()
+    (Path(to) / "_manifest" / f"{3:020}.json").unlink()
+    for read in (lambda: ids(archive=to), archiver(log, to).run):
+        with pytest.raises(ArchiveError, match=f"{3:020}.json of the archive .* is missing"):
+            read()
+
+
+def test_files_are_not_swept_away_with_a_lost_manifest(log: StoredLog, to: str) -> None:
+    """What the log no longer has is not removed as left over, neither by an archiver nor by a compaction."""
+    archiver(log, to).run()
+    compact(storage_at(to), is_all=True)
+    files = sorted(Path(to).glob("*.parquet"))
+    *earlier, exchange = sorted((Path(to) / "_manifest").glob("*.json"))
+    exchange.unlink()
+    with pytest.raises(ArchiveError, match=r"parquet of the archive .* is missing"):
+        compact(storage_at(to), is_all=True)
+    for entry in earlier:
+        entry.unlink()
+    log.trim(31)
+    with pytest.raises(ArchiveError, match=f"does not name {files[0].name}, and the log begins at 31"):
+        archiver(log, to).run()
+    assert sorted(Path(to).glob("*.parquet")) == files
