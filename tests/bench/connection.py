@@ -1,5 +1,6 @@
-"""One AMQP connection with one session and one link, on a blocking socket: the least that can carry a load.
+"""The load generator's AMQP connection: one session and one link on a blocking socket, the least that carries a load.
 
+No test client: it reads into one buffer that it keeps, and decodes nothing that comes once a message.
 Used from both ends: the generator connects, its null peer accepts. A peer's detach, end or close with an
 error, and an attach with a null terminus, surface as `Refused` with the peer's own words.
 """
@@ -11,32 +12,28 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort
-
-from .frames import (
+from amqp_ext.codec import Symbol, UByte, UInt
+from tests.support.frames import (
     AMQP_HEADER,
     ATTACH,
     BEGIN,
     CLOSE,
     DETACH,
     END,
-    FLOW,
     OPEN,
     SASL_FRAME,
     SASL_HEADER,
     SASL_INIT,
     SASL_MECHANISMS,
     SASL_OUTCOME,
-    SOURCE,
-    TARGET,
     Frame,
+    attach_frame,
+    begin_frame,
+    flow_frame,
     frame,
+    open_frame,
     parse,
 )
-
-MAX_FRAME = 65536
-WINDOW = 2**31 - 1
-"""Session windows of the generator: never the limit; link credit is what is measured."""
 
 BUFFER = 1 << 18
 TIMEOUT = 120
@@ -76,7 +73,7 @@ class Connection:
             raise Refused(f"SASL ANONYMOUS was not accepted: outcome code {code}")
         self.sock.sendall(AMQP_HEADER)
         self._expect_header(AMQP_HEADER)
-        self.sock.sendall(_open(container) + _begin(None))
+        self.sock.sendall(open_frame(container=container) + begin_frame())
         self._expect(OPEN)
         self._begun(self._expect(BEGIN))
         return self
@@ -92,16 +89,20 @@ class Connection:
         self._expect_header(AMQP_HEADER)
         self.sock.sendall(AMQP_HEADER)
         self._expect(OPEN)
-        self.sock.sendall(_open(container))
+        self.sock.sendall(open_frame(container=container))
         self._begun(self._expect(BEGIN))
-        self.sock.sendall(_begin(UShort(0)))
+        self.sock.sendall(begin_frame(0))
         return self
 
     def attach(
         self, *, sender: bool, address: str, filters: dict[Any, Any] | None = None, settled: bool = False
     ) -> None:
         """Attach the connection's one link and wait for the answer; `Refused` where the peer says no."""
-        self.sock.sendall(_attach("bench", not sender, address, filters, settled))
+        self.sock.sendall(
+            attach_frame(
+                0, receiver=not sender, address=address, name="bench", filters=filters, settled=settled
+            )
+        )
         terminus = 6 if sender else 5
         if self._expect(ATTACH).field(terminus) is None:
             self._expect(DETACH)  # raises with the reason, which follows an attach with a null terminus
@@ -111,7 +112,7 @@ class Connection:
         """Wait for the peer's link and answer in kind. True where the peer is the link's receiver."""
         request = self._expect(ATTACH)
         receiver = bool(request.field(2))
-        self.sock.sendall(_attach(request.field(0), not receiver, "null", None, settled=False))
+        self.sock.sendall(attach_frame(0, receiver=not receiver, address="null", name=request.field(0)))
         return receiver
 
     def fill(self, flags: int = 0) -> int:
@@ -156,8 +157,8 @@ class Connection:
 
     def flow(self, received: int, delivery_count: int, credit: int) -> None:
         """Grant `credit` as the link's receiver, having seen `received` transfers in this session."""
-        session = [UInt(self.peer_next_outgoing + received), UInt(WINDOW), UInt(0), UInt(WINDOW)]
-        self.sock.sendall(frame(FLOW, [*session, UInt(0), UInt(delivery_count), UInt(credit)]))
+        next_incoming = self.peer_next_outgoing + received
+        self.sock.sendall(flow_frame(0, delivery_count, credit, next_incoming=next_incoming))
 
     def release_buffer(self) -> None:
         """Give the receive buffer back: an idle connection needs none. Nothing is received after it."""
@@ -201,22 +202,6 @@ class Connection:
                     raise Refused(f"expected performative {code:#04x}, the peer sent {received.code:#04x}")
                 return received
             self.fill()
-
-
-def _open(container: str) -> bytes:
-    return frame(OPEN, [container, None, UInt(MAX_FRAME), UShort(0)])
-
-
-def _begin(answered_channel: UShort | None) -> bytes:
-    return frame(BEGIN, [answered_channel, UInt(0), UInt(WINDOW), UInt(WINDOW)])
-
-
-def _attach(name: str, receiver: bool, address: str, filters: dict[Any, Any] | None, settled: bool) -> bytes:
-    unset: list[Any] = [None] * 6
-    source = Described(ULong(SOURCE), [address, *unset, filters] if receiver else ["bench"])
-    target = Described(ULong(TARGET), ["bench"] if receiver else [address])
-    mode = UByte(1 if settled else 0)
-    return frame(ATTACH, [name, UInt(0), receiver, mode, UByte(0), source, target, None, None, UInt(0)])
 
 
 def _describe(error: Any) -> str:

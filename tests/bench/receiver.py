@@ -6,8 +6,10 @@ import struct
 import time
 from dataclasses import dataclass
 
+from tests.support.frames import TRANSFER, Frame, disposition
+
 from .connection import Connection, Refused
-from .frames import CODE_OFFSET, TRANSFER, Frame, disposition
+from .dispositions import CODE_OFFSET
 from .transfers import STAMP
 
 _SIZE = struct.Struct(">I")

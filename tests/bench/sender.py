@@ -7,8 +7,10 @@ import time
 from array import array
 from dataclasses import dataclass
 
+from tests.support.frames import DISPOSITION, FLOW, Frame
+
 from .connection import Connection, Refused
-from .frames import CODE_OFFSET, DISPOSITION, FLOW, Frame, accepted_range
+from .dispositions import CODE_OFFSET, accepted_range
 from .transfers import BLOCK, TransferBlock
 
 MAX_OUTSTANDING = 10_000

@@ -11,10 +11,10 @@ import pytest
 from amqp_ext.codec import Described, Symbol, ULong
 from tests.bench import null_peer
 from tests.bench.connection import Connection, Refused
-from tests.bench.frames import ATTACH, DETACH, frame
 from tests.bench.receiver import Receiver
 from tests.bench.sender import MAX_OUTSTANDING, Sender
 from tests.bench.transfers import BLOCK
+from tests.support.frames import ATTACH, DETACH, frame
 
 COUNT = 5 * BLOCK + 3
 """Not a multiple of a block, and beyond what one octet of a delivery id can count."""

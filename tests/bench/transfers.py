@@ -11,7 +11,7 @@ import struct
 import sys
 from array import array
 
-from .frames import TRANSFER
+from tests.support.frames import TRANSFER
 
 BLOCK = 256
 """Frames written at once: about 80 KiB with 256-octet bodies, a part of a loopback socket's buffer."""

@@ -23,9 +23,9 @@ from gateway.config.settings import AdminListener, Tls
 from gateway.tls import TlsError
 from store.errors import StoreError, StoreLocked
 from store.sqlite.database import DataFolder
+from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
 from tests.system.gateway_process import wait_until
-from tests.system.peer import Peer
 
 ENGINE_KINDS = (
     Connection,

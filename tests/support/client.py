@@ -1,7 +1,8 @@
-"""A lean AMQP 1.0 client: proton's engine over a plain blocking socket, for tests that need exact frames.
+"""The AMQP client of the tests: proton's engine over a plain blocking socket, with links, settlement and filters.
 
-It runs on the caller's thread alone and does something only while a method of it is called: everything waits for a
-condition, and whoever waits does the reading and writing meanwhile. Messages are bytes in both directions.
+It does what the protocol allows; what it forbids, ``tests.support.peer`` does. It runs on the caller's thread alone and
+does something only while a method of it is called: everything waits for a condition, and whoever waits does the reading
+and writing meanwhile. Messages are bytes in both directions.
 """
 
 from __future__ import annotations

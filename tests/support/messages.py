@@ -31,15 +31,20 @@ def message_to(to: str, content: bytes | str | int) -> bytes:
     return section(PROPERTIES, [None, None, to]) + data(content)
 
 
-def content_of(bare: bytes) -> str:
-    """The text in the last section of a message, where that is data."""
+def body_of(raw: bytes) -> bytes:
+    """The last data section of a message; empty where it has none."""
     body = b""
     position = 0
-    while position < len(bare):
-        described, position = codec.decode(bare, position)
+    while position < len(raw):
+        described, position = codec.decode(raw, position)
         if described.descriptor == DATA:
             body = described.value
-    return body.decode()
+    return body
+
+
+def content_of(raw: bytes) -> str:
+    """The same as text."""
+    return body_of(raw).decode()
 
 
 def take_apart(raw: bytes) -> tuple[list[Any] | None, Mapping[str, Any] | None, bytes]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from tests.support.peer import Peer
 from tests.system.gateway_process import GatewayProcess, wait_until
-from tests.system.peer import Peer
 
 
 class Bystander:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
-from tests.bench.frames import (
+from tests.support.frames import (
     AMQP_HEADER,
     ATTACH,
     CLOSE,
@@ -27,20 +27,18 @@ from tests.bench.frames import (
     SASL_HEADER,
     SASL_INIT,
     SASL_OUTCOME,
+    SASL_RESPONSE,
     SOURCE,
     TARGET,
-    frame,
-)
-from tests.system.peer import (
-    SASL_RESPONSE,
     anonymous_start,
     attach_frame,
     begin_frame,
     flow_frame,
-    message,
+    frame,
     open_frame,
     transfer_frame,
 )
+from tests.support.messages import data
 
 FOLDER = Path(__file__).parent / "corpus"
 
@@ -366,9 +364,9 @@ STATES = [
     Case("attach_after_end", End.PROTOCOL, BEGUN + frame(END, []) + SENDER),
     Case("flow_before_begin", End.PROTOCOL, OPENED + flow_frame(0, 0, 10)),
     Case("flow_unknown_handle", End.PROTOCOL, BEGUN + flow_frame(7, 0, 10)),
-    Case("transfer_before_begin", End.PROTOCOL, OPENED + transfer_frame(0, 0, message(b"x"))),
-    Case("transfer_unknown_handle", End.PROTOCOL, BEGUN + transfer_frame(7, 0, message(b"x"))),
-    Case("transfer_before_its_window", End.PROTOCOL, BEGUN + SENDER + transfer_frame(0, 0, message(b"x"))),
+    Case("transfer_before_begin", End.PROTOCOL, OPENED + transfer_frame(0, 0, data(b"x"))),
+    Case("transfer_unknown_handle", End.PROTOCOL, BEGUN + transfer_frame(7, 0, data(b"x"))),
+    Case("transfer_before_its_window", End.PROTOCOL, BEGUN + SENDER + transfer_frame(0, 0, data(b"x"))),
     Case(
         "disposition_of_4_billion",
         End.PROTOCOL,

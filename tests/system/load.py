@@ -13,17 +13,9 @@ from collections.abc import Iterator
 from amqp_ext.codec import Described, Symbol, UInt
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
 from tests.bench.connection import Connection, Refused
-from tests.bench.frames import (
-    CODE_OFFSET,
-    DISPOSITION,
-    FLOW,
-    TRANSFER,
-    accepted_range,
-    disposition,
-    frame,
-    parse,
-)
+from tests.bench.dispositions import CODE_OFFSET, accepted_range
 from tests.bench.transfers import STAMP, TransferBlock
+from tests.support.frames import DISPOSITION, FLOW, TRANSFER, disposition, frame, parse
 
 OUTSTANDING = 24
 BURST = 8

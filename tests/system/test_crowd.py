@@ -9,12 +9,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.bench.frames import BEGIN
 from tests.bench.idle import allow_files
+from tests.support.frames import BEGIN, anonymous_start, begin_frame, open_frame
+from tests.support.peer import Peer
 from tests.system.bystander import Bystander
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess, wait_until
-from tests.system.peer import Peer, anonymous_start, begin_frame, open_frame
 
 IDLE = 5_000
 ROUNDS = 3

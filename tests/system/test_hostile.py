@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, encode
-from tests.bench.frames import (
+from tests.support.frames import (
     AMQP_HEADER,
     CLOSE,
     DETACH,
@@ -25,10 +25,17 @@ from tests.bench.frames import (
     SASL_HEADER,
     TRANSFER,
     Frame,
+    attach_frame,
+    begin_frame,
+    error_of,
+    flow_frame,
     frame,
     parse,
+    transfer_frame,
 )
-from tests.bench.frames import disposition as accepted
+from tests.support.frames import disposition as accepted
+from tests.support.messages import data
+from tests.support.peer import OK, Peer
 from tests.system.bystander import Bystander
 from tests.system.corpus import (
     BEGUN,
@@ -44,16 +51,6 @@ from tests.system.corpus import (
     source_of,
 )
 from tests.system.gateway_process import GatewayProcess, wait_until
-from tests.system.peer import (
-    OK,
-    Peer,
-    attach_frame,
-    begin_frame,
-    error_of,
-    flow_frame,
-    message,
-    transfer_frame,
-)
 
 MEGABYTE = 2**20
 CREDIT = 100
@@ -190,40 +187,40 @@ def continued(body: bytes) -> bytes:
     [
         pytest.param(
             sender,
-            b"".join(transfer_frame(0, n, message(b"x")) for n in range(CREDIT + 1)),
+            b"".join(transfer_frame(0, n, data(b"x")) for n in range(CREDIT + 1)),
             "amqp:link:transfer-limit-exceeded",
             id="transfers beyond the credit",
         ),
         pytest.param(
             receiver,
-            transfer_frame(0, 0, message(b"x")),
+            transfer_frame(0, 0, data(b"x")),
             "amqp:not-allowed",
             id="a transfer on a receiver's link",
         ),
         pytest.param(
             receiver,
-            transfer_frame(0, 0, message(b"x"), more=True) + continued(bytes(60_000)) * 50,
+            transfer_frame(0, 0, data(b"x"), more=True) + continued(bytes(60_000)) * 50,
             "amqp:not-allowed",
             id="an endless transfer on a receiver's link",
         ),
         pytest.param(
             sender,
-            transfer_frame(0, 0, message(b"x")) + transfer_frame(0, 7, message(b"x")),
+            transfer_frame(0, 0, data(b"x")) + transfer_frame(0, 7, data(b"x")),
             "amqp:invalid-field",
             id="a delivery id left out",
         ),
         pytest.param(
             sender,
-            transfer_frame(0, 0, message(b"x")) + transfer_frame(0, 0, message(b"x")),
+            transfer_frame(0, 0, data(b"x")) + transfer_frame(0, 0, data(b"x")),
             "amqp:invalid-field",
             id="a delivery id twice",
         ),
         pytest.param(
-            sender, frame(TRANSFER, [UInt(0)], message(b"x")), "amqp:invalid-field", id="no delivery id"
+            sender, frame(TRANSFER, [UInt(0)], data(b"x")), "amqp:invalid-field", id="no delivery id"
         ),
         pytest.param(
             sender,
-            transfer_frame(3, 0, message(b"x")),
+            transfer_frame(3, 0, data(b"x")),
             "amqp:session:unattached-handle",
             id="a transfer on no link",
         ),
@@ -248,7 +245,7 @@ def continued(body: bytes) -> bytes:
         ),
         pytest.param(
             sender,
-            raw(transfer_frame(0, 0, message(b"x"))[8:], channel=9),
+            raw(transfer_frame(0, 0, data(b"x"))[8:], channel=9),
             "amqp:illegal-state",
             id="a transfer on no session",
         ),
@@ -323,7 +320,7 @@ def test_another_protocol_is_told_which_is_spoken(
 def test_what_is_no_message_is_rejected_and_the_link_goes_on(gateway: GatewayProcess, payload: bytes) -> None:
     """A payload that is no sequence of sections is rejected with a decode error; the next message is accepted."""
     with sender(gateway) as peer:
-        peer.send(transfer_frame(0, 0, payload), transfer_frame(0, 1, message(b"good")))
+        peer.send(transfer_frame(0, 0, payload), transfer_frame(0, 1, data(b"good")))
         outcome = peer.skip_to(DISPOSITION).field(4)
         assert outcome.descriptor == 0x25
         assert str(outcome.value[0].value[0]) == "amqp:decode-error"
@@ -332,8 +329,8 @@ def test_what_is_no_message_is_rejected_and_the_link_goes_on(gateway: GatewayPro
 
 def test_a_relayed_message_with_an_address_that_is_none_is_rejected(gateway: GatewayProcess) -> None:
     """On the anonymous relay a `to` that cannot be read rejects its message; the next one goes its way."""
-    bad = b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x09" + message(b"x")
-    good = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + message(b"good")
+    bad = b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x09" + data(b"x")
+    good = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + data(b"good")
     with Peer.opened(gateway.address) as peer:
         peer.attach_sender(None)
         peer.send(transfer_frame(0, 0, bad), transfer_frame(0, 1, good))
@@ -370,7 +367,7 @@ def test_transfers_on_a_refused_link_are_not_kept(gateway: GatewayProcess) -> No
 
 def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
     """A message whose last piece never comes is stored by no one, whether the link is detached or lost."""
-    pieces = transfer_frame(0, 0, message(b"cut short"), more=True)
+    pieces = transfer_frame(0, 0, data(b"cut short"), more=True)
     for end in (frame(DETACH, [UInt(0), True]), frame(END, []), frame(CLOSE, []), b""):
         with Peer.opened(gateway.address) as peer:
             peer.attach_sender("queue://cut")
@@ -450,9 +447,9 @@ VALID = [
     flow_frame(6, 0, 5),
     flow_frame(0, 0, 2**32 - 1),
     transfer_frame(0, 0, RICH),
-    transfer_frame(0, 1, message(b"two"), settled=True),
+    transfer_frame(0, 1, data(b"two"), settled=True),
     transfer_frame(2, 0, RICH),
-    transfer_frame(0, 2, message(b"three"), more=True),
+    transfer_frame(0, 2, data(b"three"), more=True),
     accepted(0, 0),
     accepted(0, 3, receiver=False),
     frame(

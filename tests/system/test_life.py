@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from amqp_ext.codec import Symbol
-from tests.bench.frames import CLOSE, DETACH
+from tests.support.frames import CLOSE, DETACH
+from tests.support.peer import Peer
 from tests.system.conftest import Start
 from tests.system.gateway_process import ROOT, GatewayProcess, wait_until
-from tests.system.peer import Peer
 
 
 def serve_again(gateway: GatewayProcess, *more: str) -> subprocess.CompletedProcess[str]:

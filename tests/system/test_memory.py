@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.bench.filled_store import QUEUE, fill
+from tests.support.peer import Peer
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
-from tests.system.peer import Peer
 
 MEGABYTE = 2**20
 SPOOLED = 2_000_000

@@ -12,10 +12,20 @@ import trustme
 
 from amqp_ext.codec import Symbol
 from amqp_ext.sasl.passwords import hash_password
-from tests.bench.frames import AMQP_HEADER, CLOSE, OPEN, SASL_FRAME, SASL_INIT, SASL_OUTCOME, frame
+from tests.support.frames import (
+    AMQP_HEADER,
+    CLOSE,
+    OPEN,
+    SASL_CHALLENGE,
+    SASL_FRAME,
+    SASL_INIT,
+    SASL_OUTCOME,
+    frame,
+    open_frame,
+)
+from tests.support.peer import OK, Closed, Peer
 from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
-from tests.system.peer import OK, SASL_CHALLENGE, Closed, Peer, open_frame
 
 AUTH = 1
 """SASL outcome: the credentials are wrong (AMQP 1.0 section 5.3.3.6)."""

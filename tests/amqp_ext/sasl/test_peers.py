@@ -16,14 +16,8 @@ from amqp_ext.sasl.server import (
     SaslServer,
     SaslState,
 )
-from tests.support.sasl import (
-    PIECES,
-    RESPONSE,
-    feed,
-    frame,
-    init,
-    server,
-)
+from tests.amqp_ext.sasl.exchange import PIECES, feed, frame, init, server
+from tests.support.frames import SASL_RESPONSE
 
 # --- against proton ---
 
@@ -122,8 +116,8 @@ GOOD = [
     init("PLAIN", b"\0ann\0secret"),
     init("PLAIN"),
     init("SCRAM-SHA-256", b"n,,n=ann,r=nonce"),
-    frame(RESPONSE, b"\0ann\0secret"),
-    frame(RESPONSE, b"c=biws,r=nonceserver-nonce-0,p=AAAA"),
+    frame(SASL_RESPONSE, b"\0ann\0secret"),
+    frame(SASL_RESPONSE, b"c=biws,r=nonceserver-nonce-0,p=AAAA"),
 ]
 
 
@@ -152,18 +146,18 @@ def test_random_responses_never_log_in(mechanism: str, first: bytes, final: str)
     """No random response to a mechanism that asks for a password is accepted, and none raises."""
     sasl = server(mechanism)
     check_hostile(
-        sasl, [SASL_HEADER + init(mechanism, first), frame(RESPONSE, final.encode("utf-8", "replace"))]
+        sasl, [SASL_HEADER + init(mechanism, first), frame(SASL_RESPONSE, final.encode("utf-8", "replace"))]
     )
     assert sasl.state is SaslState.FAILED
     again = server(mechanism)
-    check_hostile(again, [SASL_HEADER + init(mechanism, b"n,,n=ann,r=nonce"), frame(RESPONSE, first)])
+    check_hostile(again, [SASL_HEADER + init(mechanism, b"n,,n=ann,r=nonce"), frame(SASL_RESPONSE, first)])
     assert again.state is SaslState.FAILED
 
 
 @given(st.lists(st.integers(1, 60), max_size=20))
 def test_pieces_make_no_difference(sizes: list[int]) -> None:
     """A handshake gives the same output and the same leftover however its bytes are cut."""
-    stream = SASL_HEADER + init("PLAIN") + frame(RESPONSE, b"\0ann\0secret") + AMQP_HEADER + b"open"
+    stream = SASL_HEADER + init("PLAIN") + frame(SASL_RESPONSE, b"\0ann\0secret") + AMQP_HEADER + b"open"
     whole, cut = server(), server()
     feed(whole, stream)
     offset = 0

@@ -14,9 +14,8 @@ from amqp_ext.sasl.server import (
     Identity,
     SaslState,
 )
-from tests.support.sasl import (
+from tests.amqp_ext.sasl.exchange import (
     PIECES,
-    RESPONSE,
     SCRAM,
     feed,
     frame,
@@ -26,6 +25,7 @@ from tests.support.sasl import (
     scram_login,
     server,
 )
+from tests.support.frames import SASL_RESPONSE
 
 
 @SCRAM
@@ -56,7 +56,7 @@ def test_a_wrong_password_and_an_unknown_user_look_alike(mechanism: str) -> None
         feed(sasl, SASL_HEADER + init(mechanism, client.get_client_first().encode()))
         _, [challenge] = frames(sasl.take_output())[-1]
         client.set_server_first(challenge.decode())
-        feed(sasl, frame(RESPONSE, client.get_client_final().encode()))
+        feed(sasl, frame(SASL_RESPONSE, client.get_client_final().encode()))
         assert sasl.state is SaslState.FAILED
         assert f"unknown user '{user}'" in (sasl.failure or "")
         answers.append(
@@ -126,7 +126,7 @@ def test_a_malformed_final_message_is_refused(mechanism: str, final: bytes) -> N
     """A proof that is none, or belongs to another exchange, gives the outcome auth."""
     sasl = server(mechanism)
     feed(sasl, SASL_HEADER + init(mechanism, b"n,,n=ann,r=client-nonce"))
-    feed(sasl, frame(RESPONSE, final))
+    feed(sasl, frame(SASL_RESPONSE, final))
     assert outcome(sasl) == 1
     assert sasl.state is SaslState.FAILED
 
@@ -138,7 +138,7 @@ def test_a_proof_cannot_be_played_back() -> None:
     first = SASL_HEADER + init("SCRAM-SHA-256", client.get_client_first().encode())
     feed(recorded, first)
     client.set_server_first(frames(recorded.take_output())[-1][1][0].decode())
-    proof = frame(RESPONSE, client.get_client_final().encode())
+    proof = frame(SASL_RESPONSE, client.get_client_final().encode())
     again = server("SCRAM-SHA-256", nonce=lambda: "another")
     for sasl, code in ((recorded, 0), (again, 1)):
         if sasl is again:

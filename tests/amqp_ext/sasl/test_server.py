@@ -12,18 +12,8 @@ from amqp_ext.sasl.server import (
     Identity,
     SaslState,
 )
-from tests.support.sasl import (
-    INIT,
-    PIECES,
-    RESPONSE,
-    feed,
-    frame,
-    frames,
-    init,
-    outcome,
-    raw_frame,
-    server,
-)
+from tests.amqp_ext.sasl.exchange import PIECES, feed, frame, frames, init, outcome, raw_frame, server
+from tests.support.frames import SASL_INIT, SASL_RESPONSE
 
 # --- protocol headers ---
 
@@ -197,7 +187,7 @@ def test_plain(response: bytes, code: int, user: str | None, initial: bool, whol
     else:
         feed(sasl, SASL_HEADER + init("PLAIN"), whole=whole)
         assert frames(sasl.take_output())[-1] == (0x42, [b""])
-        feed(sasl, frame(RESPONSE, response), whole=whole)
+        feed(sasl, frame(SASL_RESPONSE, response), whole=whole)
     assert outcome(sasl) == code
     feed(sasl, AMQP_HEADER, whole=whole)
     assert sasl.identity == (Identity(user, "PLAIN") if user else None)
@@ -241,10 +231,10 @@ def test_what_is_sent_ahead_of_the_outcome_is_bounded() -> None:
 @pytest.mark.parametrize(
     "good",
     [
-        frame(INIT, Symbol("ANONYMOUS")),
-        frame(INIT, Symbol("ANONYMOUS"), None, None),
+        frame(SASL_INIT, Symbol("ANONYMOUS")),
+        frame(SASL_INIT, Symbol("ANONYMOUS"), None, None),
         raw_frame(encode(Described("amqp:sasl-init:list", [Symbol("ANONYMOUS")]))),
-        raw_frame(encode(Described(INIT, [Symbol("ANONYMOUS")])), extended=b"\xde\xad\xbe\xef"),
+        raw_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), extended=b"\xde\xad\xbe\xef"),
     ],
     ids=["short", "nulls", "symbolic", "extended header"],
 )
@@ -259,21 +249,24 @@ BAD_FRAMES = {
     "too small": (b"\x00\x00\x00\x07\x02\x01\x00\x00", "SASL frame of 7 bytes"),
     "too large": (b"\x00\x00\x10\x01\x02\x01\x00\x00", "SASL frame of 4097 bytes; 8 to 4096 are accepted"),
     "huge": (b"\xff\xff\xff\xff\x02\x01\x00\x00", "SASL frame of 4294967295 bytes"),
-    "type": (raw_frame(encode(Described(INIT, [Symbol("ANONYMOUS")])), kind=0), "frame of type 0"),
+    "type": (raw_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), kind=0), "frame of type 0"),
     "offset too small": (b"\x00\x00\x00\x08\x01\x01\x00\x00", "its body at 4 is not a SASL frame"),
     "offset too large": (b"\x00\x00\x00\x08\x03\x01\x00\x00", "its body at 12 is not a SASL frame"),
     "empty": (raw_frame(b""), "malformed"),
     "not AMQP": (raw_frame(b"\xff\xff"), "malformed"),
     "not described": (raw_frame(encode([Symbol("ANONYMOUS")])), "one described list and nothing else"),
-    "trailing": (raw_frame(encode(Described(INIT, [Symbol("ANONYMOUS")])) + b"\x40"), "nothing else"),
-    "not a list": (raw_frame(encode(Described(INIT, {Symbol("a"): 1}))), "sasl-init should come here"),
-    "array": (raw_frame(encode(Described(INIT, Array([Symbol("PLAIN")])))), "sasl-init should come here"),
+    "trailing": (raw_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])) + b"\x40"), "nothing else"),
+    "not a list": (raw_frame(encode(Described(SASL_INIT, {Symbol("a"): 1}))), "sasl-init should come here"),
+    "array": (
+        raw_frame(encode(Described(SASL_INIT, Array([Symbol("PLAIN")])))),
+        "sasl-init should come here",
+    ),
     "open": (raw_frame(encode(Described(0x10, ["container"]))), "sasl-init should come here, not 16"),
     "unknown symbol": (raw_frame(encode(Described("amqp:open:list", []))), "not 'amqp:open:list'"),
-    "response first": (frame(RESPONSE, b"x"), "sasl-init should come here, not 67"),
-    "no mechanism": (frame(INIT), "must name a mechanism"),
-    "string mechanism": (frame(INIT, "PLAIN"), "must name a mechanism"),
-    "string response": (frame(INIT, Symbol("PLAIN"), "text"), "its response must be binary"),
+    "response first": (frame(SASL_RESPONSE, b"x"), "sasl-init should come here, not 67"),
+    "no mechanism": (frame(SASL_INIT), "must name a mechanism"),
+    "string mechanism": (frame(SASL_INIT, "PLAIN"), "must name a mechanism"),
+    "string response": (frame(SASL_INIT, Symbol("PLAIN"), "text"), "its response must be binary"),
 }
 
 
@@ -289,7 +282,7 @@ def test_a_bad_frame_ends_the_handshake(bad: bytes, reason: str, whole: bool) ->
     assert (sasl.identity, sasl.leftover) == (None, b"")
 
 
-@pytest.mark.parametrize("bad", [init("PLAIN", b"x"), frame(RESPONSE), frame(RESPONSE, "text")])
+@pytest.mark.parametrize("bad", [init("PLAIN", b"x"), frame(SASL_RESPONSE), frame(SASL_RESPONSE, "text")])
 def test_a_bad_response_ends_the_handshake(bad: bytes) -> None:
     """Where a response is due, a second init or a response that is no binary fails."""
     sasl = server()

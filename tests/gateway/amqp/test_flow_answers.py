@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from amqp_ext.codec import Symbol, UInt
-from tests.bench.frames import FLOW, OPEN, TRANSFER, Frame, frame
+from tests.support.frames import FLOW, OPEN, TRANSFER, WINDOW, Frame, flow_frame, frame, transfer_frame
+from tests.support.messages import body_of, data
+from tests.support.peer import Peer
 from tests.support.running import RunningGateway
-from tests.system.peer import WINDOW, Peer, body_of, flow_frame, message, transfer_frame
 
 Opened = Callable[[], Peer]
 
@@ -140,7 +141,7 @@ def test_a_flow_in_a_message_asks_for_nothing(opened: Opened) -> None:
     """Only the peer's own frames are looked at: bytes of a message that look like a flow, cut anywhere, are none."""
     peer = opened()
     peer.attach_sender("queue://echoed")
-    sent = transfer_frame(0, 0, message(flow(echo=True) + flow(0, 0, echo=True)))
+    sent = transfer_frame(0, 0, data(flow(echo=True) + flow(0, 0, echo=True)))
     at = sent.index(flow(echo=True))
     peer.send(sent[:at])
     other = opened()

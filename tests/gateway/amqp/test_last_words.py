@@ -6,7 +6,7 @@ import pytest
 from proton import Condition
 
 from gateway.amqp.engine.close_errors import LastWord
-from tests.bench.frames import CLOSE, frame, parse
+from tests.support.frames import CLOSE, frame, parse
 
 WORD = LastWord("amqp:illegal-state", "not now")
 

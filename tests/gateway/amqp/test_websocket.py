@@ -16,10 +16,11 @@ from websockets.typing import Subprotocol
 
 from amqp_ext.codec import UInt
 from gateway.config import ConfigError, Limits, Listener, Tls, WebSocket, parse
-from tests.bench.frames import CLOSE, DISPOSITION, TRANSFER, frame
 from tests.support.client import Client
+from tests.support.frames import CLOSE, DISPOSITION, TRANSFER, frame
+from tests.support.messages import data
+from tests.support.peer import OK, Peer
 from tests.support.running import RunningGateway, settings_for
-from tests.system.peer import OK, Peer, message
 
 AMQP = Subprotocol("amqp")
 PAGE = "https://console.example.com"
@@ -105,7 +106,7 @@ def test_a_message_of_megabytes_goes_both_ways(tmp_path: Path) -> None:
         peer.attach_sender("queue://q")
         # In one transfer it would be larger than a frame may be.
         size = 60_000
-        handle, pieces = 0, [message(body)[i : i + size] for i in range(0, len(message(body)), size)]
+        handle, pieces = 0, [data(body)[i : i + size] for i in range(0, len(data(body)), size)]
         for number, piece in enumerate(pieces):
             more = number + 1 < len(pieces)
             peer.send(frame(TRANSFER, [UInt(handle), UInt(0), b"t", UInt(0), False, more], piece))
@@ -117,7 +118,7 @@ def test_a_message_of_megabytes_goes_both_ways(tmp_path: Path) -> None:
             received += transfer.payload
             if not transfer.field(5, False):
                 break
-        assert received.endswith(message(body))
+        assert received.endswith(data(body))
 
 
 def test_without_the_subprotocol_it_is_refused(gateway: RunningGateway) -> None:

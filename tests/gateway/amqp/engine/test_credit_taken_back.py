@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from amqp_ext.codec import UInt
-from tests.bench.frames import FLOW, TRANSFER, frame
+from tests.support.frames import FLOW, TRANSFER, WINDOW, frame
+from tests.support.peer import Peer
 from tests.support.running import RunningGateway
-from tests.system.peer import WINDOW, Peer
 
 
 @pytest.mark.parametrize("drain", [True, None])

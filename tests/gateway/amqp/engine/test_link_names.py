@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from amqp_ext.codec import Symbol, UInt
-from tests.bench.frames import (
+from tests.support.frames import (
     ATTACH,
     BEGIN,
     CLOSE,
@@ -17,20 +17,17 @@ from tests.bench.frames import (
     FLOW,
     TRANSFER,
     Frame,
-    disposition,
-    frame,
-)
-from tests.support.running import RunningGateway
-from tests.system.peer import (
-    Peer,
     attach_frame,
     begin_frame,
-    body_of,
+    disposition,
     error_of,
     flow_frame,
-    message,
+    frame,
     transfer_frame,
 )
+from tests.support.messages import body_of, data
+from tests.support.peer import Peer
+from tests.support.running import RunningGateway
 
 STOLEN = "amqp:link:stolen"
 
@@ -152,7 +149,7 @@ def test_another_session_is_another_name(opened: Opened) -> None:
     peer.send(on_channel(flow_frame(0, 0, 1), 1))
     peer.attach_sender("queue://taken")
     for body in (b"one", b"two"):
-        peer.send(transfer_frame(1, body == b"two", message(body)))
+        peer.send(transfer_frame(1, body == b"two", data(body)))
         assert peer.skip_to(DISPOSITION).field(4).descriptor == 0x24
     assert {body_of(peer.skip_to(TRANSFER, never=DETACH).payload) for _ in range(2)} == {b"one", b"two"}
     peer.close()

@@ -10,10 +10,10 @@ from proton import Link, Message, symbol
 
 from gateway.amqp.links.requests import MAX_REQUEST_BYTES, WINDOW
 from gateway.config import Listener
-from tests.bench.frames import CLOSE
 from tests.support.client import Client, Receiver, Refused, Sender
+from tests.support.frames import CLOSE, error_of, transfer_frame
+from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
-from tests.system.peer import Peer, error_of, transfer_frame
 
 NODE = "/management"
 

@@ -1,4 +1,4 @@
-"""The client's side of a SASL handshake, frame by frame."""
+"""The client's side of a SASL exchange, frame by frame, with a server that has no socket."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from amqp_ext.sasl.server import (
     SaslServer,
     SaslState,
 )
+from tests.support.frames import SASL_CHALLENGE, SASL_FRAME, SASL_INIT, SASL_OUTCOME, SASL_RESPONSE
 
-INIT, RESPONSE = 0x41, 0x43
 USERS = {
     name: parse(hash_password(password, salt=name.encode().ljust(16, b"."), iterations=4096))
     for name, password in {"ann": "secret", "caf\u00e9": "p\u00e4ss", "o,d=d": "x"}.items()
@@ -42,13 +42,13 @@ def frame(code: int, *fields: Any, spelling: Callable[[int], Any] = ULong) -> by
     return raw_frame(encode(Described(spelling(code), list(fields))))
 
 
-def raw_frame(body: bytes, *, kind: int = 1, extended: bytes = b"") -> bytes:
+def raw_frame(body: bytes, *, kind: int = SASL_FRAME, extended: bytes = b"") -> bytes:
     head = bytes((2 + len(extended) // 4, kind, 0, 0))
     return (8 + len(extended) + len(body)).to_bytes(4, "big") + head + extended + body
 
 
 def init(mechanism: str, response: bytes | None = None) -> bytes:
-    return frame(INIT, Symbol(mechanism), response, "some.host")
+    return frame(SASL_INIT, Symbol(mechanism), response, "some.host")
 
 
 def frames(output: bytes) -> list[tuple[int, list[Any]]]:
@@ -77,7 +77,7 @@ def feed(sasl: SaslServer, data: bytes, *, whole: bool = True) -> None:
 def outcome(sasl: SaslServer) -> int:
     """The code of the outcome, which must be the last frame."""
     code, fields = frames(sasl.take_output())[-1]
-    assert code == 0x44
+    assert code == SASL_OUTCOME
     assert type(fields[0]) is UByte
     return int(fields[0])
 
@@ -93,12 +93,12 @@ def scram_login(
     first = client.get_client_first().encode()
     feed(sasl, SASL_HEADER + init(mechanism, first if initial else None), whole=whole)
     if not initial:
-        assert frames(sasl.take_output())[-1] == (0x42, [b""])
-        feed(sasl, frame(RESPONSE, first), whole=whole)
+        assert frames(sasl.take_output())[-1] == (SASL_CHALLENGE, [b""])
+        feed(sasl, frame(SASL_RESPONSE, first), whole=whole)
     code, [challenge] = frames(sasl.take_output())[-1]
-    assert code == 0x42
+    assert code == SASL_CHALLENGE
     client.set_server_first(challenge.decode())
-    feed(sasl, frame(RESPONSE, client.get_client_final().encode()), whole=whole)
+    feed(sasl, frame(SASL_RESPONSE, client.get_client_final().encode()), whole=whole)
     return client
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, UInt, ULong
-from tests.bench.frames import ACCEPTED, DISPOSITION, TRANSFER, accepted_range, disposition, frame, parse
+from tests.bench.dispositions import accepted_range
 from tests.bench.transfers import BLOCK, STAMP, TransferBlock
+from tests.support.frames import ACCEPTED, DISPOSITION, TRANSFER, disposition, frame, parse
 
 IDS = st.integers(0, 2**32 - 1)
 ACCEPTANCE = Described(ULong(ACCEPTED), [])

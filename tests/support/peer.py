@@ -1,7 +1,7 @@
-"""An AMQP client that can be told to do anything, also what is wrong: frames written and read one by one.
+"""A scripted AMQP client: frames written and read one by one, also wrong ones, over a socket that the test gives.
 
-No engine decides what may be sent, so nothing a test asks for is put right on the way. Reads give up after
-``TIMEOUT`` seconds: a gateway that says nothing fails a test and does not hang it.
+It works below ``tests.support.client``, whose engine neither says what is wrong nor shows every frame that comes.
+Reads give up after ``TIMEOUT`` seconds: a gateway that says nothing fails a test and does not hang it.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ from typing import Any
 
 from scramp import ScramClient
 
-from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort, encode
-from tests.bench.frames import (
+from amqp_ext.codec import Symbol
+from tests.support.frames import (
+    ACCEPTED,
     AMQP_HEADER,
     ATTACH,
     BEGIN,
     CLOSE,
     DETACH,
     DISPOSITION,
-    END,
     FLOW,
     OPEN,
+    SASL_CHALLENGE,
     SASL_FRAME,
     SASL_HEADER,
     SASL_INIT,
     SASL_MECHANISMS,
     SASL_OUTCOME,
-    SOURCE,
-    TARGET,
+    SASL_RESPONSE,
     TRANSFER,
     Frame,
+    attach_frame,
+    begin_frame,
     disposition,
+    flow_frame,
     frame,
+    open_frame,
     parse,
+    transfer_frame,
 )
-
-SASL_CHALLENGE, SASL_RESPONSE = 0x42, 0x43
+from tests.support.messages import body_of, data
 
 TIMEOUT = 15
-WINDOW = 2**31 - 1
 OK = 0
 
 
@@ -105,12 +108,12 @@ class Peer:
 
     def _fill(self) -> None:
         try:
-            data = self.sock.recv(1 << 16)
+            received = self.sock.recv(1 << 16)
         except ConnectionResetError as error:
             raise Closed("reset") from error
-        if not data:
+        if not received:
             raise Closed("end of file")
-        self._buffer += data
+        self._buffer += received
 
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes. Closed when there are no more."""
@@ -132,8 +135,8 @@ class Peer:
         """The next frame; None for a heartbeat."""
         while len(self._buffer) < 4:
             self._fill()
-        data = self.take(int.from_bytes(self._buffer[:4], "big"))
-        return parse(data, 0, len(data))
+        whole = self.take(int.from_bytes(self._buffer[:4], "big"))
+        return parse(whole, 0, len(whole))
 
     def expect(self, code: int) -> Frame:
         """The next frame that is no heartbeat, which is to be this performative."""
@@ -237,15 +240,15 @@ class Peer:
         """Send one message unsettled and wait until it is accepted."""
         number = self._deliveries
         self._deliveries += 1
-        self.send(transfer_frame(handle, number, message(body)))
+        self.send(transfer_frame(handle, number, data(body)))
         state = self.skip_to(DISPOSITION).field(4)
-        assert state.descriptor == 0x24, f"not accepted: {state}"
+        assert state.descriptor == ACCEPTED, f"not accepted: {state}"
 
     def publish_all(self, bodies: Iterable[bytes], *, handle: int = 0, outstanding: int = 500) -> None:
         """Send messages unsettled, so many at a time, and wait until all are accepted."""
         waiting = 0
         for body in bodies:
-            self.send(transfer_frame(handle, self._deliveries, message(body)))
+            self.send(transfer_frame(handle, self._deliveries, data(body)))
             self._deliveries += 1
             waiting += 1
             while waiting >= outstanding:
@@ -256,11 +259,11 @@ class Peer:
     def _accepted(self) -> int:
         """How many deliveries the next disposition accepts."""
         told = self.skip_to(DISPOSITION)
-        assert told.field(4).descriptor == 0x24, f"not accepted: {told}"
+        assert told.field(4).descriptor == ACCEPTED, f"not accepted: {told}"
         return int(told.field(2, told.field(1))) - int(told.field(1)) + 1
 
     def receive(self, *, accept: bool = True) -> bytes:
-        """The body of the next message; accepted and settled unless that is not wanted."""
+        """The data section of the next message; accepted and settled unless that is not wanted."""
         transfer = self.skip_to(TRANSFER)
         if accept:
             self.send(disposition(int(transfer.field(1)), int(transfer.field(1))))
@@ -271,94 +274,3 @@ class Peer:
         self.send(frame(CLOSE, []))
         self.skip_to(CLOSE)
         self.sock.close()
-
-
-# --- frames -------------------------------------------------------------------------------------------------------
-
-
-def open_frame(
-    *,
-    container: str = "peer",
-    hostname: str | None = None,
-    max_frame: int = 65_536,
-    idle_ms: int | None = None,
-) -> bytes:
-    idle = None if idle_ms is None else UInt(idle_ms)
-    return frame(OPEN, [container, hostname, UInt(max_frame), UShort(255), idle])
-
-
-def begin_frame() -> bytes:
-    return frame(BEGIN, [None, UInt(0), UInt(WINDOW), UInt(WINDOW)])
-
-
-def attach_frame(
-    handle: int,
-    *,
-    receiver: bool,
-    address: str | None,
-    name: str | None = None,
-    filters: dict[Any, Any] | None = None,
-    expiry: Symbol | None = None,
-    settled: bool = False,
-) -> bytes:
-    source = [address, None, expiry, *[None] * 4, filters] if receiver else ["peer"]
-    target = ["peer"] if receiver else [address]
-    return frame(
-        ATTACH,
-        [
-            name or f"link-{handle}",
-            UInt(handle),
-            receiver,
-            UByte(1 if settled else 0),
-            UByte(0),
-            Described(ULong(SOURCE), source),
-            Described(ULong(TARGET), target),
-            None,
-            None,
-            None if receiver else UInt(0),
-        ],
-    )
-
-
-def flow_frame(handle: int, count: int, credit: int, *, next_incoming: int = 0) -> bytes:
-    """Credit for a link, having seen ``count`` deliveries on it."""
-    session = [UInt(next_incoming), UInt(WINDOW), UInt(0), UInt(WINDOW)]
-    return frame(FLOW, [*session, UInt(handle), UInt(count), UInt(credit)])
-
-
-def transfer_frame(
-    handle: int, number: int, payload: bytes, *, settled: bool = False, more: bool = False
-) -> bytes:
-    fields = [UInt(handle), UInt(number), number.to_bytes(4, "big"), UInt(0), settled, more]
-    return frame(TRANSFER, fields, payload)
-
-
-def message(body: bytes) -> bytes:
-    """A message of one data section."""
-    return encode(Described(ULong(0x75), body))
-
-
-def body_of(payload: bytes) -> bytes:
-    """The body of a message made by ``message``, whatever was put in front of it."""
-    long = b"\x00\x53\x75\xb0"
-    short = b"\x00\x53\x75\xa0"
-    at = payload.rfind(short)
-    if at >= 0 and at + 5 + payload[at + 4] == len(payload):
-        return payload[at + 5 :]
-    at = payload.index(long)
-    return payload[at + 8 :]
-
-
-def anonymous_start() -> bytes:
-    """What a client that waits for nothing sends before its open frame."""
-    init = frame(SASL_INIT, [Symbol("ANONYMOUS"), b"test"], kind=SASL_FRAME)
-    return SASL_HEADER + init + AMQP_HEADER
-
-
-def error_of(received: Frame) -> tuple[str, str]:
-    """Condition and description of the error in a detach, end or close."""
-    error = received.field(2 if received.code == DETACH else 0)
-    assert received.code in (DETACH, END, CLOSE), received
-    assert error is not None, f"no error in {received}"
-    condition, description, *_ = [*error.value, None, None]
-    return str(condition), str(description or "")
