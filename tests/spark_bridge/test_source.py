@@ -9,8 +9,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from spark_bridge.errors import OptionError, SchemaError
-from spark_bridge.options import parse
-from spark_bridge.partitions import LogPartition, shares
+from spark_bridge.partitions import LogPartition
 from spark_bridge.source import LogReader, RewindSource
 from store.archive.errors import DataLoss
 from store.archive.id_range import IdRange
@@ -75,18 +74,6 @@ def test_partitions_are_as_many_as_asked(peer: LogPeer) -> None:
     assert partitions == [
         LogPartition(IdRange(first, last, 7)) for first, last in [(1, 7), (8, 15), (16, 22), (23, 30)]
     ]
-
-
-@pytest.mark.parametrize(
-    ("ids", "asked", "expected"), [(10_000, None, 1), (50_000, None, 1), (50_001, None, 2), (10_000, 3, 3)]
-)
-def test_few_ids_are_one_partition_unless_more_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch, ids: int, asked: int | None, expected: int
-) -> None:
-    """A task more costs more than it saves where there is little to read; minPartitions is heeded all the same."""
-    monkeypatch.setattr("spark_bridge.source._cores", lambda: 4)
-    options = parse({"url": "amqp://127.0.0.1"} | ({"minPartitions": str(asked)} if asked else {}))
-    assert len(shares(options.partitions, (IdRange(1, ids, 7),))) == expected
 
 
 def test_an_empty_log_has_one_partition_without_rows(log_peer: LogPeer) -> None:
