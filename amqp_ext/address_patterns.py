@@ -7,12 +7,12 @@
 leading ``!``                                         an exception: what the rest matches is left out
 ====================================================  =======================================================
 
-The wildcards are those of `amqp_ext.topics`, for names of queues as well, so that there is one notation to learn. As
+The wildcards are those of ``amqp_ext.topics``, for names of queues as well, so that there is one notation to learn. As
 in a subscription, a wildcard at the first level of a queue or topic does not reach names that start with ``#``: those
 are the gateway's own. In a log it does, as ``log://>`` reads everything.
 
-Whoever subscribes asks for many topics at once, so a pattern is held against another pattern: `AddressPattern.covers`
-says that all of it is meant, `AddressPattern.touches` that some of it is.
+Whoever subscribes asks for many topics at once, so a pattern is held against another pattern: ``AddressPattern.covers``
+says that all of it is meant, ``AddressPattern.touches`` that some of it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANY = PatternLevel(LevelKind.ANY, "")
 
 @dataclass(frozen=True, slots=True)
 class AddressPattern:
-    """One pattern: its text, and what the text says. Make one with `parse`.
+    """One pattern: its text, and what the text says. Make one with ``parse``.
 
     For an exception, the methods answer for the part after the ``!``, so that the caller decides what that means.
     """
@@ -41,7 +41,7 @@ class AddressPattern:
 
     @classmethod
     def parse(cls, text: str) -> AddressPattern:
-        """Read a pattern. Raises `AddressError`, whose text says what would be right."""
+        """Read a pattern. Raises ``AddressError``, whose text says what would be right."""
         body = text.removeprefix("!")
         scheme, marker, names = body.partition("://")
         kind = _KINDS.get(scheme)

@@ -4,7 +4,7 @@ The form is that of Solace's Replication Group Message ID, so that programs whic
 ``rmid1:`` and 5-11-8-8 hexadecimal digits. The first sixteen digits are the generation of the log, the last
 sixteen the integer that is the message's offset, sequence number and id.
 
-Invariant: `parse_replay_id` undoes `format_replay_id`, and among ids of one generation the order of the texts
+Invariant: ``parse_replay_id`` undoes ``format_replay_id``, and among ids of one generation the order of the texts
 is the order of the messages.
 """
 
@@ -46,14 +46,14 @@ def _head(generation: int) -> str:
 
 
 def format_replay_id(generation: int, number: int) -> str:
-    """The text of a replay id; both parts are unsigned 64-bit. Raises `ReplayIdError` when one is not."""
+    """The text of a replay id; both parts are unsigned 64-bit. Raises ``ReplayIdError`` when one is not."""
     if not 0 <= number <= MAX_FIELD:
         raise ReplayIdError(f"A message's number has 64 bits and no sign; {number} does not fit.")
     return f"{_head(generation)}{number >> 32:08x}-{number & 0xFFFFFFFF:08x}"
 
 
 def parse_replay_id(text: str) -> ReplayId:
-    """Read a replay id, in lower or upper case. Raises `ReplayIdError` for anything else."""
+    """Read a replay id, in lower or upper case. Raises ``ReplayIdError`` for anything else."""
     found = _FORM.fullmatch(text)
     if found is None:
         raise ReplayIdError(

@@ -15,7 +15,7 @@ Levels are compared as they are: case counts, nothing is trimmed.
 Empty levels: a topic may have them (``/a``, ``a//b``, ``a/``; MQTT publishers use them) and ``*`` and ``>``
 match them; a pattern may not, which is what Solace's messaging APIs tell a subscriber.
 
-Invariant: `SubscriptionTrie.match` and `TopicFilter.matches` agree with `TopicPattern.matches` on every
+Invariant: ``SubscriptionTrie.match`` and ``TopicFilter.matches`` agree with ``TopicPattern.matches`` on every
 topic; they exist to be fast.
 
 Sources: Solace documentation, "SMF Topics", "Wildcard Characters in Topic Subscriptions", "System-Level
@@ -74,7 +74,7 @@ _ANY_LEVEL: Final = PatternLevel(LevelKind.ANY, "")
 
 
 def check_topic(topic: str) -> str:
-    """Return ``topic`` unchanged if a message may be published to it; raise `TopicSyntaxError` if not.
+    """Return ``topic`` unchanged if a message may be published to it; raise ``TopicSyntaxError`` if not.
 
     ``*``, ``>``, ``!`` and empty levels are all allowed: in a published topic they are plain characters.
     """
@@ -102,9 +102,9 @@ def _check_size(text: str, noun: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """A subscription: its text, and what the text says. Make one with `parse`.
+    """A subscription: its text, and what the text says. Make one with ``parse``.
 
-    ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, `matches`
+    ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, ``matches``
     answers whether the part after ``!`` matches, so that the caller decides what that means.
     """
 
@@ -115,10 +115,10 @@ class TopicPattern:
 
     @classmethod
     def parse(cls, text: str) -> TopicPattern:
-        """Read a subscription. Raises `TopicSyntaxError` for one that Solace would refuse too.
+        """Read a subscription. Raises ``TopicSyntaxError`` for one that Solace would refuse too.
 
-        Refused: empty text, a lone ``!``, an empty level, the character NUL, more than `MAX_TOPIC_BYTES` or
-        `MAX_TOPIC_LEVELS`.
+        Refused: empty text, a lone ``!``, an empty level, the character NUL, more than ``MAX_TOPIC_BYTES`` or
+        ``MAX_TOPIC_LEVELS``.
         """
         _check_size(text, "subscription")
         is_exception = text[0] == "!"
@@ -393,7 +393,7 @@ class TopicFilter:
 
     A topic matches when some pattern matches and no exception does. Exceptions alone match nothing, as on a
     Solace queue. With ``implicit_all``, exceptions alone match all that is not excepted, and no patterns at
-    all match everything, as a log's filter does. ``reserved`` is that of `SubscriptionTrie`.
+    all match everything, as a log's filter does. ``reserved`` is that of ``SubscriptionTrie``.
     """
 
     __slots__ = ("_trie", "patterns")

@@ -50,13 +50,13 @@ _SMALL = {
 
 
 def encode(value: Any) -> bytes:
-    """`value` in its most compact AMQP form.
+    """``value`` in its most compact AMQP form.
 
     A plain int is a long, a plain float a double, a tuple a list. A descriptor is a symbol if it is text and
     a ulong if it is an integer.
 
     Raises:
-        CodecError: the value, or one inside it, has no AMQP form or is out of range; `offset` is -1.
+        CodecError: the value, or one inside it, has no AMQP form or is out of range; ``offset`` is -1.
     """
     return _encode(value, 0)
 
@@ -107,7 +107,7 @@ def _code_of(value: Any) -> int:
 
 
 def _payload(value: Any, code: int, depth: int) -> bytes:
-    """`value` as it follows the constructor `code`, which is a wide one."""
+    """``value`` as it follows the constructor ``code``, which is a wide one."""
     if code < 0xA0:
         return _fixed_payload(value, code) if code >= 0x50 else b""
     if code == 0xB0:

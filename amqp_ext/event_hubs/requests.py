@@ -45,7 +45,7 @@ class PutToken:
 
 @dataclass(frozen=True, slots=True)
 class ReadHub:
-    """What there is to know of an event hub. Results in `HubState`."""
+    """What there is to know of an event hub. Results in ``HubState``."""
 
     name: str
     token: str | None = field(default=None, repr=False)
@@ -54,7 +54,7 @@ class ReadHub:
 
 @dataclass(frozen=True, slots=True)
 class ReadPartition:
-    """What there is to know of a partition. Results in `PartitionState`."""
+    """What there is to know of a partition. Results in ``PartitionState``."""
 
     hub: str
     partition: str

@@ -90,7 +90,7 @@ _USUAL = {bytes((0x00, 0x53, code)): code for code in _NAMES}
 
 _DESCRIPTOR_FORMS = (b"\x80", b"\xa3", b"\xb3", b"\x53", b"\x44")
 
-# How `bare_offset` reads: descriptor and format code as one number, then the size if that is one byte.
+# How ``bare_offset`` reads: descriptor and format code as one number, then the size if that is one byte.
 _head_and_size = struct.Struct(">IB").unpack_from
 _long_size = struct.Struct(">I").unpack_from
 
@@ -98,7 +98,7 @@ _NO_BODY = "a message needs at least a body section"
 
 
 class MalformedMessage(CodecError):
-    """Bytes that are not one AMQP message. `offset` says where, `reason` what is wrong there."""
+    """Bytes that are not one AMQP message. ``offset`` says where, ``reason`` what is wrong there."""
 
 
 class Section(NamedTuple):
@@ -181,7 +181,7 @@ def bare_offset(content: bytes) -> int:
     """The offset of the bare message: of the first section that is no header and no annotations.
 
     Called once for every message that comes in, so the usual spellings are read here, without a call more
-    than needed (0.3 us). What lies behind that offset is not looked at; `validate` does that.
+    than needed (0.3 us). What lies behind that offset is not looked at; ``validate`` does that.
 
     Raises:
         MalformedMessage: the bytes in front are no such sections or are out of order, or nothing follows.
@@ -226,16 +226,16 @@ def validate(content: bytes) -> None:
 
 
 def split(content: bytes) -> list[Section]:
-    """Every section in order, as `validate` finds them.
+    """Every section in order, as ``validate`` finds them.
 
     Raises:
-        MalformedMessage: as `validate` does.
+        MalformedMessage: as ``validate`` does.
     """
     return [Section(code, start, end) for code, start, _, end in _walk(content)]
 
 
 def split_front(content: bytes, bare: int) -> list[Section]:
-    """The sections in front of the bare message, which begins at `bare` (`bare_offset` has found it).
+    """The sections in front of the bare message, which begins at ``bare`` (``bare_offset`` has found it).
 
     The bare message is not looked at: it is delivered as it came, also when it is malformed.
     """
@@ -274,7 +274,7 @@ def _may_follow(previous: int, code: int) -> bool:
 
 
 def _section(content: bytes, offset: int) -> tuple[int, int, int]:
-    """The section at `offset`: its code, where its value starts, where it ends."""
+    """The section at ``offset``: its code, where its value starts, where it ends."""
     code = _USUAL.get(content[offset : offset + 3], 0)
     value = offset + 3
     if not code:
@@ -316,7 +316,7 @@ def _descriptor(content: bytes, offset: int) -> tuple[int, int]:
 
 
 def _find(content: bytes, wanted: int, offset: int = 0) -> int:
-    """Where the value of the first `wanted` section starts, looking from `offset`; -1 without one."""
+    """Where the value of the first ``wanted`` section starts, looking from ``offset``; -1 without one."""
     while offset < len(content):
         code, value, offset = _section(content, offset)
         if code == wanted:
@@ -382,10 +382,10 @@ def application_properties(content: bytes) -> dict[Any, Any]:
 
 
 def to_address(content: bytes) -> str | None:
-    """The `to` property, or None. Decodes nothing else: an anonymous relay asks this of every message.
+    """The ``to`` property, or None. Decodes nothing else: an anonymous relay asks this of every message.
 
     Raises:
-        MalformedMessage: the properties or a section before them are malformed, or `to` is no string.
+        MalformedMessage: the properties or a section before them are malformed, or ``to`` is no string.
     """
     code, value, behind = _section(content, bare_offset(content))
     if code != PROPERTIES:
@@ -407,7 +407,7 @@ def body(content: bytes) -> Body:
     """The body's kind and parts; data without parts where a message has properties only.
 
     Raises:
-        MalformedMessage: as `validate` does.
+        MalformedMessage: as ``validate`` does.
     """
     parts = [section for section in _walk(content) if DATA <= section[0] <= AMQP_VALUE]
     if not parts or parts[0][0] == DATA:
@@ -419,7 +419,7 @@ def body(content: bytes) -> Body:
 class MessageView:
     """A message that a selector asks questions of: each section is decoded when first asked for, then kept.
 
-    `bare` is the offset of the bare message, as `bare_offset` gave it. Every property raises MalformedMessage
+    ``bare`` is the offset of the bare message, as ``bare_offset`` gave it. Every property raises MalformedMessage
     like the function of its name.
     """
 

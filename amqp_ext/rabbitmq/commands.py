@@ -12,7 +12,7 @@ from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 
 @dataclass(frozen=True, slots=True)
 class DeclareQueue:
-    """Make a queue or stream, or find that it is there and as it is described. Results in `Declared`."""
+    """Make a queue or stream, or find that it is there and as it is described. Results in ``Declared``."""
 
     name: str
     arguments: QueueArguments
@@ -24,21 +24,21 @@ class DeclareQueue:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQueue:
-    """Results in `QueueState`."""
+    """Results in ``QueueState``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeQueue:
-    """Results in `Removed`."""
+    """Results in ``Removed``."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteQueue:
-    """Results in `Removed`, also where there is no such queue: RabbitMQ deletes what is not there."""
+    """Results in ``Removed``, also where there is no such queue: RabbitMQ deletes what is not there."""
 
     name: str
 

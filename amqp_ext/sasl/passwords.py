@@ -51,7 +51,7 @@ class StoredPassword:
     sha512: Keys = field(repr=False)
 
     def verify(self, password: str) -> bool:
-        """Whether `password` is the one. Slow on purpose (`ITERATIONS`), and compares in constant time."""
+        """Whether ``password`` is the one. Slow on purpose (``ITERATIONS``), and compares in constant time."""
         try:
             prepared = normalise(password)
         except ValueError:
@@ -60,12 +60,12 @@ class StoredPassword:
         return hmac.compare_digest(derived.stored_key, self.sha256.stored_key)
 
     def for_scram(self, mechanism: str) -> tuple[bytes, bytes, bytes, int]:
-        """Salt, stored key, server key and iterations for `mechanism`, SCRAM-SHA-256 or SCRAM-SHA-512."""
+        """Salt, stored key, server key and iterations for ``mechanism``, SCRAM-SHA-256 or SCRAM-SHA-512."""
         keys = self.sha256 if _HASHES[mechanism] == "sha256" else self.sha512
         return self.salt, keys.stored_key, keys.server_key, self.iterations
 
     def __str__(self) -> str:
-        """The text `parse` reads: ``scram$iterations$salt$`` and the four keys, in base64."""
+        """The text ``parse`` reads: ``scram$iterations$salt$`` and the four keys, in base64."""
         secrets = (self.salt, *_pair(self.sha256), *_pair(self.sha512))
         return "$".join(
             [_SCHEME, str(self.iterations), *(b64encode(part).decode("ascii") for part in secrets)]
@@ -73,7 +73,7 @@ class StoredPassword:
 
 
 def hash_password(password: str, *, salt: bytes, iterations: int = ITERATIONS) -> str:
-    """The text to keep instead of `password`; `salt` is fresh random bytes, `SALT_BYTES` of them.
+    """The text to keep instead of ``password``; ``salt`` is fresh random bytes, ``SALT_BYTES`` of them.
 
     Raises:
         ValueError: the password is empty or has characters SASLprep forbids (RFC 4013), or the salt or the
@@ -88,10 +88,10 @@ def hash_password(password: str, *, salt: bytes, iterations: int = ITERATIONS) -
 
 
 def parse(text: str) -> StoredPassword:
-    """What `hash_password` wrote, read back.
+    """What ``hash_password`` wrote, read back.
 
     Raises:
-        ValueError: `text` has another form, or its iterations or its salt are out of range.
+        ValueError: ``text`` has another form, or its iterations or its salt are out of range.
     """
     scheme, *parts = text.strip().split("$")
     if scheme != _SCHEME:
@@ -114,7 +114,7 @@ def parse(text: str) -> StoredPassword:
 def decoy(user: str, key: bytes, iterations: int = ITERATIONS) -> StoredPassword:
     """A password nobody has, for a user there is not.
 
-    The same for the same user, so that asking twice tells nothing; and without `key`, which is to be kept
+    The same for the same user, so that asking twice tells nothing; and without ``key``, which is to be kept
     secret, its salt looks as random as a real one.
     """
 

@@ -7,9 +7,9 @@
                                 <-        sasl-challenge          } as often as
     sasl-response               ->                                } the mechanism asks
                                 <-        sasl-outcome
-    AMQP 0 1 0 0                ->        DONE: this header and all behind it is `leftover`, for the engine
+    AMQP 0 1 0 0                ->        DONE: this header and all behind it is ``leftover``, for the engine
 
-Invariants. Bytes in, bytes out: `receive` never raises for what a peer sent, and takes it in any pieces.
+Invariants. Bytes in, bytes out: ``receive`` never raises for what a peer sent, and takes it in any pieces.
 Memory is bounded by the largest frame. A state, once DONE or FAILED, never changes. A user we do not know
 takes the same steps as one we do, up to the outcome.
 """
@@ -64,10 +64,10 @@ class SaslState(enum.Enum):
     """More bytes from the peer are needed."""
 
     VERIFYING = enum.auto()
-    """`SaslServer.verification` must be run, and its answer given to `SaslServer.resolve`."""
+    """``SaslServer.verification`` must be run, and its answer given to ``SaslServer.resolve``."""
 
     DONE = enum.auto()
-    """The peer has an identity; the engine goes on with `SaslServer.leftover`."""
+    """The peer has an identity; the engine goes on with ``SaslServer.leftover``."""
 
     FAILED = enum.auto()
     """Write what there is to write, then close."""
@@ -87,7 +87,7 @@ class Identity:
 
 
 class _Refused(Exception):
-    """The handshake ends here. `outcome` is the code to say so with, if it is time for one."""
+    """The handshake ends here. ``outcome`` is the code to say so with, if it is time for one."""
 
     def __init__(self, reason: str, outcome: int | None = None) -> None:
         super().__init__(reason)
@@ -96,10 +96,10 @@ class _Refused(Exception):
 
 
 class SaslServer:
-    """One peer's handshake. Feed it with `receive`, write what `take_output` gives, and look at `state`.
+    """One peer's handshake. Feed it with ``receive``, write what ``take_output`` gives, and look at ``state``.
 
     Args:
-        mechanisms: what to offer, of `MECHANISMS`; EXTERNAL only to a peer with an `external_user`.
+        mechanisms: what to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.
         credentials: a user's stored password, or None; it must not block.
         anonymous_user: the user of a peer that says nothing about itself.
         external_user: who the peer's TLS certificate says it is; None without one.
@@ -111,7 +111,7 @@ class SaslServer:
         decoy_iterations: what unknown users' passwords cost to check: as much as those of users there are.
 
     Raises:
-        ValueError: no mechanisms, or one that is not of `MECHANISMS`.
+        ValueError: no mechanisms, or one that is not of ``MECHANISMS``.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class SaslServer:
         self._candidate: Identity | None = None
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer, in whatever pieces they come. Once DONE they are added to `leftover`."""
+        """Take bytes from the peer, in whatever pieces they come. Once DONE they are added to ``leftover``."""
         if self.state is SaslState.DONE:
             self.leftover += data
         elif self.state is not SaslState.FAILED:
@@ -169,7 +169,7 @@ class SaslServer:
         return output
 
     def resolve(self, ok: bool) -> None:
-        """Give the answer of `verification` and go on; ignored where none is wanted any more."""
+        """Give the answer of ``verification`` and go on; ignored where none is wanted any more."""
         if self.state is not SaslState.VERIFYING:
             return
         self.state = SaslState.NEGOTIATING
@@ -233,7 +233,7 @@ class SaslServer:
         return True
 
     def _expect(self, answer: Callable[[bytes], None], initial: bytes | None) -> None:
-        """`answer` deals with what the client says first, which it may have left out of its sasl-init."""
+        """``answer`` deals with what the client says first, which it may have left out of its sasl-init."""
         self._answer = answer
         if initial is None:
             self._send(_CHALLENGE, b"")  # RFC 4422, section 5: an empty challenge asks for it
@@ -300,7 +300,7 @@ class SaslServer:
             server.set_client_first(response.decode())
             challenge: str = server.get_server_first()
         except (ScramException, UnicodeDecodeError) as error:
-            if isinstance(error.__cause__, _Refused):  # our own words, from inside `find`
+            if isinstance(error.__cause__, _Refused):  # our own words, from inside ``find``
                 raise error.__cause__ from None
             raise _Refused(f"{mechanism} cannot start: {error}", _AUTH) from None
         candidate = Identity(users[0], mechanism)
@@ -329,7 +329,7 @@ class SaslServer:
     # --- frames and ends ---
 
     def _read_frame(self, expected: int) -> list[Any] | None:
-        """The fields of the next frame, which must be `expected`; None until it is there."""
+        """The fields of the next frame, which must be ``expected``; None until it is there."""
         if len(self._input) < 4:
             return None
         size = int.from_bytes(self._input[:4], "big")

@@ -17,7 +17,7 @@ from amqp_ext.selector.lexer import SelectorError, Syntax
 
 
 class SelectorMessage(Protocol):
-    """As much of a message as selectors and property filters can see; `sections.MessageView` is one.
+    """As much of a message as selectors and property filters can see; ``sections.MessageView`` is one.
 
     Only the sections a selector names are asked for. Where the message has none of them, the header and the
     properties stand with their defaults and the two maps are empty.

@@ -37,21 +37,21 @@ def taken(kind: AddressKind, names: str) -> frozenset[str]:
 
 @given(_kinds, _names)
 def test_a_pattern_takes_what_a_subscription_of_it_gets(kind: AddressKind, names: str) -> None:
-    """`matches` is the routing's own answer, wildcards that do not reach `#` names included."""
+    """``matches`` is the routing's own answer, wildcards that do not reach ``#`` names included."""
     rule = pattern(f"{kind.value}://{names}")
     assert {topic for topic in _TOPICS if topic and rule.matches(kind, topic)} == taken(kind, names)
 
 
 @given(_kinds, _names, _names)
 def test_covering_is_to_take_all_that_is_asked_for(kind: AddressKind, names: str, asked: str) -> None:
-    """`covers` holds exactly where no topic of the pattern asked for is left over."""
+    """``covers`` holds exactly where no topic of the pattern asked for is left over."""
     rule = pattern(f"{kind.value}://{names}")
     assert rule.covers(kind, TopicPattern.parse(asked)) == (taken(kind, asked) <= taken(kind, names))
 
 
 @given(_kinds, _names, _names)
 def test_touching_is_to_take_some_of_what_is_asked_for(kind: AddressKind, names: str, asked: str) -> None:
-    """`touches` holds exactly where some topic is in both patterns."""
+    """``touches`` holds exactly where some topic is in both patterns."""
     rule = pattern(f"{kind.value}://{names}")
     assert rule.touches(kind, TopicPattern.parse(asked)) == bool(taken(kind, asked) & taken(kind, names))
 
@@ -106,7 +106,7 @@ def test_a_text_that_is_no_pattern_is_explained(text: str, sentence: str) -> Non
 
 
 def test_an_exception_says_that_it_is_one() -> None:
-    """The `!` is kept apart from what it excepts, and both are in the text that the log shows."""
+    """The ``!`` is kept apart from what it excepts, and both are in the text that the log shows."""
     rule = pattern("!log://a/>")
     assert rule.is_exception and rule.names.text == "a/>" and str(rule) == "!log://a/>"
     assert not pattern("log://a/>").is_exception

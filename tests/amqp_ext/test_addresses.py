@@ -112,7 +112,7 @@ def test_options_are_decoded_and_a_plus_stays_a_plus() -> None:
 
 @pytest.mark.parametrize("parse", [parse_source, parse_target])
 def test_a_stream_is_a_queue_by_its_kind(parse: Callable[..., Address]) -> None:
-    """The capability `stream` and the option `kind=stream` say the same of a queue, and nothing of other nodes."""
+    """The capability ``stream`` and the option ``kind=stream`` say the same of a queue, and nothing of other nodes."""
     stream = Address(QUEUE, "a", {"kind": "stream"})
     assert (
         parse("a?kind=stream") == parse("a", ["stream"]) == parse("queue://a", ["queue", "stream"]) == stream

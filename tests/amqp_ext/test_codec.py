@@ -150,7 +150,7 @@ def nested_arrays(levels: int) -> bytes:
 
 
 def typed(value: Any) -> Any:
-    """`value` with its types spelled out, so that equality tells Symbol from str."""
+    """``value`` with its types spelled out, so that equality tells Symbol from str."""
     kind = type(value).__name__
     if isinstance(value, Described):
         return kind, typed(value.descriptor), typed(value.value)
@@ -399,7 +399,7 @@ TO_PROTON = {
 
 
 def to_proton(value: Any) -> Any:
-    """`value` in proton's vocabulary."""
+    """``value`` in proton's vocabulary."""
     if isinstance(value, Described):
         return proton.Described(to_proton(value.descriptor), to_proton(value.value))
     if isinstance(value, Array):

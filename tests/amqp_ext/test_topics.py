@@ -211,7 +211,7 @@ def test_more_topics_than_are_remembered_still_match() -> None:
 
 
 def naive_match(subscriptions: dict[int, set[TopicPattern]], topic: str, reserved: bool) -> tuple[int, ...]:
-    """What `SubscriptionTrie.match` has to answer, by asking every pattern."""
+    """What ``SubscriptionTrie.match`` has to answer, by asking every pattern."""
 
     def hits(one: TopicPattern) -> bool:
         hidden = not reserved and is_reserved(topic) and one.starts_with_wildcard

@@ -329,7 +329,7 @@ def test_an_answer_beside_the_start_that_it_answers_says_nothing_new(name: Symbo
 
 
 def test_a_part_of_an_answer_is_no_answer() -> None:
-    """An `id` alone is no key of a start, and is refused in words."""
+    """An ``id`` alone is no key of a start, and is refused in words."""
     with pytest.raises(ReplayStartError, match="'id' is not a key of a replay start"):
         read_filter_set({REPLAY_START: Described(REPLAY_START, {Symbol("id"): ANSWER[Symbol("id")]})})
 

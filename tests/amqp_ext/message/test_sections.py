@@ -63,7 +63,7 @@ SPELLINGS: dict[str, Callable[[int], bytes]] = {
 
 
 def section(code: int, value: Any, *, spelling: str = "smallulong") -> bytes:
-    """One section; `value` is encoded unless it is bytes, which stand for a value already encoded."""
+    """One section; ``value`` is encoded unless it is bytes, which stand for a value already encoded."""
     return SPELLINGS[spelling](code) + (value if isinstance(value, bytes) else encode(value))
 
 
@@ -328,7 +328,7 @@ def test_properties_of_the_wrong_type_are_malformed(fields: list[Any], reason: s
     ],
 )
 def test_to_address_is_found_without_decoding_the_rest(content: bytes, expected: str | None) -> None:
-    """`to` is read from behind any header and annotations, and is None wherever it is absent."""
+    """``to`` is read from behind any header and annotations, and is None wherever it is absent."""
     for front in (b"", HEADERS["list8"] + ANNOTATIONS["map32"]):
         assert to_address(front + content) == expected == properties(front + content).to
 

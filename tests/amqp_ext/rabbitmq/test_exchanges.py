@@ -27,7 +27,7 @@ def is_bound(kind: ExchangeKind, binding_key: str, key: str) -> bool:
 
 
 def amqp_091(binding_key: str, key: str) -> bool:
-    """A topic exchange as AMQP 0-9-1 describes it: `*` is one word, `#` zero or more."""
+    """A topic exchange as AMQP 0-9-1 describes it: ``*`` is one word, ``#`` zero or more."""
     patterns = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
     words = binding_key.split(".") if binding_key else []
     expression = "".join(patterns.get(word, re.escape(f".{word}")) for word in words)
@@ -55,7 +55,7 @@ def test_a_fanout_exchange_takes_every_key(binding_key: str, key: str) -> None:
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name), KEYS)
 def test_exchanges_stay_apart(exchange: str, key: str) -> None:
-    """A name of an exchange is one level: none is another's with a key, and none begins with a `#` or `!`."""
+    """A name of an exchange is one level: none is another's with a key, and none begins with a ``#`` or ``!``."""
     topic = check_topic(topic_of(exchange, key))
     assert topic.split("/")[0] == topic_of(exchange, "")
     assert topic[0] not in "#!"
@@ -63,7 +63,7 @@ def test_exchanges_stay_apart(exchange: str, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["#.new", "a.#.b", "#.#"])
 def test_a_rest_before_the_end_is_refused(key: str) -> None:
-    """No subscription says what a `#` before the last word says."""
+    """No subscription says what a ``#`` before the last word says."""
     with pytest.raises(ExchangeError, match="before its end"):
         subscriptions_of(ExchangeKind.TOPIC, "e", key)
 

@@ -1,4 +1,4 @@
-"""`/management`: requests of HTTP over AMQP read into commands, and answers written."""
+"""``/management``: requests of HTTP over AMQP read into commands, and answers written."""
 
 from __future__ import annotations
 
