@@ -1,4 +1,5 @@
-"""Patterns of addresses: which queues, topics and parts of the replay log a permission speaks of.
+"""
+Patterns of addresses: which queues, topics and parts of the replay log a permission speaks of.
 
 ====================================================  =======================================================
 ``queue://orders``, ``queue://eu/*``, ``queue://>``   queues by name, whose levels are separated by ``/`` too
@@ -29,7 +30,8 @@ _ANY = PatternLevel(LevelKind.ANY, "")
 
 @dataclass(frozen=True, slots=True)
 class AddressPattern:
-    """One pattern: its text, and what the text says. Make one with ``parse``.
+    """
+    One pattern: its text, and what the text says. Make one with ``parse``.
 
     For an exception, the methods answer for the part after the ``!``, so that the caller decides what that means.
     """

@@ -1,4 +1,5 @@
-"""The text form of a message's place in a replay log: ``rmid1:ggggg-ggggggggggg-nnnnnnnn-nnnnnnnn``.
+"""
+The text form of a message's place in a replay log: ``rmid1:ggggg-ggggggggggg-nnnnnnnn-nnnnnnnn``.
 
 The form is that of Solace's Replication Group Message ID, so that programs which keep one keep ours:
 ``rmid1:`` and 5-11-8-8 hexadecimal digits. The first sixteen digits are the generation of the log, the last

@@ -1,4 +1,5 @@
-"""Topic patterns as Solace defines them, and the index that finds who subscribed to a topic.
+"""
+Topic patterns as Solace defines them, and the index that finds who subscribed to a topic.
 
 A topic is a string of levels separated by ``/``. A pattern (a subscription) may hold wildcards:
 
@@ -74,7 +75,8 @@ _ANY_LEVEL: Final = PatternLevel(LevelKind.ANY, "")
 
 
 def check_topic(topic: str) -> str:
-    """Return ``topic`` unchanged if a message may be published to it; raise ``TopicSyntaxError`` if not.
+    """
+    Return ``topic`` unchanged if a message may be published to it; raise ``TopicSyntaxError`` if not.
 
     ``*``, ``>``, ``!`` and empty levels are all allowed: in a published topic they are plain characters.
     """
@@ -102,7 +104,8 @@ def _check_size(text: str, noun: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """A subscription: its text, and what the text says. Make one with ``parse``.
+    """
+    A subscription: its text, and what the text says. Make one with ``parse``.
 
     ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, ``matches``
     answers whether the part after ``!`` matches, so that the caller decides what that means.
@@ -115,7 +118,8 @@ class TopicPattern:
 
     @classmethod
     def parse(cls, text: str) -> TopicPattern:
-        """Read a subscription. Raises ``TopicSyntaxError`` for one that Solace would refuse too.
+        """
+        Read a subscription. Raises ``TopicSyntaxError`` for one that Solace would refuse too.
 
         Refused: empty text, a lone ``!``, an empty level, the character NUL, more than ``MAX_TOPIC_BYTES`` or
         ``MAX_TOPIC_LEVELS``.
@@ -180,7 +184,8 @@ def is_reserved(topic: str) -> bool:
 
 
 class _Node(Generic[K]):
-    """What follows one path of pattern levels. Containers are made when first needed: most nodes are leaves.
+    """
+    What follows one path of pattern levels. Containers are made when first needed: most nodes are leaves.
 
     ``here`` and ``rest`` hold the keys of patterns that end at this node, without and with a ``>``, by
     ordinal. ``prefixes`` groups prefix levels by length: one look-up per distinct length, and no scan.
@@ -264,7 +269,8 @@ class _Node(Generic[K]):
             path[-1].prune(level)
 
     def collect(self, pieces: list[str], hidden: bool) -> dict[int, K]:
-        """Keys, by ordinal, of every pattern that matches.
+        """
+        Keys, by ordinal, of every pattern that matches.
 
         ``hidden`` keeps ``*`` and ``>`` from matching in the first level.
         """
@@ -299,7 +305,8 @@ class _Node(Generic[K]):
 
 
 class SubscriptionTrie(Generic[K]):
-    """Who subscribed to what. ``K`` is whatever the caller delivers to: an endpoint's id, for one.
+    """
+    Who subscribed to what. ``K`` is whatever the caller delivers to: an endpoint's id, for one.
 
     A key may have many patterns. It matches a topic when one of its patterns does and none of its exceptions
     does. A match costs some look-ups per level of the topic, whatever the number of subscriptions.
@@ -389,7 +396,8 @@ class SubscriptionTrie(Generic[K]):
 
 
 class TopicFilter:
-    """A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
+    """
+    A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
 
     A topic matches when some pattern matches and no exception does. Exceptions alone match nothing, as on a
     Solace queue. With ``implicit_all``, exceptions alone match all that is not excepted, and no patterns at

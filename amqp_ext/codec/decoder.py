@@ -29,7 +29,8 @@ _Reader = Callable[[Buffer, int, int, int], tuple[Any, int]]
 
 
 def decode(buffer: Buffer, offset: int = 0) -> tuple[Any, int]:
-    """The value at ``offset``, and the offset behind it.
+    """
+    The value at ``offset``, and the offset behind it.
 
     Maps become dicts. Keys that a dict cannot tell apart (the symbol ``a`` and the string ``a``) are refused like
     equal keys, which §1.6.23 forbids; so is a list or a map as a key.
@@ -41,7 +42,8 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Any, int]:
 
 
 def skip(buffer: Buffer, offset: int) -> int:
-    """The offset behind the value at ``offset``, without building it or looking inside lists, maps and arrays.
+    """
+    The offset behind the value at ``offset``, without building it or looking inside lists, maps and arrays.
 
     Raises:
         CodecError: the value is cut short, or its constructor is not AMQP.

@@ -50,7 +50,8 @@ _SMALL = {
 
 
 def encode(value: Any) -> bytes:
-    """``value`` in its most compact AMQP form.
+    """
+    ``value`` in its most compact AMQP form.
 
     A plain int is a long, a plain float a double, a tuple a list. A descriptor is a symbol if it is text and
     a ulong if it is an integer.

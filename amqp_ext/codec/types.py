@@ -15,7 +15,8 @@ Buffer = bytes | bytearray | memoryview
 
 
 class CodecError(ValueError):
-    """Bytes that are not AMQP 1.0, or a value that has no AMQP form.
+    """
+    Bytes that are not AMQP 1.0, or a value that has no AMQP form.
 
     Attributes:
         offset: Where in the buffer it went wrong, in bytes from 0; -1 when encoding.
@@ -128,7 +129,8 @@ class Described(NamedTuple):
 
 
 class Array(list[Any]):
-    """array: a list whose elements all have one type (``Described`` elements: one descriptor, too).
+    """
+    array: a list whose elements all have one type (``Described`` elements: one descriptor, too).
 
     Attributes:
         code: The elements' format code. It is needed only where there is no element to tell the type by.

@@ -1,4 +1,5 @@
-"""The filter-set of a source: what a consumer asks for beside an address.
+"""
+The filter-set of a source: what a consumer asks for beside an address.
 
 ===========================================  ==================  ============================================
 descriptor                                   code                value

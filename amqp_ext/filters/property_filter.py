@@ -1,4 +1,5 @@
-"""Property filters: messages whose fields equal given values (OASIS "AMQP Filter Expressions" §4, as RabbitMQ
+"""
+Property filters: messages whose fields equal given values (OASIS "AMQP Filter Expressions" §4, as RabbitMQ
 has it).
 
     amqp:properties-filter               0x173   a map from field name (symbol) to value
@@ -53,7 +54,8 @@ class PropertyFilter:
 
 
 def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
-    """Compile the value of an ``amqp:properties-filter`` (0x173). Raises PropertyFilterError.
+    """
+    Compile the value of an ``amqp:properties-filter`` (0x173). Raises PropertyFilterError.
 
     Keys are the field names of AMQP 1.0 part 3 §3.2.4 with hyphens, as symbol or string; integers of any
     width and strings in place of symbols are taken, since clients differ in what they send.
@@ -75,7 +77,8 @@ def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
 
 
 def compile_application_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
-    """Compile the value of an ``amqp:application-properties-filter`` (0x174). Raises PropertyFilterError.
+    """
+    Compile the value of an ``amqp:application-properties-filter`` (0x174). Raises PropertyFilterError.
 
     The property must be there for a null entry to match: "the respective entries" of §4.2.5, and so RabbitMQ.
     """

@@ -1,4 +1,5 @@
-"""An encoded message cut into its sections, without decoding more than asked for (AMQP 1.0 §3.2).
+"""
+An encoded message cut into its sections, without decoding more than asked for (AMQP 1.0 §3.2).
 
 A message is a row of described values:
 
@@ -178,7 +179,8 @@ _NO_PROPERTIES = Properties()
 
 
 def bare_offset(content: bytes) -> int:
-    """The offset of the bare message: of the first section that is no header and no annotations.
+    """
+    The offset of the bare message: of the first section that is no header and no annotations.
 
     Called once for every message that comes in, so the usual spellings are read here, without a call more
     than needed (0.3 us). What lies behind that offset is not looked at; ``validate`` does that.
@@ -215,7 +217,8 @@ def bare_offset(content: bytes) -> int:
 
 
 def validate(content: bytes) -> None:
-    """Walk every section to the end.
+    """
+    Walk every section to the end.
 
     Raises:
         MalformedMessage: a section is unknown, cut short, of the wrong type or out of order, body kinds are
@@ -226,7 +229,8 @@ def validate(content: bytes) -> None:
 
 
 def split(content: bytes) -> list[Section]:
-    """Every section in order, as ``validate`` finds them.
+    """
+    Every section in order, as ``validate`` finds them.
 
     Raises:
         MalformedMessage: as ``validate`` does.
@@ -235,7 +239,8 @@ def split(content: bytes) -> list[Section]:
 
 
 def split_front(content: bytes, bare: int) -> list[Section]:
-    """The sections in front of the bare message, which begins at ``bare`` (``bare_offset`` has found it).
+    """
+    The sections in front of the bare message, which begins at ``bare`` (``bare_offset`` has found it).
 
     The bare message is not looked at: it is delivered as it came, also when it is malformed.
     """
@@ -330,7 +335,8 @@ def _find(content: bytes, wanted: int, offset: int = 0) -> int:
 
 
 def read_header(content: bytes) -> Header:
-    """The header, or its defaults where there is none.
+    """
+    The header, or its defaults where there is none.
 
     Raises:
         MalformedMessage: the first section is malformed, or a field has the wrong type.
@@ -346,7 +352,8 @@ def read_header(content: bytes) -> Header:
 
 
 def delivery_annotations(content: bytes) -> dict[Any, Any]:
-    """Delivery annotations by key (Symbol or ULong); empty without the section.
+    """
+    Delivery annotations by key (Symbol or ULong); empty without the section.
 
     Raises:
         MalformedMessage: the section or one before it is malformed.
@@ -355,7 +362,8 @@ def delivery_annotations(content: bytes) -> dict[Any, Any]:
 
 
 def message_annotations(content: bytes) -> dict[Any, Any]:
-    """Message annotations by key (Symbol or ULong); empty without the section.
+    """
+    Message annotations by key (Symbol or ULong); empty without the section.
 
     Raises:
         MalformedMessage: the section or one before it is malformed.
@@ -364,7 +372,8 @@ def message_annotations(content: bytes) -> dict[Any, Any]:
 
 
 def properties(content: bytes) -> Properties:
-    """The properties, every field None without the section.
+    """
+    The properties, every field None without the section.
 
     Raises:
         MalformedMessage: the section or one before it is malformed, or a field has the wrong type.
@@ -373,7 +382,8 @@ def properties(content: bytes) -> Properties:
 
 
 def application_properties(content: bytes) -> dict[Any, Any]:
-    """Application properties by name; empty without the section.
+    """
+    Application properties by name; empty without the section.
 
     Raises:
         MalformedMessage: the section or one before it is malformed.
@@ -382,7 +392,8 @@ def application_properties(content: bytes) -> dict[Any, Any]:
 
 
 def to_address(content: bytes) -> str | None:
-    """The ``to`` property, or None. Decodes nothing else: an anonymous relay asks this of every message.
+    """
+    The ``to`` property, or None. Decodes nothing else: an anonymous relay asks this of every message.
 
     Raises:
         MalformedMessage: the properties or a section before them are malformed, or ``to`` is no string.
@@ -404,7 +415,8 @@ def to_address(content: bytes) -> str | None:
 
 
 def body(content: bytes) -> Body:
-    """The body's kind and parts; data without parts where a message has properties only.
+    """
+    The body's kind and parts; data without parts where a message has properties only.
 
     Raises:
         MalformedMessage: as ``validate`` does.
@@ -417,7 +429,8 @@ def body(content: bytes) -> Body:
 
 
 class MessageView:
-    """A message that a selector asks questions of: each section is decoded when first asked for, then kept.
+    """
+    A message that a selector asks questions of: each section is decoded when first asked for, then kept.
 
     ``bare`` is the offset of the bare message, as ``bare_offset`` gave it. Every property raises MalformedMessage
     like the function of its name.

@@ -1,4 +1,5 @@
-"""Passwords at rest: one salted hash that serves SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (RFC 5802, RFC 7677).
+"""
+Passwords at rest: one salted hash that serves SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (RFC 5802, RFC 7677).
 
 What is kept is what SCRAM keeps: not the password, and nothing to log in with, but the keys to check a login.
 Invariant: no error and no repr here shows a password, a key, or the text somebody gave for a hash (which may
@@ -73,7 +74,8 @@ class StoredPassword:
 
 
 def hash_password(password: str, *, salt: bytes, iterations: int = ITERATIONS) -> str:
-    """The text to keep instead of ``password``; ``salt`` is fresh random bytes, ``SALT_BYTES`` of them.
+    """
+    The text to keep instead of ``password``; ``salt`` is fresh random bytes, ``SALT_BYTES`` of them.
 
     Raises:
         ValueError: the password is empty or has characters SASLprep forbids (RFC 4013), or the salt or the
@@ -88,7 +90,8 @@ def hash_password(password: str, *, salt: bytes, iterations: int = ITERATIONS) -
 
 
 def parse(text: str) -> StoredPassword:
-    """What ``hash_password`` wrote, read back.
+    """
+    What ``hash_password`` wrote, read back.
 
     Raises:
         ValueError: ``text`` has another form, or its iterations or its salt are out of range.
@@ -112,7 +115,8 @@ def parse(text: str) -> StoredPassword:
 
 
 def decoy(user: str, key: bytes, iterations: int = ITERATIONS) -> StoredPassword:
-    """A password nobody has, for a user there is not.
+    """
+    A password nobody has, for a user there is not.
 
     The same for the same user, so that asking twice tells nothing; and without ``key``, which is to be kept
     secret, its salt looks as random as a real one.
@@ -130,7 +134,8 @@ def decoy(user: str, key: bytes, iterations: int = ITERATIONS) -> StoredPassword
 
 
 def normalise(text: str) -> str:
-    """A user name or password as SASL compares it: after SASLprep (RFC 4013).
+    """
+    A user name or password as SASL compares it: after SASLprep (RFC 4013).
 
     Raises:
         ValueError: it has a control character, an unassigned code point, or another that SASLprep forbids.

@@ -1,4 +1,5 @@
-"""The server's side of the handshake up to the plain AMQP header, without I/O (AMQP 1.0 §2.2 and part 5.3).
+"""
+The server's side of the handshake up to the plain AMQP header, without I/O (AMQP 1.0 §2.2 and part 5.3).
 
     peer                                  we
     AMQP 3 1 0 0                ->
@@ -96,7 +97,8 @@ class _Refused(Exception):
 
 
 class SaslServer:
-    """One peer's handshake. Feed it with ``receive``, write what ``take_output`` gives, and look at ``state``.
+    """
+    One peer's handshake. Feed it with ``receive``, write what ``take_output`` gives, and look at ``state``.
 
     Args:
         mechanisms: what to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.

@@ -1,4 +1,5 @@
-"""The shapes a parsed selector is made of.
+"""
+The shapes a parsed selector is made of.
 
 Every node knows where it stands: ``text[start:end]`` of the selector it came from, without enclosing
 parentheses. Invariant: conjunctions and disjunctions are flat and chains of one arithmetic precedence are

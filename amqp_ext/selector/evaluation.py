@@ -1,4 +1,5 @@
-"""The meaning of selectors: tree in, one function out, called once for each message.
+"""
+The meaning of selectors: tree in, one function out, called once for each message.
 
 A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not
 depend on the message is computed once. Values are those the AMQP codec gives; None is NULL and, as the value
@@ -55,7 +56,8 @@ Evaluator = Callable[[SelectorMessage], Any]
 
 
 def compile_condition(node: Node, syntax: Syntax) -> Evaluator:
-    """The function of a condition: True, False, or anything else for unknown.
+    """
+    The function of a condition: True, False, or anything else for unknown.
 
     Raises SelectorError where the types cannot fit whatever the message holds, so that a selector that could
     never match is refused when it is written and not wondered at when nothing arrives.

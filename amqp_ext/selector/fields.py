@@ -1,4 +1,5 @@
-"""What a name in a selector means: which part of the message it reads.
+"""
+What a name in a selector means: which part of the message it reads.
 
 A name becomes a Reference once, when the selector is compiled, and a Reference becomes a reader, a function
 from message to value. Invariant: two names that read the same thing have equal References, whatever way they
@@ -17,7 +18,8 @@ from amqp_ext.selector.lexer import SelectorError, Syntax
 
 
 class SelectorMessage(Protocol):
-    """As much of a message as selectors and property filters can see; ``sections.MessageView`` is one.
+    """
+    As much of a message as selectors and property filters can see; ``sections.MessageView`` is one.
 
     Only the sections a selector names are asked for. Where the message has none of them, the header and the
     properties stand with their defaults and the two maps are empty.
@@ -138,8 +140,10 @@ def reader(reference: Reference) -> Reader:
 
 
 def _id_text(value: Any) -> Any:
-    """A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix
-    (AmqpMessageIdHelper)."""
+    """
+    A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix
+    (AmqpMessageIdHelper).
+    """
     if isinstance(value, bytes):
         return f"ID:AMQP_BINARY:{value.hex().upper()}"
     if isinstance(value, UUID):

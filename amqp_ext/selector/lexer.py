@@ -1,4 +1,5 @@
-"""The words of a message selector: text in, tokens out.
+"""
+The words of a message selector: text in, tokens out.
 
 Two syntaxes share one lexer. JMS selectors (Jakarta Messaging 3.1 §3.8.1, JMS 2.0 the same) take names and
 numbers from the Java language; SQL filters are those of the OASIS draft "AMQP Filter Expressions" §6 as
@@ -37,8 +38,10 @@ MAX_EXACT = 2**64 - 1
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be understood. ``position`` is an index into the text (from 0), ``reason`` has
-    no position."""
+    """
+    A selector that cannot be understood. ``position`` is an index into the text (from 0), ``reason`` has
+    no position.
+    """
 
     def __init__(self, reason: str, position: int) -> None:
         super().__init__(f"{reason}, at character {position + 1} of the selector")

@@ -1,4 +1,5 @@
-"""LIKE patterns: ``_`` is any one character, ``%`` any number of them (Jakarta Messaging 3.1 §3.8.1.1).
+"""
+LIKE patterns: ``_`` is any one character, ``%`` any number of them (Jakarta Messaging 3.1 §3.8.1.1).
 
 No regular expressions: a pattern comes from a stranger, and a backtracking matcher can be made to run for
 hours. Invariant: a match takes time linear in the subject, whatever the pattern. Patterns without ``_`` are
@@ -20,7 +21,8 @@ class _Wild(Enum):
 
 
 def like_matcher(pattern: str, escape: str | None = None) -> Matcher:
-    """A function that says whether a whole text matches the pattern.
+    """
+    A function that says whether a whole text matches the pattern.
 
     ``escape`` is one character that takes the meaning of wildcard from the character after it. Raises
     ValueError where nothing follows the last escape, or ``escape`` is not one character.
@@ -82,7 +84,8 @@ def _search(pieces: list[str]) -> Matcher:
 
 
 def _automaton(elements: list[str | _Wild]) -> Matcher:
-    """Bit n of the state is set while the text so far matches the first n characters of the pattern.
+    """
+    Bit n of the state is set while the text so far matches the first n characters of the pattern.
 
     One step: the bits whose next character fits move up by one; bits that stand before a % may also stay.
     """

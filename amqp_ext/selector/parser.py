@@ -1,4 +1,5 @@
-"""The grammar of selectors: tokens in, tree out (Jakarta Messaging 3.1 §3.8.1.1; JMS 2.0 the same).
+"""
+The grammar of selectors: tokens in, tree out (Jakarta Messaging 3.1 §3.8.1.1; JMS 2.0 the same).
 
     disjunction  := conjunction (OR conjunction)*
     conjunction  := negation (AND negation)*

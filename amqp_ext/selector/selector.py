@@ -1,4 +1,5 @@
-"""Message selectors: which messages a consumer wants, in SQL-like words. Others import this module of the folder.
+"""
+Message selectors: which messages a consumer wants, in SQL-like words. Others import this module of the folder.
 
     lexer -> parser -> evaluation      text -> tokens -> tree -> function
              ast       values          the tree's shapes; comparing and adding values
@@ -50,7 +51,8 @@ class Selector:
     _evaluate: Evaluator = field(kw_only=True, repr=False, compare=False)
 
     def matches(self, message: SelectorMessage) -> bool:
-        """Whether the selector is true for this message; false and unknown both say no.
+        """
+        Whether the selector is true for this message; false and unknown both say no.
 
         Raises nothing of its own; a message whose section cannot be decoded may raise when asked for it.
         """
@@ -58,7 +60,8 @@ class Selector:
 
 
 def compile_selector(text: str) -> Selector:
-    """Compile a JMS selector (JMS 2.0 §3.8.1). Raises SelectorError.
+    """
+    Compile a JMS selector (JMS 2.0 §3.8.1). Raises SelectorError.
 
     An empty text is no selector: it matches every message (§3.8.1.1, "null or an empty string").
     """
@@ -68,7 +71,8 @@ def compile_selector(text: str) -> Selector:
 
 
 def compile_sql_filter(text: str) -> Selector:
-    """Compile an ``amqp:sql-filter`` (0x120, OASIS "AMQP Filter Expressions" §6). Raises SelectorError.
+    """
+    Compile an ``amqp:sql-filter`` (0x120, OASIS "AMQP Filter Expressions" §6). Raises SelectorError.
 
     The language is RabbitMQ's, except that UTC() is refused: a log read twice should give the same twice.
     """
@@ -130,7 +134,8 @@ def _literal(node: Node) -> Value | None:
 
 
 def split_conjunction(text: str) -> list[Term]:
-    """The terms a JMS selector joins with AND at its top level, one if it joins none. Raises SelectorError.
+    """
+    The terms a JMS selector joins with AND at its top level, one if it joins none. Raises SelectorError.
 
     Parentheses around conjunctions are looked through: ``(a AND b) AND c`` has three terms.
     """
@@ -147,7 +152,8 @@ def split_conjunction(text: str) -> list[Term]:
 
 
 def extract_equal(text: str, identifier: str) -> tuple[str | int | None, Selector | None]:
-    """Take the term ``identifier = literal`` out of a JMS selector.
+    """
+    Take the term ``identifier = literal`` out of a JMS selector.
 
     Returns the literal and the selector that is left: ``(None, whole selector)`` where the identifier does
     not occur, ``(literal, None)`` where nothing else is asked. Raises SelectorError for a selector that is

@@ -1,4 +1,5 @@
-"""The values of selectors: their kinds, how they compare, how they add up (Jakarta Messaging 3.1 §3.8.1).
+"""
+The values of selectors: their kinds, how they compare, how they add up (Jakarta Messaging 3.1 §3.8.1).
 
 Values are those the AMQP codec gives: int and its subclasses are exact numbers, float approximate ones; None
 is NULL. Invariant: nothing here raises on two values of any types. What has no answer (division by zero, an
@@ -27,7 +28,8 @@ NUMBERS = frozenset((EXACT, APPROXIMATE))
 
 
 class _KindOf(dict[type, Any]):
-    """The kind of a value by its type: a look-up per message instead of a row of isinstance calls.
+    """
+    The kind of a value by its type: a look-up per message instead of a row of isinstance calls.
 
     A type no selector has a literal for (uuid, decimal, list) is a kind of its own, like itself alone.
     """
@@ -64,7 +66,8 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def relation(compare: Callable[[Any, Any], bool], kinds: frozenset[str] | None) -> Relation:
-    """A comparison that knows types: NULL gives unknown, unlike types give false (§3.8.1.1), <> included.
+    """
+    A comparison that knows types: NULL gives unknown, unlike types give false (§3.8.1.1), <> included.
 
     An exact number is made approximate before it meets one: Java's numeric promotion, with its loss of digits
     beyond 2**53. ``kinds`` are those the operator is defined for, None is all.
