@@ -15,7 +15,8 @@ from amqp_ext.filters.property_filter import (
     compile_properties_filter,
 )
 from amqp_ext.message.sections import MessageView
-from amqp_ext.selector.selector import SelectorError, compile_selector, compile_sql_filter
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 

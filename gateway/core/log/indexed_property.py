@@ -15,7 +15,7 @@ from uuid import UUID
 from amqp_ext.codec import CodecError
 from amqp_ext.message.message_id import JMS_TYPE_PREFIX
 from amqp_ext.message.sections import MessageView
-from amqp_ext.selector.selector import Reference
+from amqp_ext.selector.fields import Reference
 
 FIELDS: Final[Mapping[str, str]] = {
     "message-id": "message_id",

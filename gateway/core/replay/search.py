@@ -16,7 +16,9 @@ from amqp_ext.codec import CodecError
 from amqp_ext.message.message_id import readings, traces
 from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import ReplayStart, StartKind
-from amqp_ext.selector.selector import Equation, SelectorError, compile_selector, split_conjunction
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector
+from amqp_ext.selector.terms import Equation, split_conjunction
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.indexed_property import lookup_text, name_of, text_of
 from gateway.core.model import Row

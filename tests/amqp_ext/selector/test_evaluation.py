@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import Char, Decimal32, Float, Symbol, UInt, ULong
 from amqp_ext.message.sections import Header, Properties
-from amqp_ext.selector.selector import SelectorError, compile_selector, compile_sql_filter
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 
 
 def message(**application_properties: Any) -> Any:

@@ -10,8 +10,9 @@ import pytest
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, ULong, encode
 from amqp_ext.message.sections import Header, MessageView, Properties, bare_offset
-from amqp_ext.selector.fields import PROPERTIES_FIELDS, reader, resolve
-from amqp_ext.selector.selector import Reference, SelectorError, Syntax, compile_selector, compile_sql_filter
+from amqp_ext.selector.fields import PROPERTIES_FIELDS, Reference, reader, resolve
+from amqp_ext.selector.lexer import SelectorError, Syntax
+from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 
 
 def message(

@@ -1,40 +1,16 @@
 """
-Topic patterns as Solace defines them, and the index that finds who subscribed to a topic.
+The index of subscriptions: who subscribed to a topic, found without a look at each pattern.
 
-A topic is a string of levels separated by ``/``. A pattern (a subscription) may hold wildcards:
-
-====================  =====================================================================
-``*`` as a level      any one level
-``abc*`` as a level   any one level that starts with ``abc`` (``abc`` itself too)
-``>`` as last level   one or more levels
-leading ``!``         an exception: what the rest matches is left out
-====================  =====================================================================
-
-Everywhere else ``*`` and ``>`` are ordinary characters, and in a topic that is published they always are.
-Levels are compared as they are: case counts, nothing is trimmed.
-
-Empty levels: a topic may have them (``/a``, ``a//b``, ``a/``; MQTT publishers use them) and ``*`` and ``>``
-match them; a pattern may not, which is what Solace's messaging APIs tell a subscriber.
-
-Invariant: ``SubscriptionTrie.match`` and ``TopicFilter.matches`` agree with ``TopicPattern.matches`` on every
-topic; they exist to be fast.
-
-Sources: Solace documentation, "SMF Topics", "Wildcard Characters in Topic Subscriptions", "System-Level
-Subscription Exception Configuration".
+Invariant: ``SubscriptionTrie.match`` agrees with ``TopicPattern.matches`` on every topic; it exists to be fast.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
 
-MAX_TOPIC_BYTES: Final = 250
-"""Longest topic or pattern in UTF-8 bytes, a leading ``!`` included. Solace's limit: names carry over."""
-
-MAX_TOPIC_LEVELS: Final = 128
-"""Most levels of a topic or pattern. Solace's limit; it also bounds the depth of the trie."""
+from amqp_ext.topics.pattern import LevelKind, PatternLevel, TopicPattern
+from amqp_ext.topics.topic import is_reserved
 
 REMEMBERED_TOPICS: Final = 4_096
 """Topics whose match a trie remembers. Publishers use few topics many times; beyond this it starts over."""
@@ -42,145 +18,7 @@ REMEMBERED_TOPICS: Final = 4_096
 REMEMBERED_KEYS: Final = 64
 """Longest match a trie remembers, in keys, so that what is remembered stays within some megabytes."""
 
-_NUL: Final = "\0"
-
 K = TypeVar("K", bound=Hashable)
-
-
-class TopicSyntaxError(ValueError):
-    """A topic or pattern that breaks the rules. ``position`` is the character index where it does."""
-
-    def __init__(self, text: str, position: int, reason: str) -> None:
-        super().__init__(f"{text[:MAX_TOPIC_BYTES]!r}: {reason} (at character {position})")
-        self.position = position
-        self.reason = reason
-
-
-class LevelKind(enum.Enum):
-    """What one level of a pattern matches."""
-
-    LITERAL = enum.auto()
-    ANY = enum.auto()
-    PREFIX = enum.auto()
-
-
-class PatternLevel(NamedTuple):
-    """One level of a pattern; ``text`` is the literal or the prefix, and empty for ANY."""
-
-    kind: LevelKind
-    text: str
-
-
-_ANY_LEVEL: Final = PatternLevel(LevelKind.ANY, "")
-
-
-def check_topic(topic: str) -> str:
-    """
-    Return ``topic`` unchanged if a message may be published to it; raise ``TopicSyntaxError`` if not.
-
-    ``*``, ``>``, ``!`` and empty levels are all allowed: in a published topic they are plain characters.
-    """
-    _check_size(topic, "topic")
-    return topic
-
-
-def _check_size(text: str, noun: str) -> None:
-    if not text:
-        raise TopicSyntaxError(text, 0, f"a {noun} needs at least one character")
-    if _NUL in text:
-        raise TopicSyntaxError(text, text.index(_NUL), f"a {noun} cannot contain the character NUL")
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError as error:
-        raise TopicSyntaxError(text, error.start, f"a {noun} has to be valid Unicode") from None
-    if size > MAX_TOPIC_BYTES:
-        reason = f"a {noun} has at most {MAX_TOPIC_BYTES} bytes in UTF-8; this one has {size}"
-        raise TopicSyntaxError(text, len(text), reason)
-    levels = text.count("/") + 1
-    if levels > MAX_TOPIC_LEVELS:
-        reason = f"a {noun} has at most {MAX_TOPIC_LEVELS} levels; this one has {levels}"
-        raise TopicSyntaxError(text, len(text), reason)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPattern:
-    """
-    A subscription: its text, and what the text says. Make one with ``parse``.
-
-    ``levels`` leaves out a final ``>``; ``takes_rest`` says that there was one. For an exception, ``matches``
-    answers whether the part after ``!`` matches, so that the caller decides what that means.
-    """
-
-    text: str
-    levels: tuple[PatternLevel, ...] = field(compare=False, repr=False)
-    takes_rest: bool = field(compare=False, repr=False)
-    is_exception: bool = field(compare=False, repr=False)
-
-    @classmethod
-    def parse(cls, text: str) -> TopicPattern:
-        """
-        Read a subscription. Raises ``TopicSyntaxError`` for one that Solace would refuse too.
-
-        Refused: empty text, a lone ``!``, an empty level, the character NUL, more than ``MAX_TOPIC_BYTES`` or
-        ``MAX_TOPIC_LEVELS``.
-        """
-        _check_size(text, "subscription")
-        is_exception = text[0] == "!"
-        pieces = (text[1:] if is_exception else text).split("/")
-        position = int(is_exception)
-        if is_exception and pieces == [""]:
-            raise TopicSyntaxError(text, position, "an exception needs a pattern after the '!'")
-        takes_rest = pieces[-1] == ">"
-        if takes_rest:
-            pieces.pop()
-        levels = []
-        for piece in pieces:
-            if not piece:
-                raise TopicSyntaxError(
-                    text, position, "a subscription cannot have an empty level; use '*' to match one"
-                )
-            levels.append(_read_level(piece))
-            position += len(piece) + 1
-        return cls(text, tuple(levels), takes_rest, is_exception)
-
-    def matches(self, topic: str) -> bool:
-        """Whether ``topic`` matches, a leading ``!`` of the pattern aside."""
-        pieces = topic.split("/")
-        levels = self.levels
-        if self.takes_rest:
-            if len(pieces) <= len(levels):
-                return False
-        elif len(pieces) != len(levels):
-            return False
-        # pieces may be longer: what is left over is what '>' takes.
-        for (kind, text), piece in zip(levels, pieces, strict=False):
-            if kind is LevelKind.LITERAL:
-                if piece != text:
-                    return False
-            elif not piece.startswith(text):  # ANY is the empty prefix
-                return False
-        return True
-
-    @property
-    def starts_with_wildcard(self) -> bool:
-        """Whether the first level is ``*`` or ``>``, so that the pattern reaches into every branch."""
-        return self.levels[0].kind is LevelKind.ANY if self.levels else self.takes_rest
-
-    def __str__(self) -> str:
-        return self.text
-
-
-def _read_level(piece: str) -> PatternLevel:
-    if piece == "*":
-        return _ANY_LEVEL
-    if piece[-1] == "*":
-        return PatternLevel(LevelKind.PREFIX, piece[:-1])
-    return PatternLevel(LevelKind.LITERAL, piece)
-
-
-def is_reserved(topic: str) -> bool:
-    """Whether ``topic`` lies in the part the gateway keeps for itself: its first level starts with ``#``."""
-    return topic.startswith("#")
 
 
 class _Node(Generic[K]):
@@ -393,32 +231,3 @@ class SubscriptionTrie(Generic[K]):
 
     def _root(self, pattern: TopicPattern) -> _Node[K]:
         return self._excepted if pattern.is_exception else self._wanted
-
-
-class TopicFilter:
-    """
-    A set of patterns that is asked about one topic at a time: what an endpoint or a log takes.
-
-    A topic matches when some pattern matches and no exception does. Exceptions alone match nothing, as on a
-    Solace queue. With ``implicit_all``, exceptions alone match all that is not excepted, and no patterns at
-    all match everything, as a log's filter does. ``reserved`` is that of ``SubscriptionTrie``.
-    """
-
-    __slots__ = ("_trie", "patterns")
-
-    def __init__(
-        self, patterns: Iterable[TopicPattern], *, implicit_all: bool = False, reserved: bool = True
-    ) -> None:
-        self.patterns = tuple(patterns)
-        self._trie: SubscriptionTrie[None] = SubscriptionTrie(reserved=reserved)
-        for pattern in self.patterns:
-            self._trie.add(pattern, None)
-        if implicit_all and all(pattern.is_exception for pattern in self.patterns):
-            self._trie.add(TopicPattern.parse(">"), None)
-
-    def matches(self, topic: str) -> bool:
-        """Whether the filter lets ``topic`` through."""
-        return bool(self._trie.match(topic))
-
-    def __repr__(self) -> str:
-        return f"TopicFilter({', '.join(pattern.text for pattern in self.patterns)})"
