@@ -33,7 +33,6 @@ from amqp_ext.message.sections import (
     application_properties,
     bare_offset,
     body,
-    delivery_annotations,
     message_annotations,
     properties,
     read_header,
@@ -355,7 +354,6 @@ def test_annotations_and_application_properties_become_dicts() -> None:
         + section(APPLICATION_PROPERTIES, {"price": 1.5, "count": UInt(3)})
         + data()
     )
-    assert delivery_annotations(content) == {"d": True}
     assert message_annotations(content) == annotations
     assert application_properties(content) == {"price": 1.5, "count": 3}
     assert {type(key) for key in message_annotations(content)} == {Symbol, ULong}
@@ -363,7 +361,7 @@ def test_annotations_and_application_properties_become_dicts() -> None:
     assert view.message_annotations == annotations
     assert view.application_properties == {"price": 1.5, "count": 3}
     assert view.properties == Properties()
-    for function in (delivery_annotations, message_annotations, application_properties):
+    for function in (message_annotations, application_properties):
         assert function(data()) == {}
 
 
@@ -451,7 +449,7 @@ def test_what_proton_writes_is_read_back(fields: dict[str, Any]) -> None:
 # --- hostile bytes ---
 
 READERS = [
-    bare_offset, validate, split, read_header, delivery_annotations, message_annotations, properties,
+    bare_offset, validate, split, read_header, message_annotations, properties,
     application_properties, to_address, body,
 ]  # fmt: skip
 
