@@ -8,14 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import Described, Symbol, UInt, ULong, encode
+from amqp_ext.codec import Symbol, UInt
 from amqp_ext.flow_frames import FLOW, Asked, asked_by, fields_of, frames_of, with_link_state
-
-
-def frame(code: int, fields: list[Any], *, channel: int = 0) -> bytes:
-    body = encode(Described(ULong(code), fields))
-    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body
-
+from tests.support.frames import frame, framed
 
 SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
 
@@ -23,7 +18,7 @@ SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
 @given(st.lists(st.binary(max_size=40)), st.binary(max_size=40))
 def test_cutting_loses_nothing(bodies: list[bytes], rest: bytes) -> None:
     """Whole frames come one by one, and what is behind them as it is, whatever it is."""
-    whole = [(8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body for body in bodies]
+    whole = [framed(body) for body in bodies]
     pieces = list(frames_of(b"".join(whole) + rest))
     assert pieces[: len(whole)] == whole
     assert b"".join(pieces[len(whole) :]) == rest

@@ -40,10 +40,27 @@ class Frame(NamedTuple):
         return default if value is None else value
 
 
-def frame(code: int, fields: list[Any], payload: bytes = b"", kind: int = AMQP_FRAME) -> bytes:
-    """One frame on channel 0 (AMQP 1.0 section 2.3)."""
-    body = encode(Described(ULong(code), fields)) + payload
-    return _HEADER.pack(_HEADER.size + len(body), 2, kind, 0) + body
+def framed(
+    body: bytes,
+    *,
+    kind: int = AMQP_FRAME,
+    channel: int = 0,
+    extended: bytes = b"",
+    offset: int | None = None,
+    size: int | None = None,
+) -> bytes:
+    """A body behind a frame header (AMQP 1.0 section 2.3.1), which says what is true unless told otherwise."""
+    behind = extended + body
+    length = _HEADER.size + len(behind) if size is None else size
+    words = 2 + len(extended) // 4 if offset is None else offset
+    return _HEADER.pack(length, words, kind, channel) + behind
+
+
+def frame(
+    code: int, fields: list[Any], payload: bytes = b"", *, kind: int = AMQP_FRAME, channel: int = 0
+) -> bytes:
+    """A performative's frame."""
+    return framed(encode(Described(ULong(code), fields)) + payload, kind=kind, channel=channel)
 
 
 def parse(buffer: bytearray | bytes, start: int, stop: int) -> Frame | None:

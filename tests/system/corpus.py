@@ -35,6 +35,7 @@ from tests.support.frames import (
     begin_frame,
     flow_frame,
     frame,
+    framed,
     open_frame,
     transfer_frame,
 )
@@ -76,15 +77,9 @@ class Case:
     data: bytes
 
 
-def raw(body: bytes, *, size: int | None = None, offset: int = 2, kind: int = 0, channel: int = 0) -> bytes:
-    """A frame with whatever header is wanted."""
-    length = 8 + len(body) if size is None else size
-    return length.to_bytes(4, "big") + bytes([offset, kind]) + channel.to_bytes(2, "big") + body
-
-
 def performative(code: int, encoded_list: bytes, **header: Any) -> bytes:
     """A performative whose list is given encoded, so that it can be wrong."""
-    return raw(b"\x00\x53" + bytes([code]) + encoded_list, **header)
+    return framed(b"\x00\x53" + bytes([code]) + encoded_list, **header)
 
 
 def list32(items: bytes, *, count: int, size: int | None = None) -> bytes:
@@ -162,10 +157,10 @@ BEFORE_OPEN = [
     Case("header_amqp_1_1", End.HANDSHAKE, b"AMQP\x00\x01\x01\x00"),
     Case("header_tls", End.HANDSHAKE, b"AMQP\x02\x01\x00\x00"),
     Case("header_cut", End.HANDSHAKE, b"AMQP\x03"),
-    Case("sasl_frame_of_4_gib", End.HANDSHAKE, TO_SASL + raw(b"", size=UNSIGNED_MAX, kind=1)),
-    Case("sasl_frame_of_4_bytes", End.HANDSHAKE, TO_SASL + raw(b"", size=4, kind=1)),
-    Case("sasl_frame_empty", End.HANDSHAKE, TO_SASL + raw(b"", kind=1)),
-    Case("sasl_frame_body_behind_its_end", End.HANDSHAKE, TO_SASL + raw(b"", offset=255, kind=1)),
+    Case("sasl_frame_of_4_gib", End.HANDSHAKE, TO_SASL + framed(b"", size=UNSIGNED_MAX, kind=1)),
+    Case("sasl_frame_of_4_bytes", End.HANDSHAKE, TO_SASL + framed(b"", size=4, kind=1)),
+    Case("sasl_frame_empty", End.HANDSHAKE, TO_SASL + framed(b"", kind=1)),
+    Case("sasl_frame_body_behind_its_end", End.HANDSHAKE, TO_SASL + framed(b"", offset=255, kind=1)),
     Case("sasl_frame_is_amqp", End.HANDSHAKE, TO_SASL + open_frame()),
     Case("sasl_frame_cut", End.HANDSHAKE, TO_SASL + sasl(SASL_INIT, Symbol("ANONYMOUS"))[:12]),
     Case("sasl_noise", End.HANDSHAKE, TO_SASL + NOISE),
@@ -186,27 +181,27 @@ BEFORE_OPEN = [
     Case("header_only", End.HANDSHAKE, AMQP_HEADER),
     Case("begin_before_open", End.HANDSHAKE, TO_OPEN + begin_frame()),
     Case("open_cut", End.HANDSHAKE, TO_OPEN + open_frame()[:-3]),
-    Case("heartbeats_before_open", End.HANDSHAKE, TO_OPEN + raw(b"") * 100),
+    Case("heartbeats_before_open", End.HANDSHAKE, TO_OPEN + framed(b"") * 100),
 ]
 
 FRAMES = [
     Case("frame_noise", End.PROTOCOL, OPENED + NOISE),
-    Case("frame_of_0_bytes", End.PROTOCOL, OPENED + raw(b"", size=0)),
-    Case("frame_of_7_bytes", End.PROTOCOL, OPENED + raw(b"", size=7)),
-    Case("frame_of_4_gib", End.PROTOCOL, OPENED + raw(b"", size=UNSIGNED_MAX)),
-    Case("frame_of_2_gib", End.PROTOCOL, OPENED + raw(b"", size=2**31)),
-    Case("frame_over_max_announced", End.PROTOCOL, OPENED + raw(b"", size=65_537)),
+    Case("frame_of_0_bytes", End.PROTOCOL, OPENED + framed(b"", size=0)),
+    Case("frame_of_7_bytes", End.PROTOCOL, OPENED + framed(b"", size=7)),
+    Case("frame_of_4_gib", End.PROTOCOL, OPENED + framed(b"", size=UNSIGNED_MAX)),
+    Case("frame_of_2_gib", End.PROTOCOL, OPENED + framed(b"", size=2**31)),
+    Case("frame_over_max_announced", End.PROTOCOL, OPENED + framed(b"", size=65_537)),
     Case("frame_over_max_sent", End.PROTOCOL, BEGUN + frame(ATTACH, [string(bytes(70_000)).hex()])),
-    Case("frame_body_in_its_header", End.PROTOCOL, OPENED + raw(b"", offset=1)),
-    Case("frame_body_behind_its_end", End.PROTOCOL, OPENED + raw(b"", offset=255)),
+    Case("frame_body_in_its_header", End.PROTOCOL, OPENED + framed(b"", offset=1)),
+    Case("frame_body_behind_its_end", End.PROTOCOL, OPENED + framed(b"", offset=255)),
     Case("frame_cut", End.SILENCE, OPENED + begin_frame()[:9]),
     Case("frame_is_sasl", End.PROTOCOL, OPENED + sasl(SASL_INIT, Symbol("ANONYMOUS"))),
-    Case("frame_is_of_no_type", End.PROTOCOL, OPENED + raw(b"", kind=9)),
-    Case("frame_performative_is_noise", End.PROTOCOL, OPENED + raw(NOISE[:200])),
-    Case("frame_performative_cut", End.PROTOCOL, OPENED + raw(b"\x00\x53")),
+    Case("frame_is_of_no_type", End.PROTOCOL, OPENED + framed(b"", kind=9)),
+    Case("frame_performative_is_noise", End.PROTOCOL, OPENED + framed(NOISE[:200])),
+    Case("frame_performative_cut", End.PROTOCOL, OPENED + framed(b"\x00\x53")),
     Case("frame_performative_unknown", End.PROTOCOL, OPENED + frame(0x77, [])),
-    Case("frame_performative_is_a_string", End.PROTOCOL, OPENED + raw(b"\x00\x53\x11" + string(b"begin"))),
-    Case("frame_heartbeats", End.SILENCE, OPENED + raw(b"") * 10_000),
+    Case("frame_performative_is_a_string", End.PROTOCOL, OPENED + framed(b"\x00\x53\x11" + string(b"begin"))),
+    Case("frame_heartbeats", End.SILENCE, OPENED + framed(b"") * 10_000),
 ]
 
 FILTER = b"\xa3\x13rewind:replay-start"
@@ -383,7 +378,7 @@ STATES = [
     Case("detach_twice", End.PROTOCOL, BEGUN + SENDER + frame(DETACH, [UInt(0), True]) * 2),
     Case("end_before_begin", End.PROTOCOL, OPENED + frame(END, [])),
     Case("end_twice", End.PROTOCOL, BEGUN + frame(END, []) * 2),
-    Case("channel_65535", End.PROTOCOL, OPENED + raw(begin_frame()[8:], channel=65_535)),
+    Case("channel_65535", End.PROTOCOL, OPENED + framed(begin_frame()[8:], channel=65_535)),
     Case(
         "close_with_nonsense",
         End.CLOSE,

@@ -30,6 +30,7 @@ from tests.support.frames import (
     error_of,
     flow_frame,
     frame,
+    framed,
     parse,
     transfer_frame,
 )
@@ -47,7 +48,6 @@ from tests.system.corpus import (
     TO_SASL,
     End,
     attach_with,
-    raw,
     source_of,
 )
 from tests.system.gateway_process import GatewayProcess, wait_until
@@ -239,27 +239,29 @@ def continued(body: bytes) -> bytes:
         ),
         pytest.param(
             sender,
-            raw(begin_frame()[8:], channel=60_000),
+            framed(begin_frame()[8:], channel=60_000),
             "amqp:connection:framing-error",
             id="a channel above channel-max",
         ),
         pytest.param(
             sender,
-            raw(transfer_frame(0, 0, data(b"x"))[8:], channel=9),
+            framed(transfer_frame(0, 0, data(b"x"))[8:], channel=9),
             "amqp:illegal-state",
             id="a transfer on no session",
         ),
         pytest.param(
-            sender, raw(frame(END, [])[8:], channel=9), "amqp:illegal-state", id="an end of no session"
+            sender, framed(frame(END, [])[8:], channel=9), "amqp:illegal-state", id="an end of no session"
         ),
         pytest.param(
             sender,
-            raw(encode(Described(Symbol("amqp:end:list"), []))),
+            framed(encode(Described(Symbol("amqp:end:list"), []))),
             "amqp:decode-error",
             id="a performative by its symbol",
         ),
         pytest.param(sender, frame(0x77, []), "amqp:decode-error", id="an unknown performative"),
-        pytest.param(sender, raw(frame(END, [])[8:], kind=9), "amqp:decode-error", id="a frame of no type"),
+        pytest.param(
+            sender, framed(frame(END, [])[8:], kind=9), "amqp:decode-error", id="a frame of no type"
+        ),
         pytest.param(
             sender,
             frame(DISPOSITION, [True, UInt(0), UInt(2**31), True, Described(ULong(0x24), [])]),

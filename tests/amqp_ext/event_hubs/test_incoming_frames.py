@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amqp_ext.codec import Described, Symbol, UByte, UInt, decode, encode
 from amqp_ext.event_hubs.incoming_frames import BATCH_FORMAT, IncomingFrames
 from amqp_ext.event_hubs.padding import PADDING_BYTES
-from tests.amqp_ext.event_hubs.encoded_frames import HEADER, frame
+from tests.support.frames import AMQP_HEADER, frame, framed
 
 
 def attach(name: str, handle: int, *, sends: bool = True, channel: int = 0) -> bytes:
@@ -21,7 +21,7 @@ def transfer(handle: int, tag: bytes | None, form: int | None, *, channel: int =
     """A transfer; ``more`` and ``aborted`` as they are said."""
     fields = [UInt(handle), UInt(0) if tag else None, tag, UInt(form) if form is not None else None]
     fields += [False, said.get("more", False), None, None, None, said.get("aborted", False)]
-    return frame(0x14, fields, b"payload", channel)
+    return frame(0x14, fields, b"payload", channel=channel)
 
 
 def watching(*names: str) -> IncomingFrames:
@@ -84,7 +84,7 @@ def test_a_handle_is_the_link_of_its_last_attach() -> None:
 def test_an_open_leaves_room_for_padding(asked: int) -> None:
     """The engine is told of smaller frames than the peer takes, so that a frame that it fills can still be padded."""
     raw = frame(0x10, ["container", "host", UInt(asked), None, UInt(30_000)])
-    seen = IncomingFrames(65_536).receive(HEADER + raw)[8:]
+    seen = IncomingFrames(65_536).receive(AMQP_HEADER + raw)[8:]
     assert int.from_bytes(seen[:4], "big") == len(seen)
     fields = decode(seen, 8)[0].value
     assert fields == ["container", "host", UInt(asked - PADDING_BYTES), None, UInt(30_000)]
@@ -120,7 +120,7 @@ def test_symbolic_descriptors_are_read() -> None:
     """A descriptor may be a symbol (AMQP 1.0 section 2.7)."""
     body = encode(Described(Symbol("amqp:attach:list"), ["one", UInt(0), False]))
     seen = IncomingFrames(4_096)
-    seen.receive((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
+    seen.receive(framed(body))
     seen.follow("one")
     seen.receive(transfer(0, b"t", BATCH_FORMAT))
     assert seen.is_batch("one", b"t")

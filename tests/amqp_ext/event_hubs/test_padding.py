@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, UInt, ULong, decode
 from amqp_ext.event_hubs.padding import FIELDS, PADDING_BYTES, Padder, padded
-from tests.amqp_ext.event_hubs.encoded_frames import HEADER, frame
+from tests.support.frames import AMQP_HEADER, frame
 
 HEARTBEAT = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
@@ -50,19 +50,19 @@ def test_pieces_of_any_size_give_the_same_frames(
     made: list[tuple[bytes, int, list[Any], bytes]], sizes: list[int]
 ) -> None:
     """However the engine's output is cut, what is written is each of its frames, padded."""
-    whole = HEADER + HEARTBEAT + b"".join(raw for raw, *_ in made)
+    whole = AMQP_HEADER + HEARTBEAT + b"".join(raw for raw, *_ in made)
     padder, written, start = Padder(), b"", 0
     for size in [*sizes, len(whole)]:
         written += padder.pad(whole[start : start + size])
         start += size
-    assert written == HEADER + HEARTBEAT + b"".join(padded(raw) for raw, *_ in made)
+    assert written == AMQP_HEADER + HEARTBEAT + b"".join(padded(raw) for raw, *_ in made)
 
 
 @pytest.mark.parametrize(
     "raw",
     [
         HEARTBEAT,
-        HEADER,
+        AMQP_HEADER,
         frame(0x17, []),
         frame(0x18, []),
         b"\x00\x00\x00\x0c\x02\x01\x00\x00\x00\x53\x44\x45",

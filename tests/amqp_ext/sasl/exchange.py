@@ -17,7 +17,7 @@ from amqp_ext.sasl.server import (
     SaslServer,
     SaslState,
 )
-from tests.support.frames import SASL_CHALLENGE, SASL_FRAME, SASL_INIT, SASL_OUTCOME, SASL_RESPONSE
+from tests.support.frames import SASL_CHALLENGE, SASL_FRAME, SASL_INIT, SASL_OUTCOME, SASL_RESPONSE, framed
 
 USERS = {
     name: parse(hash_password(password, salt=name.encode().ljust(16, b"."), iterations=4096))
@@ -39,12 +39,11 @@ def server(*mechanisms: str, **changes: Any) -> SaslServer:
 
 
 def frame(code: int, *fields: Any, spelling: Callable[[int], Any] = ULong) -> bytes:
-    return raw_frame(encode(Described(spelling(code), list(fields))))
+    return sasl_frame(encode(Described(spelling(code), list(fields))))
 
 
-def raw_frame(body: bytes, *, kind: int = SASL_FRAME, extended: bytes = b"") -> bytes:
-    head = bytes((2 + len(extended) // 4, kind, 0, 0))
-    return (8 + len(extended) + len(body)).to_bytes(4, "big") + head + extended + body
+def sasl_frame(body: bytes, *, kind: int = SASL_FRAME, extended: bytes = b"") -> bytes:
+    return framed(body, kind=kind, extended=extended)
 
 
 def init(mechanism: str, response: bytes | None = None) -> bytes:

@@ -12,7 +12,7 @@ from amqp_ext.sasl.server import (
     Identity,
     SaslState,
 )
-from tests.amqp_ext.sasl.exchange import PIECES, feed, frame, frames, init, outcome, raw_frame, server
+from tests.amqp_ext.sasl.exchange import PIECES, feed, frame, frames, init, outcome, sasl_frame, server
 from tests.support.frames import SASL_INIT, SASL_RESPONSE
 
 # --- protocol headers ---
@@ -233,8 +233,8 @@ def test_what_is_sent_ahead_of_the_outcome_is_bounded() -> None:
     [
         frame(SASL_INIT, Symbol("ANONYMOUS")),
         frame(SASL_INIT, Symbol("ANONYMOUS"), None, None),
-        raw_frame(encode(Described("amqp:sasl-init:list", [Symbol("ANONYMOUS")]))),
-        raw_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), extended=b"\xde\xad\xbe\xef"),
+        sasl_frame(encode(Described("amqp:sasl-init:list", [Symbol("ANONYMOUS")]))),
+        sasl_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), extended=b"\xde\xad\xbe\xef"),
     ],
     ids=["short", "nulls", "symbolic", "extended header"],
 )
@@ -249,20 +249,20 @@ BAD_FRAMES = {
     "too small": (b"\x00\x00\x00\x07\x02\x01\x00\x00", "SASL frame of 7 bytes"),
     "too large": (b"\x00\x00\x10\x01\x02\x01\x00\x00", "SASL frame of 4097 bytes; 8 to 4096 are accepted"),
     "huge": (b"\xff\xff\xff\xff\x02\x01\x00\x00", "SASL frame of 4294967295 bytes"),
-    "type": (raw_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), kind=0), "frame of type 0"),
+    "type": (sasl_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])), kind=0), "frame of type 0"),
     "offset too small": (b"\x00\x00\x00\x08\x01\x01\x00\x00", "its body at 4 is not a SASL frame"),
     "offset too large": (b"\x00\x00\x00\x08\x03\x01\x00\x00", "its body at 12 is not a SASL frame"),
-    "empty": (raw_frame(b""), "malformed"),
-    "not AMQP": (raw_frame(b"\xff\xff"), "malformed"),
-    "not described": (raw_frame(encode([Symbol("ANONYMOUS")])), "one described list and nothing else"),
-    "trailing": (raw_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])) + b"\x40"), "nothing else"),
-    "not a list": (raw_frame(encode(Described(SASL_INIT, {Symbol("a"): 1}))), "sasl-init should come here"),
+    "empty": (sasl_frame(b""), "malformed"),
+    "not AMQP": (sasl_frame(b"\xff\xff"), "malformed"),
+    "not described": (sasl_frame(encode([Symbol("ANONYMOUS")])), "one described list and nothing else"),
+    "trailing": (sasl_frame(encode(Described(SASL_INIT, [Symbol("ANONYMOUS")])) + b"\x40"), "nothing else"),
+    "not a list": (sasl_frame(encode(Described(SASL_INIT, {Symbol("a"): 1}))), "sasl-init should come here"),
     "array": (
-        raw_frame(encode(Described(SASL_INIT, Array([Symbol("PLAIN")])))),
+        sasl_frame(encode(Described(SASL_INIT, Array([Symbol("PLAIN")])))),
         "sasl-init should come here",
     ),
-    "open": (raw_frame(encode(Described(0x10, ["container"]))), "sasl-init should come here, not 16"),
-    "unknown symbol": (raw_frame(encode(Described("amqp:open:list", []))), "not 'amqp:open:list'"),
+    "open": (sasl_frame(encode(Described(0x10, ["container"]))), "sasl-init should come here, not 16"),
+    "unknown symbol": (sasl_frame(encode(Described("amqp:open:list", []))), "not 'amqp:open:list'"),
     "response first": (frame(SASL_RESPONSE, b"x"), "sasl-init should come here, not 67"),
     "no mechanism": (frame(SASL_INIT), "must name a mechanism"),
     "string mechanism": (frame(SASL_INIT, "PLAIN"), "must name a mechanism"),

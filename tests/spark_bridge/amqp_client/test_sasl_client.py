@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from amqp_ext.codec import Array, Described, Symbol, UByte, decode, encode
+from amqp_ext.codec import Array, Described, Symbol, UByte, decode
 from spark_bridge.amqp_client.sasl_client import SASL_HEADER, authenticate
 from store.archive.errors import ConnectionFailed
+from tests.support.frames import SASL_FRAME, SASL_MECHANISMS, SASL_OUTCOME, frame
 
 pytestmark = pytest.mark.spark
 
@@ -20,20 +21,18 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def frame(descriptor: int, *fields: object) -> bytes:
-    """A SASL frame."""
-    body = encode(Described(descriptor, list(fields)))
-    return (len(body) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
+def sasl_frame(code: int, *fields: object) -> bytes:
+    return frame(code, list(fields), kind=SASL_FRAME)
 
 
 def mechanisms(*names: str) -> bytes:
     """The broker's opening: header and sasl-mechanisms."""
-    return SASL_HEADER + frame(0x40, Array([Symbol(name) for name in names]))
+    return SASL_HEADER + sasl_frame(SASL_MECHANISMS, Array([Symbol(name) for name in names]))
 
 
 def outcome(code: int) -> bytes:
     """sasl-outcome."""
-    return frame(0x44, UByte(code))
+    return sasl_frame(SASL_OUTCOME, UByte(code))
 
 
 def test_anonymous_without_a_user(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -60,7 +59,7 @@ def test_plain_with_a_user(pair: tuple[socket.socket, socket.socket]) -> None:
 def test_a_single_mechanism_need_not_be_an_array(pair: tuple[socket.socket, socket.socket]) -> None:
     """A field that may hold many may hold one value without the array (AMQP 1.0, 1.3)."""
     ours, theirs = pair
-    theirs.sendall(SASL_HEADER + frame(0x40, Symbol("ANONYMOUS")) + outcome(0))
+    theirs.sendall(SASL_HEADER + sasl_frame(SASL_MECHANISMS, Symbol("ANONYMOUS")) + outcome(0))
     authenticate(ours, "amqp://b", None, None, "")
 
 
@@ -78,7 +77,7 @@ def test_a_single_mechanism_need_not_be_an_array(pair: tuple[socket.socket, sock
             "ann",
             "refused the login of ann: the user name or password is wrong",
         ),
-        (mechanisms("PLAIN") + frame(0x44), "ann", "refused the login of ann"),
+        (mechanisms("PLAIN") + sasl_frame(SASL_OUTCOME), "ann", "refused the login of ann"),
         (b"AMQP\x00\x01\x00\x00", None, "does not speak AMQP 1.0 with SASL"),
         (b"HTTP/1.1 400 Bad", None, "does not speak AMQP 1.0 with SASL"),
         (SASL_HEADER + b"\xff" * 8, None, "where a SASL frame should start"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +12,15 @@ from uuid import uuid4
 import pytest
 from proton import Link, Message, symbol
 
-from amqp_ext.codec import Described, UInt, ULong, decode, encode
+from amqp_ext.codec import Described, UInt, ULong, encode
 from amqp_ext.event_hubs.incoming_frames import BATCH_FORMAT
 from amqp_ext.event_hubs.padding import FIELDS
 from amqp_ext.event_hubs.shared_access import sign
 from gateway.config import Listener, User, Vpn
 from tests.support.client import Client, Receiver, Refused, texts
+from tests.support.frames import AMQP_HEADER, DISPOSITION, TRANSFER, Frame, frame
 from tests.support.messages import data
+from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
 
 EVENT_HUBS = (Listener(port=0, event_hubs_mode=True),)
@@ -187,100 +188,74 @@ def test_a_lower_level_or_none_is_refused(gateway: RunningGateway, level: int | 
 # --- frames, raw ------------------------------------------------------------------------------------------------------
 
 
-def frame(code: int, *fields: Any, payload: bytes = b"") -> bytes:
-    """A frame on channel 0."""
-    body = encode(Described(ULong(code), list(fields))) + payload
-    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+class WholePeer(Peer):
+    """A scripted peer that sees how many fields the gateway's performatives have."""
 
-
-class Peer:
-    """A peer that writes its frames itself, and sees how many fields those of the gateway have."""
-
-    def __init__(self, gateway: RunningGateway) -> None:
-        host, port = gateway.address.removeprefix("amqp://").split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
-        self.socket.sendall(
-            b"AMQP\x00\x01\x00\x00" + frame(0x10, "peer") + frame(0x11, None, UInt(0), UInt(99), UInt(99))
-        )
-        assert self.exactly(8) == b"AMQP\x00\x01\x00\x00"
-
-    def exactly(self, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            more = self.socket.recv(size - len(found))
-            assert more, "the gateway has closed"
-            found += more
-        return found
-
-    def until(self, code: int) -> list[Any]:
-        """Read to the first frame of a performative; every one that comes has all its fields."""
-        while True:
-            size = int.from_bytes(self.exactly(4), "big")
-            raw = self.exactly(size - 4)
-            if size == 8:
-                continue
-            performative = decode(raw, 4)[0]
-            assert len(performative.value) == FIELDS.get(performative.descriptor, len(performative.value))
-            if performative.descriptor == code:
-                return list(performative.value)
+    def frame(self) -> Frame | None:
+        """The next frame, which has all its fields."""
+        received = super().frame()
+        if received is not None:
+            assert len(received.fields) == FIELDS.get(received.code, len(received.fields))
+        return received
 
     def send_batch(self, events: list[bytes], *, settled: bool = False, cuts: int = 1) -> None:
         """Attach a sender, and send these in one batch, of so many transfers."""
-        source, target = Described(ULong(0x28), ["peer"]), Described(ULong(0x29), ["flights"])
-        self.socket.sendall(
-            frame(0x12, "batches", UInt(0), False, None, None, source, target, None, None, UInt(0))
-        )
-        self.until(0x12)
-        self.until(0x13)
-        content = b"".join(encode(Described(ULong(0x75), event)) for event in events)
+        self.attach_sender("flights")
+        content = b"".join(data(event) for event in events)
         step = -(-len(content) // cuts)
         for number, at in enumerate(range(0, len(content), step)):
             head = (
                 [UInt(0), UInt(0), b"tag", UInt(BATCH_FORMAT)] if not number else [UInt(0), None, None, None]
             )
             more = at + step < len(content)
-            self.socket.sendall(frame(0x14, *head, settled, more, payload=content[at : at + step]))
+            self.send(frame(TRANSFER, [*head, settled, more], content[at : at + step]))
 
-    def outcome(self) -> Described:
+    def outcome_of_batch(self) -> Described:
         """What became of the batch."""
-        found: Described = self.until(0x15)[4]
+        found: Described = self.skip_to(DISPOSITION).field(4)
         return found
 
 
+@pytest.fixture
+def peer(gateway: RunningGateway) -> Iterator[WholePeer]:
+    """A connection without SASL, with a session."""
+    host, _, port = gateway.address.rpartition(":")
+    with WholePeer.connect((host, int(port))) as peer:
+        peer.send(AMQP_HEADER)
+        assert peer.take(len(AMQP_HEADER)) == AMQP_HEADER
+        peer.open()
+        peer.begin()
+        yield peer
+
+
 @pytest.mark.parametrize("cuts", [1, 3])
-def test_a_batch_is_its_events(gateway: RunningGateway, cuts: int) -> None:
+def test_a_batch_is_its_events(gateway: RunningGateway, peer: WholePeer, cuts: int) -> None:
     """Each is a message of its own, next to the others; the batch is accepted once. All performatives are whole."""
-    peer = Peer(gateway)
     peer.send_batch([data(i) for i in range(4)], cuts=cuts)
-    assert peer.outcome().descriptor == 0x24
+    assert peer.outcome_of_batch().descriptor == 0x24
     with Client(gateway.address) as client:
         received = hub_reader(client).take(4)
         assert texts(received) == ["0", "1", "2", "3"]
         assert [one.id for one in received] == [1, 2, 3, 4]
-    peer.socket.close()
 
 
-def test_a_settled_batch_is_published(gateway: RunningGateway) -> None:
+def test_a_settled_batch_is_published(gateway: RunningGateway, peer: WholePeer) -> None:
     """Nobody waits for its outcome; its events are there."""
     with Client(gateway.address) as client:
         reader = hub_reader(client)
-        peer = Peer(gateway)
         peer.send_batch([data("a"), data("b")], settled=True)
         assert texts(reader.take(2)) == ["a", "b"]
-        peer.socket.close()
 
 
-def test_a_batch_is_taken_as_a_whole_or_not_at_all(gateway: RunningGateway) -> None:
+def test_a_batch_is_taken_as_a_whole_or_not_at_all(gateway: RunningGateway, peer: WholePeer) -> None:
     """One event that is no message has all of it rejected, in words, and nothing is in the log."""
-    peer = Peer(gateway)
     peer.send_batch([data("a"), b"no message"])
-    outcome = peer.outcome()
+    outcome = peer.outcome_of_batch()
     assert outcome.descriptor == 0x25
     assert "event 1 of the batch" in outcome.value[0].value[1]
     with Client(gateway.address) as client:
         client.sender("flights").send_all([data("z")])
         assert texts(hub_reader(client).take(1)) == ["z"]
-    peer.socket.close()
 
 
 def test_a_message_in_data_sections_is_no_batch_without_its_format(gateway: RunningGateway) -> None:
