@@ -55,7 +55,7 @@ def catch_up(spark: SparkSession, database: Any, mark: str = "?", **of: str) -> 
     changed = [(account, amount) for account, amount, _ in sums if account is not None and amount is not None]
     if sums:
         cursor.executemany(ADD.replace("?", mark), changed)
-        cursor.execute(MOVE.replace("?", mark), (max(row[2] for row in sums), place))
+        cursor.execute(MOVE.replace("?", mark), (max(newest for _, _, newest in sums), place))
         if cursor.rowcount != 1:
             database.rollback()
             raise RuntimeError("Another run has moved the table's place; nothing was added by this one.")

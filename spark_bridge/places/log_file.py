@@ -17,7 +17,7 @@ from types import TracebackType
 
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import StartKind, parse_text
-from spark_bridge.columns.record_batches import PAGE_BYTES, PAGE_ROWS, StoredRow
+from spark_bridge.columns.record_batches import PAGE_BYTES, PAGE_ROWS, StoredRow, id_of
 from spark_bridge.errors import OptionError
 from spark_bridge.places.addresses import Folder
 from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_end, check_stop, topic_filter
@@ -99,7 +99,8 @@ class LogFile:
                 raise self._unreadable(error) from error
             if not rows:
                 self._check(IdRange(position, ids.last, ids.generation))
-            position = scan_end + 1 if is_all else rows[-1][0] + 1
+            last_id = scan_end if is_all else id_of(rows[-1])
+            position = last_id + 1
             if rows:
                 yield rows
         check_end(ids, self.extent().last)
@@ -148,7 +149,8 @@ class LogFile:
                 ).fetchone()
                 if row is None:
                     raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
-                return self._checked(int(row[0]), text, selection, extent)
+                (position,) = row
+                return self._checked(int(position), text, selection, extent)
             case StartKind.OFFSET, int():
                 return self._checked(value, text, selection, extent)
         raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
@@ -172,7 +174,7 @@ class LogFile:
             for number, topic in rows:
                 if topics is None or topics.matches(topic):
                     return int(number)
-            position = rows[-1][0] - 1 if rows else 0
+            position = id_of(rows[-1]) - 1 if rows else 0
         return extent.last + 1
 
     def first_since(self, date: int, extent: IdRange) -> int:
@@ -183,10 +185,11 @@ class LogFile:
             row = self._connection.execute(
                 "select id, time from message where id >= ? order by id limit 1", [middle]
             ).fetchone()
-            if row is None or row[1] >= date:
+            number, arrived_ms = row or (middle, date)
+            if arrived_ms >= date:
                 high = middle
             else:
-                low = row[0] + 1
+                low = number + 1
         return min(low, extent.last + 1)
 
     def _one(self, query: str) -> tuple[int, ...]:
@@ -224,7 +227,8 @@ def _bounded(cursor: sqlite3.Cursor) -> list[StoredRow]:
     size = 0
     for row in cursor:
         rows.append(row)
-        size += len(row[4])
+        *_, content = row
+        size += len(content)
         if size >= PAGE_BYTES:
             break
     return rows

@@ -162,9 +162,9 @@ def check(path: Path) -> list[str]:
 
 def _check(connection: sqlite3.Connection) -> list[str]:
     found = [
-        f"SQLite: {row[0]}"
-        for row in connection.execute(f"pragma integrity_check({MOST_EXAMPLES})")
-        if row[0] != "ok"
+        f"SQLite: {finding}"
+        for (finding,) in connection.execute(f"pragma integrity_check({MOST_EXAMPLES})")
+        if finding != "ok"
     ]
     if found:
         return found

@@ -49,7 +49,7 @@ class Checkpointer:
         """A checkpoint was made, and the WAL can begin anew."""
         return self._ready
 
-    def take_effect(self, writer: sqlite3.Connection) -> None:
+    def restart_wal(self, writer: sqlite3.Connection) -> None:
         """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
         if self._ready:
             self._ready = False

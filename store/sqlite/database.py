@@ -14,8 +14,8 @@ import sqlite_utils
 from store.data_folder import DataFolder
 from store.errors import StoreError, StoreTooNew
 from store.sqlite import schema
-from store.sqlite.priorities import arrange_priorities
-from store.sqlite.property_index import arrange
+from store.sqlite.priorities import apply_priorities
+from store.sqlite.property_index import update_spans
 
 __all__ = [
     "DataFolder",
@@ -41,7 +41,7 @@ def open_file(
     Make the file, or migrate it to what this version knows.
 
     Args:
-        index: Properties that messages are filed under from now on.
+        index: Properties that messages are indexed by from now on.
         priorities: Of queues, by name: whether they deliver by priority from now on.
 
     Raises:
@@ -70,8 +70,8 @@ def open_file(
                     "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
                     [secrets.randbits(63), now_ms, now_ms],
                 )
-                arrange(connection, index)
-                arrange_priorities(connection, priorities)
+                update_spans(connection, index)
+                apply_priorities(connection, priorities)
         finally:
             connection.close()
     except sqlite3.Error as error:

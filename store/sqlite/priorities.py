@@ -2,7 +2,7 @@
 Queues that deliver by priority, as the configuration says: their references have the priority beside them.
 
 Invariant: an endpoint whose settings say ``priorities`` has one on each of its references, what the message's header
-says; all other references have none. So a queue that changes is arranged before anybody reads the file: in one
+says; all other references have none. So a queue that changes is brought in line before anybody reads the file: in one
 transaction, its settings with its references.
 """
 
@@ -24,7 +24,7 @@ RANK: Final = """
 UNRANK: Final = "update reference set priority = null where endpoint = ?"
 
 
-def arrange_priorities(connection: sqlite3.Connection, queues: Mapping[str, bool]) -> None:
+def apply_priorities(connection: sqlite3.Connection, queues: Mapping[str, bool]) -> None:
     """
     Bring stored endpoints to what is declared, inside the caller's transaction. One that changes takes some seconds for
     each million messages on it.

@@ -1,10 +1,10 @@
 """
-The index of property values: which messages were filed under which texts, and in which stretches of the log.
+The index of property values: which messages have which text as a property's value, for spans of the log.
 
 A property is indexed from the start of the gateway that has it in its configuration, until the start of one that has
-not. That is a stretch, with a number of its own; before, between and after stretches a search reads the messages
-themselves. Invariant: within a stretch, every logged message that has the property is filed (in the transaction that
-stores it), so that what is not found there is not there.
+not. That is an indexed span, with a number of its own; before, between and after spans a search scans the messages
+themselves. Invariant: within a span, every logged message that has the property is in the index (by the transaction
+that stores it), so that what is not found there is not there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from amqp_ext.message.sections import MessageView
-from gateway.core.log.indexed_property import filed_text
+from gateway.core.log.indexed_property import indexed_text
 from gateway.core.model import Row
 from gateway.core.replay.search import Key
 
@@ -22,12 +22,12 @@ SEGMENT_BITS: Final = 13
 """Ids of one segment, as a power of two. Its rows stay in memory while it is written, and are dropped in some ten
 milliseconds when it is trimmed; ten million ids are 1,200 segments to look into, a few microseconds each."""
 
-Filed = tuple[int, int, str, int]
-"""(segment, stretch, text, message id)."""
+IndexEntry = tuple[int, int, str, int]
+"""(segment, span, text, message id)."""
 
 
-class Stretch(NamedTuple):
-    """Messages from ``first_id`` on, below ``end_id`` (None: still going on), are filed under a property."""
+class IndexedSpan(NamedTuple):
+    """Messages from ``first_id`` on, below ``end_id`` (None: still going on), are indexed by a property."""
 
     number: int
     name: str
@@ -38,18 +38,18 @@ class Stretch(NamedTuple):
         return self.first_id <= message_id and (self.end_id is None or message_id < self.end_id)
 
 
-def stretches(connection: sqlite3.Connection) -> list[Stretch]:
+def indexed_spans(connection: sqlite3.Connection) -> list[IndexedSpan]:
     """All there are, by their first ids."""
     rows = connection.execute(
         "select number, property, first_id, end_id from indexed order by first_id, number"
     )
-    return [Stretch(*row) for row in rows]
+    return [IndexedSpan(*row) for row in rows]
 
 
-def arrange(connection: sqlite3.Connection, names: Sequence[str]) -> None:
-    """End the stretches of properties not among ``names``, and begin those that are missing; in a transaction."""
+def update_spans(connection: sqlite3.Connection, names: Sequence[str]) -> None:
+    """End the spans of properties not among ``names``, and begin those that are missing; in a transaction."""
     (next_id,) = connection.execute("select last_id + 1 from log").fetchone()
-    going_on = {stretch.name: stretch.number for stretch in stretches(connection) if stretch.end_id is None}
+    going_on = {span.name: span.number for span in indexed_spans(connection) if span.end_id is None}
     for name, number in going_on.items():
         if name not in names:
             connection.execute("update indexed set end_id = ? where number = ?", (next_id, number))
@@ -58,28 +58,28 @@ def arrange(connection: sqlite3.Connection, names: Sequence[str]) -> None:
             connection.execute("insert into indexed (property, first_id) values (?, ?)", (name, next_id))
 
 
-def filed(rows: Iterable[Row], indexed: Sequence[Stretch]) -> Iterator[Filed]:
-    """What to file messages under, for these stretches."""
+def index_entries(rows: Iterable[Row], indexed: Sequence[IndexedSpan]) -> Iterator[IndexEntry]:
+    """The index entries of messages, for these spans."""
     for message_id, _, _, bare, _, content in rows:
         message = MessageView(content, bare)
-        for stretch in indexed:
-            text = filed_text(message, stretch.name)
+        for span in indexed:
+            text = indexed_text(message, span.name)
             if text is not None:
-                yield message_id >> SEGMENT_BITS, stretch.number, text, message_id
+                yield message_id >> SEGMENT_BITS, span.number, text, message_id
 
 
-def place_in(
-    indexed: Sequence[Stretch], keys: Sequence[Key], position: int, end: int
-) -> tuple[Stretch | None, tuple[str, ...], int]:
+def span_at(
+    indexed: Sequence[IndexedSpan], keys: Sequence[Key], position: int, end: int
+) -> tuple[IndexedSpan | None, tuple[str, ...], int]:
     """
-    How to look for something from ``position`` on: the stretch to look it up in, under which texts, and up to where.
+    How to look for something from ``position`` on: the span to look it up in, under which texts, and up to where.
 
-    No stretch, where none covers the position: then up to where the next one begins.
+    No span, where none covers the position: then up to where the next one begins.
     """
     for key in keys:
-        for stretch in indexed:
-            if stretch.name == key.name and stretch.covers(position):
-                return stretch, key.texts, end if stretch.end_id is None else min(end, stretch.end_id)
+        for span in indexed:
+            if span.name == key.name and span.covers(position):
+                return span, key.texts, end if span.end_id is None else min(end, span.end_id)
     names = {key.name for key in keys}
     return (
         None,

@@ -23,8 +23,8 @@ from store.errors import LogTrimmed, ReadFailed
 from store.ports import MAX_ID, LogPage, SearchPage
 from store.sqlite.database import connect_reader
 from store.sqlite.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, Kind, fetch
-from store.sqlite.property_index import Stretch, place_in
-from store.sqlite.search import PAGE_IDS, look_up, sift
+from store.sqlite.property_index import IndexedSpan, span_at
+from store.sqlite.search import PAGE_IDS, look_up, scan
 
 __all__ = [
     "LogPage",
@@ -55,8 +55,8 @@ MESSAGE: Final = {
     "held": OPTIONAL_INTEGER,
     "content": BLOB,
 }
-ONE_LANE: Final = " and reference.priority = ?"
-"""By the index of priorities: a lane's references are a run of it."""
+ONE_PRIORITY: Final = " and reference.priority = ?"
+"""By the index of priorities: the references of one priority are a run of it."""
 
 LOGGED: Final = {**MESSAGE, "held": NOTHING}
 """The columns of a ``Row``; where the query asks for logged messages alone, nothing holds them."""
@@ -86,7 +86,7 @@ class SqliteReader:
         page_rows: int,
         page_bytes: int,
         largest_bytes: int,
-        indexed: Sequence[Stretch] = (),
+        indexed: Sequence[IndexedSpan] = (),
     ) -> None:
         self._path = path
         self._indexed = indexed
@@ -143,7 +143,10 @@ class SqliteReader:
             (first_id,) = self._connection.execute("select first_id from log").fetchone()
             if first_id > position:
                 raise LogTrimmed(position, first_id)
-        return LogPage(rows, stop if is_whole else rows[-1][0] + 1)
+        if is_whole:
+            return LogPage(rows, stop)
+        last_id, *_ = rows[-1]
+        return LogPage(rows, last_id + 1)
 
     @_reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
@@ -153,19 +156,23 @@ class SqliteReader:
         Args:
             patterns: The topics that the search looks at, as for ``log_page``.
         """
-        stretch, texts, end = place_in(self._indexed, search.keys, position, end)
-        if stretch is not None:
-            return look_up(self._connection, search, stretch, texts, position, end)
+        span, texts, end = span_at(self._indexed, search.keys, position, end)
+        if span is not None:
+            return look_up(self._connection, search, span, texts, position, end)
         if search.needles:
             is_small = self.largest_bytes * PAGE_IDS <= self._page_bytes
             budget = None if is_small else self._page_bytes
-            return sift(self._connection, search, topic_condition(patterns), position, end, budget)
+            return scan(self._connection, search, topic_condition(patterns), position, end, budget)
         try:
             page = self.log_page(position, end, patterns)
         except LogTrimmed as trimmed:
             # What is gone is no start; the search goes on with what is left.
             return SearchPage(None, min(trimmed.first_id, end))
-        return SearchPage(next((row[0] for row in page.rows if search.takes(row)), None), page.position)
+        row = next(filter(search.takes, page.rows), None)
+        if row is None:
+            return SearchPage(None, page.position)
+        found, *_ = row
+        return SearchPage(found, page.position)
 
     @_reads
     def endpoint_page(
@@ -178,7 +185,7 @@ class SqliteReader:
             end: One past the last id the caller was told of: the file may know more already.
             priority: Only those of it, on an endpoint that delivers by priority.
         """
-        condition, values = ("", []) if priority is None else (ONE_LANE, [priority])
+        condition, values = ("", []) if priority is None else (ONE_PRIORITY, [priority])
         rows, _ = self._bounded(
             MESSAGE,
             f"from reference join message on message.id = reference.message "
@@ -234,7 +241,7 @@ class SqliteReader:
         Args:
             priority: Only those of it, on an endpoint that delivers by priority.
         """
-        condition, values = ("", []) if priority is None else (ONE_LANE, [priority])
+        condition, values = ("", []) if priority is None else (ONE_PRIORITY, [priority])
         return fetch(
             self._connection,
             {"message": RISING, "attempts": INTEGER},
@@ -276,6 +283,11 @@ class SqliteReader:
             return fetch(self._connection, columns, query, values)
         return self._connection.execute(f"select {', '.join(MESSAGE)} {query}", values).fetchall()
 
+    def _number(self, query: str, value: int) -> int | None:
+        """The one number that a query gives; None when there is no row."""
+        (number,) = self._connection.execute(query, (value,)).fetchone() or (None,)
+        return number
+
     # --- probes (gateway.core.replay.starts.LogProbe) ---------------------------------------------------------
 
     @_reads
@@ -291,22 +303,16 @@ class SqliteReader:
         high += 1
         while low < high:
             middle = (low + high) // 2
-            row = connection.execute(probe, (middle,)).fetchone()
-            if row is None or row[1] >= time_ms:
+            message_id, arrived_ms = connection.execute(probe, (middle,)).fetchone() or (middle, time_ms)
+            if arrived_ms >= time_ms:
                 high = middle
             else:
-                low = row[0] + 1
-        row = connection.execute(
-            "select id from message where id >= ? and held is null order by id limit 1", (low,)
-        ).fetchone()
-        return None if row is None else int(row[0])
+                low = message_id + 1
+        return self._number("select id from message where id >= ? and held is null order by id limit 1", low)
 
     @_reads
     def time_of(self, message_id: int) -> int | None:
-        row = self._connection.execute(
-            "select time from message where id = ? and held is null", (message_id,)
-        ).fetchone()
-        return None if row is None else int(row[0])
+        return self._number("select time from message where id = ? and held is null", message_id)
 
     @_reads
     def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
@@ -324,7 +330,7 @@ class SqliteReader:
                     return number
             if len(rows) < self._page_rows:
                 return None
-            before = rows[-1][0]
+            before, _ = rows[-1]
 
 
 Reader = SqliteReader

@@ -16,7 +16,7 @@ from gateway.core.replay.states import Replay
 from store.ports import Recovered
 from store.sqlite.database import connect_reader
 from store.sqlite.packed import OPTIONAL_INTEGER, RISING, fetch
-from store.sqlite.property_index import Stretch, stretches
+from store.sqlite.property_index import IndexedSpan, indexed_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class RecoveredFile(Recovered):
     """Numbers whose references are still to be collected."""
     largest_bytes: int = 0
     """The largest content ever stored, which bounds what a page of rows can weigh."""
-    indexed: list[Stretch] = field(default_factory=list)
+    indexed: list[IndexedSpan] = field(default_factory=list)
 
 
 def recover(path: Path) -> RecoveredFile:
@@ -45,13 +45,15 @@ def recover(path: Path) -> RecoveredFile:
 
 
 def _read(connection: sqlite3.Connection) -> RecoveredFile:
-    generation, first, last, time, floor, size, largest, number, archived = connection.execute(
+    generation, first, last, time, floor, size, largest, next_number, archived = connection.execute(
         "select generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, next_number, "
         "archived_id from log"
     ).fetchone()
     endpoints = {
-        row[0]: StoredEndpoint(SaveEndpoint(*row[:5]), row[5], row[6], row[7])
-        for row in connection.execute(
+        number: StoredEndpoint(
+            SaveEndpoint(number, name, kind, settings, replay), depth, size_bytes, newest_id
+        )
+        for number, name, kind, settings, replay, depth, size_bytes, newest_id in connection.execute(
             """
             select number, name, kind, settings, replay, depth, size_bytes,
                 coalesce((select max(message) from reference where reference.endpoint = endpoint.number), 0)
@@ -63,7 +65,7 @@ def _read(connection: sqlite3.Connection) -> RecoveredFile:
         _find_replayed(connection, found)
     for endpoint, pattern in connection.execute("select endpoint, pattern from subscription"):
         endpoints[endpoint].subscriptions.append(pattern)
-    garbage = [row[0] for row in connection.execute("select number from garbage")]
+    garbage = [number for (number,) in connection.execute("select number from garbage")]
     log = LogState(
         generation=generation,
         first_id=first,
@@ -75,7 +77,7 @@ def _read(connection: sqlite3.Connection) -> RecoveredFile:
     )
     points = [Point(*row) for row in connection.execute("select name, position, time, made from point")]
     return RecoveredFile(
-        log, list(endpoints.values()), number, points, garbage, largest, stretches(connection)
+        log, list(endpoints.values()), next_number, points, garbage, largest, indexed_spans(connection)
     )
 
 

@@ -18,9 +18,9 @@ Shape, and why:
                 nothing has to be counted at start. An endpoint that is emptied goes on under a new number.
 ``garbage``     numbers of endpoints that are gone or were emptied: their references are collected in small batches.
 ``point``       named points of the log: where a replay from each one starts.
-``indexed``     from which id on, and up to which, messages were filed under the values of a property. A property that
+``indexed``     from which id on, and up to which, messages were indexed by the values of a property. A property that
                 is no longer indexed keeps what is there; indexed once more, it gets a row, and a number, of its own.
-``property_value``  what they were filed under. In segments of ids, so that a new row lands among the newest ones, in
+``property_value``  those values. In segments of ids, so that a new row lands among the newest ones, in
                 pages that are in memory, however large the index is, and so that trimming can drop whole segments.
 ``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
                 message is gone), the newest arrival time, from which time on nothing is missing, the largest content,

@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.core.replay.search import Search
 from store.ports import SearchPage
-from store.sqlite.property_index import SEGMENT_BITS, Stretch
+from store.sqlite.property_index import SEGMENT_BITS, IndexedSpan
 
 PAGE_CANDIDATES: Final = 256
 """Messages that one page reads because the index or their bytes speak for them."""
@@ -29,12 +29,12 @@ PAGE_IDS: Final = 10_000
 def look_up(
     connection: sqlite3.Connection,
     search: Search,
-    stretch: Stretch,
+    span: IndexedSpan,
     texts: Sequence[str],
     position: int,
     stop: int,
 ) -> SearchPage:
-    """Look at messages that are filed under one of these texts."""
+    """Look at messages that the index has under one of these texts."""
     statement = (
         f"select message from property_value where segment = ? and number = ? and value in ({_places(texts)}) "
         "and message >= ? and message < ? order by message limit ?"
@@ -44,7 +44,7 @@ def look_up(
             break
         segment = position >> SEGMENT_BITS
         bound = min(stop, (segment + 1) << SEGMENT_BITS)
-        ids = _ids(connection, statement, [segment, stretch.number, *texts, position, bound, PAGE_CANDIDATES])
+        ids = _ids(connection, statement, [segment, span.number, *texts, position, bound, PAGE_CANDIDATES])
         found = _first_taken(connection, search, ids)
         if found is not None or len(ids) == PAGE_CANDIDATES:
             return SearchPage(found, ids[-1] + 1)
@@ -52,7 +52,7 @@ def look_up(
     return SearchPage(None, position)
 
 
-def sift(
+def scan(
     connection: sqlite3.Connection,
     search: Search,
     topics: tuple[str, Sequence[int | str]],
@@ -102,7 +102,7 @@ def _first_taken(connection: sqlite3.Connection, search: Search, ids: Iterable[i
 
 
 def _ids(connection: sqlite3.Connection, statement: str, values: Sequence[int | str | bytes]) -> list[int]:
-    return [row[0] for row in connection.execute(statement, values)]
+    return [message_id for (message_id,) in connection.execute(statement, values)]
 
 
 def _places(values: Sequence[str]) -> str:

@@ -33,7 +33,7 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.model import Row
-from store.sqlite.property_index import SEGMENT_BITS, Filed, Stretch, filed
+from store.sqlite.property_index import SEGMENT_BITS, IndexedSpan, IndexEntry, index_entries
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def _insert_ranked(count: int) -> str:
 
 
 @cache
-def _insert_filed(count: int) -> str:
+def _insert_entries(count: int) -> str:
     return "insert into property_value values " + ",".join(["(?,?,?,?)"] * count)
 
 
@@ -140,16 +140,16 @@ class Transaction:
         self,
         connection: sqlite3.Connection,
         on_garbage: Callable[[int], None],
-        indexed: Sequence[Stretch] = (),
+        indexed: Sequence[IndexedSpan] = (),
     ) -> None:
         """
         Args:
-            indexed: What logged messages are filed under; nothing is made of them where it is empty.
+            indexed: Spans of the index that go on; nothing is made of messages where there is none.
         """
         self._execute = connection.execute
         self._on_garbage = on_garbage
         self._indexed = indexed
-        self._filed: list[Filed] = []
+        self._entries: list[IndexEntry] = []
         self._mixed: list[Row] = []
         self._kind: tuple[int, str, int, int | None] | None = None
         self._alike: list[bytes] = []
@@ -184,8 +184,8 @@ class Transaction:
             self._refer(endpoint, found, INSERT_PUBLISHED)
         self._refer_ranked(self._ranked, RANKED_PUBLISHED)
         # In the order of the table: neighbours go on the same page.
-        for entries in chunks(sorted(self._filed)):
-            self._execute(_insert_filed(len(entries)), list(chain.from_iterable(entries)))
+        for entries in chunks(sorted(self._entries)):
+            self._execute(_insert_entries(len(entries)), list(chain.from_iterable(entries)))
         for endpoint, (count, size) in self._depths.items():
             self._execute(
                 "update endpoint set depth = depth + ?, size_bytes = size_bytes + ? where number = ?",
@@ -211,15 +211,15 @@ class Transaction:
 
     def _refer_ranked(self, ranked: Mapping[tuple[int, int], Iterable[int]], insert_run: str) -> None:
         """The same for endpoints that deliver by priority, given as ids for (endpoint, priority)."""
-        for lane, ids in ranked.items():
+        for key, ids in ranked.items():
             short: list[int] = []
             for first, last in runs(ids):
                 if last - first >= SHORTEST_RUN:
-                    self._execute(insert_run, (*lane, first, last))
+                    self._execute(insert_run, (*key, first, last))
                 else:
                     short += range(first, last + 1)
             for piece in chunks(short):
-                self._execute(_insert_ranked(len(piece)), [*lane, *piece])
+                self._execute(_insert_ranked(len(piece)), [*key, *piece])
 
     def _count(self, endpoint: int, count: int, size: int) -> None:
         depth = self._depths.get(endpoint)
@@ -234,9 +234,9 @@ class Transaction:
         count = len(rows)
         first, time, topic, bare, held, _ = rows[0]
         last = first + count - 1
-        contents = [row[5] for row in rows if row[3] == bare]
+        contents = [content for _, _, _, its_bare, _, content in rows if its_bare == bare]
         if len(contents) == count:
-            # Many publishers of a message each are as good as one of many: what follows in kind is one stretch.
+            # Many publishers of a message each are as good as one of many: what follows in kind is one run.
             kind = (time, topic, bare, held)
             if kind != self._kind or first != self._alike_from + len(self._alike):
                 self._end_alike()
@@ -245,7 +245,7 @@ class Transaction:
         else:
             self._end_alike()
             self._mixed += rows
-            contents = [row[5] for row in rows]
+            contents = [content for _, _, _, _, _, content in rows]
         ranked = publication.ranked
         for endpoint in publication.endpoints:
             self._count(endpoint, count, publication.size_bytes)
@@ -262,13 +262,13 @@ class Transaction:
         if publication.logged:
             self._logged_bytes += publication.size_bytes
             if self._indexed:
-                self._filed += filed(rows, self._indexed)
+                self._entries += index_entries(rows, self._indexed)
         else:
             self.has_held = True
         self.largest_bytes = max(self.largest_bytes, *map(len, contents))
 
     def _end_alike(self) -> None:
-        """Write the stretch of alike messages, or put it among the mixed ones where it is short."""
+        """Write the run of alike messages, or put it among the mixed ones where it is short."""
         contents = self._alike
         if self._kind is None or not contents:
             return
@@ -405,7 +405,7 @@ class Transaction:
             "where id >= ? and id < ? and held is null",
             span,
         ).fetchone()
-        # By endpoint: each one's references are a short stretch of its own, whatever else the table holds. What waits
+        # By endpoint: each one's references are a short run of their own, whatever else the table holds. What waits
         # for collection counts, too: it is collected as what it is, a reference that holds its message.
         held = execute(
             "update message set held = holding.count from (select reference.message as id, count(*) as count "

@@ -24,7 +24,7 @@ from store.histogram import Histogram
 from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
-from store.sqlite.property_index import Stretch
+from store.sqlite.property_index import IndexedSpan
 from store.sqlite.transaction import Transaction
 
 __all__ = [
@@ -68,7 +68,7 @@ class SqliteWriter:
         *,
         synchronous: str = "FULL",
         garbage: Sequence[int] = (),
-        indexed: Sequence[Stretch] = (),
+        indexed: Sequence[IndexedSpan] = (),
         checkpoint_bytes: int,
         wal_limit_bytes: int = -1,
         on_largest: Callable[[int], None] = lambda size: None,
@@ -78,7 +78,7 @@ class SqliteWriter:
             on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
                 nothing of them was written.
             garbage: Endpoint numbers whose references are still to be collected.
-            indexed: What logged messages are filed under from now on.
+            indexed: Spans of the index; those that go on get what is logged from now on.
             checkpoint_bytes: Written bytes after which a checkpoint is made beside.
             wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
             on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
@@ -89,7 +89,7 @@ class SqliteWriter:
         self._synchronous = synchronous
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._garbage = deque(garbage)
-        self._indexed = [stretch for stretch in indexed if stretch.end_id is None]
+        self._indexed = [span for span in indexed if span.end_id is None]
         self._checkpointer = Checkpointer(path, checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=synchronous)
         self._connection.execute(f"pragma journal_size_limit = {wal_limit_bytes}")
@@ -151,7 +151,7 @@ class SqliteWriter:
                 # When nothing else waits; under load at every few commits, so that it ends there, too.
                 if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
                     self._collect_garbage()
-                self._checkpointer.take_effect(self._connection)
+                self._checkpointer.restart_wal(self._connection)
             # Their receipts hold on to links, which may be long gone before the next batch comes.
             del batches
         if self._owed:

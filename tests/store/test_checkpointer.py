@@ -115,7 +115,7 @@ def test_the_writer_is_left_alone_while_a_reader_holds_frames(path: Path, checkp
                 assert not checkpointer.is_ready
         checkpointer._checkpoint(beside)
         assert checkpointer.is_ready
-        checkpointer.take_effect(writer)
+        checkpointer.restart_wal(writer)
         assert not checkpointer.is_ready
         before = wal_bytes(path)
         fill(writer, KILOBYTE)
@@ -146,7 +146,7 @@ def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointe
         assert checkpointer.is_ready
         with snapshot(path):
             fill(writer, KILOBYTE)
-            checkpointer.take_effect(writer)
+            checkpointer.restart_wal(writer)
             assert checkpointer.is_ready
-        checkpointer.take_effect(writer)
+        checkpointer.restart_wal(writer)
         assert not checkpointer.is_ready

@@ -26,7 +26,7 @@ from store.errors import WriteFailed
 from store.ports import Batch
 from store.sqlite import database, property_index, reader, schema, search, transaction
 from store.sqlite.database import open_file
-from store.sqlite.property_index import Stretch
+from store.sqlite.property_index import IndexedSpan
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import RecoveredFile, recover
 from store.sqlite.writer import SqliteWriter
@@ -138,7 +138,7 @@ def test_ids_below_a_point_are_not_given_out_again(file: File) -> None:
 def test_a_file_of_the_version_before_is_migrated(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file without points and index is opened as it is, and has both from then on."""
     with monkeypatch.context() as before:
-        before.setattr(database, "arrange", lambda connection, index: None)
+        before.setattr(database, "update_spans", lambda connection, index: None)
         before.setattr(schema.migrations, "apply", _first_migration)
         open_file(file.path, MADE_MS, synchronous="NORMAL")
     with sqlite3.connect(file.path) as connection:
@@ -169,7 +169,7 @@ def test_without_an_index_no_message_is_looked_into(file: File, monkeypatch: pyt
     def forbidden(*args: Any) -> None:
         raise AssertionError("a message was looked into")
 
-    monkeypatch.setattr(transaction, "filed", forbidden)
+    monkeypatch.setattr(transaction, "index_entries", forbidden)
     file.publish([row(1, trade(message_id="m-1"))])
     assert file.count("property_value") == 0
 
@@ -187,7 +187,7 @@ def test_only_configured_properties_of_logged_messages_are_filed(file: File) -> 
     assert file.count("property_value") == 2
 
 
-def test_a_stretch_lasts_while_its_property_is_configured(file: File) -> None:
+def test_a_span_lasts_while_its_property_is_configured(file: File) -> None:
     """A property is indexed from the start that names it to the start that no longer does, each time anew."""
     file.publish([row(1, trade())])
     file.publish([row(2, trade())], ["a"])
@@ -195,18 +195,18 @@ def test_a_stretch_lasts_while_its_property_is_configured(file: File) -> None:
     file.publish([row(4, trade())], ["b"])
     file.publish([row(5, trade())], ["b", "a"])
     assert file.recover().indexed == [
-        Stretch(1, "a", 2, 4),
-        Stretch(2, "b", 3, None),
-        Stretch(3, "a", 5, None),
+        IndexedSpan(1, "a", 2, 4),
+        IndexedSpan(2, "b", 3, None),
+        IndexedSpan(3, "a", 5, None),
     ]
 
 
 def test_an_indexed_message_is_found_without_reading_the_log(
     file: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a stretch one page looks the message up; no other way of searching is taken."""
+    """Within a span one page looks the message up; no other way of searching is taken."""
     file.publish([row(i, trade(properties={"tradeId": f"T-{i}"})) for i in range(1, 400)], ["tradeId"])
-    monkeypatch.delattr(reader, "sift")
+    monkeypatch.delattr(reader, "scan")
     monkeypatch.delattr(SqliteReader, "log_page")
     with file.reader(page_rows=10) as opened:
         assert result(opened, search_of("match:tradeId = 'T-350'"), (">",), 1, 400) == (350, 1)

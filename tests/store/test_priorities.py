@@ -12,7 +12,7 @@ from gateway.core.effects import AddReferences, RemoveReferences, RenumberEndpoi
 from gateway.core.endpoint.settings import EndpointSettings
 from store.sqlite.check import check
 from store.sqlite.database import open_file
-from store.sqlite.reader import ONE_LANE, SqliteReader
+from store.sqlite.reader import ONE_PRIORITY, SqliteReader
 from store.sqlite.recovery import recover
 from tests.store.histories import publication
 from tests.store.model import MADE_MS, commit, writing_to
@@ -93,7 +93,7 @@ def test_a_lane_is_a_run_of_the_index(filled: Path) -> None:
     with closing(sqlite3.connect(filled)) as connection:
         plan = connection.execute(
             "explain query plan select id from reference join message on message.id = reference.message "
-            f"where reference.endpoint = 1{ONE_LANE.replace('?', '9')} and reference.message > 1 "
+            f"where reference.endpoint = 1{ONE_PRIORITY.replace('?', '9')} and reference.message > 1 "
             "and reference.message < 9 order by reference.message"
         ).fetchall()
     steps = [row[3] for row in plan]

@@ -154,7 +154,7 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
         assert len(seen) == statements
 
 
-def test_a_page_scans_a_bounded_stretch_of_the_log(
+def test_a_page_scans_a_bounded_piece_of_the_log(
     path: Path, open_reader: Callable[..., SqliteReader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In search of a rare topic, or of a logged message, a page ends after SCAN_IDS and says how far it is."""

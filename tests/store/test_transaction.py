@@ -53,7 +53,7 @@ def test_chunks_are_powers_of_two_and_lose_nothing(items: list[int]) -> None:
 
 
 @given(st.sets(st.integers(0, 40)))
-def test_runs_are_the_longest_stretches_of_consecutive_ids(ids: set[int]) -> None:
+def test_runs_are_the_longest_runs_of_consecutive_ids(ids: set[int]) -> None:
     """Spelled out, runs are the ids again, and between two of them something is missing."""
     found = runs(sorted(ids))
     assert [i for first, last in found for i in range(first, last + 1)] == sorted(ids)

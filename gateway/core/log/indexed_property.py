@@ -1,7 +1,7 @@
 """
-Properties that can be looked up: their names in a configuration, and the text under which a value is filed.
+Properties that can be looked up: their names in a configuration, and the text under which a value is indexed.
 
-Invariant: two values that a selector's ``=`` or a message-id start takes for equal are filed under the same text, as
+Invariant: two values that a selector's ``=`` or a message-id start takes for equal are indexed by the same text, as
 long as the one that is looked for has a text here (``lookup_text``). The reverse need not hold: what is looked up is
 compared again.
 """
@@ -26,7 +26,7 @@ FIELDS: Final[Mapping[str, str]] = {
 """Names that mean a field of the properties section; every other name is an application property's."""
 
 TEXT_CHARACTERS: Final = 128
-"""As much of a text is filed: enough to tell values apart, and a bound on what a row can weigh."""
+"""As much of a text is indexed: enough to tell values apart, and a bound on what a row can weigh."""
 
 _EXACT: Final = 1 << 53
 """Up to here every integer is the same number as its float (JMS compares both as floats)."""
@@ -35,8 +35,8 @@ _NAMES: Final = {Reference("properties", attribute): name for name, attribute in
 _JMS_NAMES: Final = {"JMSMessageID": "message-id", "JMSCorrelationID": "correlation-id"}
 
 
-def filed_text(message: MessageView, name: str) -> str | None:
-    """The text that a message is filed under for a property; None when it has none, or cannot be read."""
+def indexed_text(message: MessageView, name: str) -> str | None:
+    """The text that a message is indexed by for a property; None when it has none, or cannot be read."""
     try:
         field = FIELDS.get(name)
         value = (
@@ -48,7 +48,7 @@ def filed_text(message: MessageView, name: str) -> str | None:
 
 
 def text_of(value: Any) -> str | None:
-    """The text a value is filed under; None for null, lists and maps, which nothing is looked up by."""
+    """The text a value is indexed by; None for null, lists and maps, which nothing is looked up by."""
     match value:
         case bool():
             text = "true" if value else "false"
@@ -67,7 +67,7 @@ def text_of(value: Any) -> str | None:
 
 def lookup_text(value: Any) -> str | None:
     """
-    The one text under which every value is filed that a selector takes for equal to this literal.
+    The one text by which every value is indexed that a selector takes for equal to this literal.
 
     None where there is no such text: numbers that are no integers, or beyond what a float holds exactly.
     """
