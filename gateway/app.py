@@ -24,8 +24,8 @@ from gateway.config import ConfigError, Configuration, Reloaded, Settings, settl
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpns import MessageVpns
+from store.data_folder import DataFolder
 from store.errors import StoreError
-from store.sqlite.database import DataFolder
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five

@@ -21,8 +21,8 @@ from gateway.app import Gateway
 from gateway.config import Listener, Settings
 from gateway.config.settings import AdminListener, Tls
 from gateway.tls import TlsError
+from store.data_folder import DataFolder
 from store.errors import StoreError, StoreLocked
-from store.sqlite.database import DataFolder
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
 from tests.system.gateway_process import wait_until

@@ -23,7 +23,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
 from store.errors import LogTrimmed
-from store.sqlite.reader import Reader
+from store.ports import Reader
 
 _USES: Final = (Action.PUBLISH, Action.CONSUME, Action.BROWSE, Action.ADMINISTER)
 """Any of these permits to know of a hub."""
