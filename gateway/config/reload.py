@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gateway.config import toml
+from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.schema import settings_of
 from gateway.config.settings import Settings
 
@@ -37,7 +38,11 @@ _FIXED: Final[Mapping[Path, str]] = {
     ("log", "*"): "is said to the loggers before the first line",
     ("vpn", "*", "replay_log", "index"): _WHEN_OPENED,
     ("vpn", "*", "queue", "*", "kind"): "decides whether messages lie there at all",
-    ("vpn", "*", "queue", "*", "priorities"): "is the order of what lies there",
+    **{
+        ("vpn", "*", "queue", "*", found.key): found.setting.fixed
+        for found in QUEUE_KEYS
+        if found.setting.fixed
+    },
 }
 
 _KEPT: Final[Mapping[Path, str]] = {

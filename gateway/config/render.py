@@ -39,7 +39,11 @@ _SAMPLES: dict[str, object] = {
             certificate_names=("bob.example.com",),
         ),
     },
-    "queues": {"orders": Queue(exclusive="wait", subscriptions=("orders/>", "!orders/test/>"))},
+    "queues": {
+        "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
+            exclusive="wait", subscriptions=("orders/>", "!orders/test/>")
+        )
+    },
 }
 
 

@@ -2,25 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
 from gateway.config import toml
 from gateway.config.problems import Problem
+from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.values import ANONYMOUS_USER, is_loopback
 from gateway.config.vpn import Queue, Vpn
-
-NOT_FOR_STREAMS: Final = {
-    "quota_mb": "the log has its own `quota_mb`",
-    "quota_messages": "the log has a `quota_mb`",
-    "max_message_bytes": "the gateway has a `limits.max_message_bytes`",
-    "max_ttl_ms": "what is logged does not expire",
-    "max_unsettled": "its readers may leave unsettled what they like",
-    "priorities": "the log is read in the order of publishing",
-    "max_redelivery": "a reader that wants a message again attaches at it",
-    "dead_message_queue": "no message dies there",
-}
-"""Settings of a queue that a stream cannot have, and what there is instead."""
 
 
 def broken_rules(settings: Settings) -> Iterator[Problem]:
@@ -169,21 +157,22 @@ def _vpns(settings: Settings) -> Iterator[Problem]:
         for queue_name, queue in vpn.queues.items():
             if queue.kind == "stream":
                 yield from _stream(vpn, queue, ["vpn", name], queue_name)
-            if queue.dead_message_queue == queue_name:
+            said = queue.settings
+            if said.dead_message_queue == queue_name:
                 path = toml.dotted(["vpn", name, "queue", queue_name, "dead_message_queue"])
                 yield Problem(path, "is the queue itself, whose dead messages would come back; name another")
-            if queue.default_start != "live" and not vpn.replay_log.enabled:
+            if said.default_start != "live" and not vpn.replay_log.enabled:
                 path = toml.dotted(["vpn", name, "queue", queue_name, "default_start"])
                 log = toml.dotted(["vpn", name, "replay_log"])
-                yield Problem(path, f"is {queue.default_start}, which needs `replay_log.enabled`", (log,))
+                yield Problem(path, f"is {said.default_start}, which needs `replay_log.enabled`", (log,))
 
 
 def _stream(vpn: Vpn, queue: Queue, vpn_path: list[str], name: str) -> Iterator[Problem]:
     """A stream is a view of the log: what is said of messages that lie on a queue is a mistake."""
-    plain = Queue()
-    for key, instead in NOT_FOR_STREAMS.items():
-        if getattr(queue, key) != getattr(plain, key):
-            path = toml.dotted([*vpn_path, "queue", name, key])
+    for found in QUEUE_KEYS:
+        instead = found.setting.on_streams
+        if instead and getattr(queue, found.key) != found.default:
+            path = toml.dotted([*vpn_path, "queue", name, found.key])
             yield Problem(path, f"makes no sense on a stream, which holds no messages: {instead}")
     if not vpn.replay_log.enabled:
         path = toml.dotted([*vpn_path, "queue", name, "kind"])

@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
-from gateway.config.values import Count, PropertyName, QueueName, Quota, StartText, TopicFilter, table
+from gateway.config.queue_settings import endpoint_settings, with_queue_settings
+from gateway.config.values import Count, PropertyName, QueueName, Quota, TopicFilter, table
+from gateway.core.endpoint.settings import EndpointSettings
 
 
 @table
@@ -62,6 +64,7 @@ class ReplayLog:
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
+@with_queue_settings
 class Queue:
     """A queue that exists from the start."""
 
@@ -69,48 +72,13 @@ class Queue:
     """`queue`: messages lie on it until they are consumed. `stream`: a named view of the replay log, for any
     number of readers, each from its own start; nothing is ever removed by reading it."""
 
-    exclusive: Literal["none", "wait", "refuse", "steal"] = "none"
-    """`none`: consumers compete. Else one is active, and another attach waits (Solace, RabbitMQ), is refused
-    (Qpid), or steals if its epoch is higher (Event Hubs)."""
-
     subscriptions: tuple[TopicFilter, ...] = ()
     """Topics the queue attracts, besides what is sent to it by name; `!` before an exception."""
 
-    quota_mb: Quota = 0
-    """Megabytes of messages the queue may hold; 0 is no bound. Past it a publisher's message is rejected."""
-
-    quota_messages: Quota = 0
-    """Messages the queue may hold; 0 is no bound."""
-
-    max_message_bytes: Annotated[int, Field(ge=0)] = 0
-    """Largest message the queue takes, in bytes; a larger one is rejected. 0 leaves it to the gateway's own
-    `max_message_bytes`."""
-
-    max_ttl_ms: Annotated[int, Field(ge=0)] = 0
-    """Milliseconds after which a message on the queue expires, or earlier if its header's ttl says so; 0
-    leaves it to the header."""
-
-    max_flows: Annotated[int, Field(ge=0)] = 0
-    """Consumers bound at once; the next attach is refused. 0 is no bound."""
-
-    max_unsettled: Annotated[int, Field(ge=0)] = 0
-    """Deliveries a consumer may leave unsettled before it gets no more; 0 is the gateway's
-    `max_unsettled_per_flow`."""
-
-    priorities: bool = False
-    """Whether messages of a higher priority (0 to 9, 4 where a header says none) overtake others. Off, because
-    a queue in order is what a replay promises."""
-
-    max_redelivery: Annotated[int, Field(ge=0)] = 0
-    """Redeliveries of a message before it goes to the dead message queue; 0 is no bound."""
-
-    dead_message_queue: Annotated[str, Field(max_length=200)] = ""
-    """Queue for messages that expired, were rejected, or were redelivered too often. Empty: they are
-    discarded; the replay log has them still."""
-
-    default_start: StartText = "live"
-    """Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because a
-    replay must be wanted."""
+    @property
+    def settings(self) -> EndpointSettings:
+        """What is said of the queue beside these two: a key for each setting of an endpoint."""
+        return endpoint_settings(self)
 
 
 @table

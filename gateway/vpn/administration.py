@@ -18,7 +18,7 @@ from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import Effect, RenumberEndpoint
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import archive_saved, report_archived
 from gateway.core.model import Row
@@ -124,11 +124,12 @@ class Administration:
         """
         self._check_ours(endpoint)
         _check_dead_message_queue(endpoint.name, settings)
-        if settings.priorities is not endpoint.settings.priorities:
-            raise Refused(
-                ErrorCode.NOT_ALLOWED,
-                f"whether {endpoint.name!r} goes by priority is said when it is made: what lies on it is in that order",
-            )
+        for name, setting in SETTINGS.items():
+            if setting.fixed and getattr(settings, name) != getattr(endpoint.settings, name):
+                raise Refused(
+                    ErrorCode.NOT_ALLOWED,
+                    f"{name} of {endpoint.name!r} is said when it is made: it {setting.fixed}",
+                )
         endpoint.settings = settings
         await self.vpn.committed([endpoint.definition(), *self._dead_message_queue(settings)])
         self.vpn.look_at(endpoint)

@@ -14,35 +14,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from gateway.config import Difference, Queue
+from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.toml import dotted, literal
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from store.errors import StoreError
 
 if TYPE_CHECKING:
     from gateway.vpn.message_vpn import MessageVpn
 
 MEGABYTE: Final = 1_048_576
-
-
-def declared_settings(queue: Queue) -> EndpointSettings:
-    """What the configuration says of a queue."""
-    return EndpointSettings(
-        exclusive=Exclusivity(queue.exclusive),
-        quota_bytes=queue.quota_mb * MEGABYTE,
-        quota_messages=queue.quota_messages,
-        default_start=queue.default_start,
-        max_message_bytes=queue.max_message_bytes,
-        max_ttl_ms=queue.max_ttl_ms,
-        max_flows=queue.max_flows,
-        max_unsettled=queue.max_unsettled,
-        priorities=queue.priorities,
-        max_redelivery=queue.max_redelivery,
-        dead_message_queue=queue.dead_message_queue,
-        declared=True,
-    )
 
 
 def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) -> None:
@@ -97,16 +80,13 @@ def redeclare(vpn: MessageVpn, queues: Mapping[str, Queue], refused: list[Differ
                     path, f"a {found.kind.value}", f"a {queue.kind}", "is the name of another endpoint"
                 )
             )
-        elif found.settings.priorities != queue.priorities:
-            del fitting[name]
-            refused.append(
-                Difference(
-                    f"{path}.priorities",
-                    literal(found.settings.priorities),
-                    literal(queue.priorities),
-                    "is the order of what lies there",
-                )
-            )
+            continue
+        for key in QUEUE_KEYS:
+            there, asked = key.value_of(found.settings), key.value_of(queue.settings)
+            if key.setting.fixed and there != asked:
+                fitting.pop(name, None)
+                reason = key.setting.fixed
+                refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
     changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
     vpn.commit(declare(broker, changed))
     for name in before.keys() - queues.keys():
@@ -126,7 +106,7 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
     """Make what is declared and not there, and bring what is there to what is declared; it was checked."""
     effects: list[Effect] = []
     for name, queue in queues.items():
-        settings, kind = declared_settings(queue), EndpointKind(queue.kind)
+        settings, kind = replace(queue.settings, declared=True), EndpointKind(queue.kind)
         found: Endpoint | None = broker.find(name)
         if found is not None and found.kind is not kind:
             effects += broker.delete(found)
@@ -139,7 +119,7 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
             purged = found.settings
             found.settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
             effects += [found.definition(), *broker.set_subscriptions(found, queue.subscriptions)]
-    for name in {queue.dead_message_queue for queue in queues.values()} - {""}:
+    for name in {queue.settings.dead_message_queue for queue in queues.values()} - {""}:
         if broker.find(name) is None:
             effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
     return effects

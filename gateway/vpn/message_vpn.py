@@ -72,7 +72,7 @@ class MessageVpn:
         self._loop = asyncio.get_running_loop()
         path = self._path = folder.file_of(name)
         policy = settings.replay_log
-        priorities = {name: queue.priorities for name, queue in settings.queues.items()}
+        priorities = {name: queue.settings.priorities for name, queue in settings.queues.items()}
         open_file(path, now_ms(), synchronous=store.synchronous, index=policy.index, priorities=priorities)
         found = recover(path)
         self.broker = Broker(

@@ -1,9 +1,10 @@
 """Attributes of queues and topic endpoints: what Solace calls them, and what they are here."""
 
-from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from typing_extensions import TypedDict
 
 from amqp_ext.addresses import check_queue_name
@@ -11,9 +12,15 @@ from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin.semp.documented import InVpn, resource
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
-
-MEGABYTE: Final = 1_048_576
+from gateway.core.endpoint.settings import (
+    SETTINGS,
+    EndpointKind,
+    EndpointSettings,
+    Exclusivity,
+    Setting,
+    SettingType,
+    Unit,
+)
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
@@ -34,63 +41,106 @@ def _start(text: str) -> str:
     return text
 
 
-class EndpointBody(BaseModel):
-    """What can be said of a queue or topic endpoint. Limits of 0 are none."""
+class _Spelling(NamedTuple):
+    """What an attribute is called, where its setting is called otherwise."""
+
+    name: str
+    unit: Unit | None = None
+    """In which it counts, where that is not the setting's."""
+    is_ours: bool = False
+    """Solace has none such."""
+
+
+_SPELLED_OTHERWISE: Final = {
+    "exclusive": _Spelling("exclusivity", is_ours=True),
+    "quota_bytes": _Spelling("maxMsgSpoolUsage", Unit.MEGABYTES),
+    "quota_messages": _Spelling("maxMsgCount", is_ours=True),
+    "max_message_bytes": _Spelling("maxMsgSize"),
+    "max_ttl_ms": _Spelling("maxTtl", Unit.SECONDS),
+    "max_flows": _Spelling("maxBindCount"),
+    "max_unsettled": _Spelling("maxDeliveredUnackedMsgsPerFlow"),
+    "priorities": _Spelling("respectMsgPriorityEnabled"),
+    "max_redelivery": _Spelling("maxRedeliveryCount"),
+    "dead_message_queue": _Spelling("deadMsgQueue"),
+}
+"""By the setting's name. One that is not here is ours, and called like its setting (`retry_delay_ms`: `retryDelayMs`).
+
+Source: Solace's SEMP v2 reference, "msgVpn/queues".
+"""
+
+_TYPES: Final[dict[SettingType, Any]] = {
+    SettingType.FLAG: bool,
+    SettingType.NUMBER: Count,
+    SettingType.QUOTA: Count,
+    SettingType.QUEUE: Annotated[str, Field(max_length=200)],
+    SettingType.START: Annotated[str, AfterValidator(_start)],
+    SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingAttribute:
+    """The attribute that a setting of an endpoint is in requests and answers."""
+
+    setting: Setting
+    name: str
+    unit: Unit | None
+    description: str
+
+    @property
+    def definition(self) -> tuple[Any, Any]:
+        """Its type and its field in a body, which may leave it out."""
+        return _TYPES[self.setting.type] | None, Field(None, description=self.description)
+
+    def value_of(self, settings: EndpointSettings) -> Any:
+        """What is shown of an endpoint with these settings."""
+        return self.setting.told(getattr(settings, self.setting.name), self.unit)
+
+
+def _attributes() -> Iterator[SettingAttribute]:
+    for setting in SETTINGS.values():
+        first, *others = setting.name.split("_")
+        ours = _Spelling(first + "".join(other.capitalize() for other in others), is_ours=True)
+        name, unit, is_ours = _SPELLED_OTHERWISE.get(setting.name, ours)
+        unit = unit or setting.unit
+        description = setting.described(unit)
+        if setting.fixed:
+            description += " Only when it is made."
+        yield SettingAttribute(setting, name, unit, f"Ours: {description}" if is_ours else description)
+
+
+SETTING_ATTRIBUTES: Final = tuple(_attributes())
+"""One for each setting of an endpoint, in the order of the documents."""
+
+
+class _Solaces(BaseModel):
+    """What Solace has and is no setting here."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     accessType: Literal["exclusive", "non-exclusive"] | None = Field(
         None, description="`exclusive` lets others wait for the one active consumer; see also `exclusivity`."
     )
-    exclusivity: Literal["none", "wait", "refuse", "steal"] | None = Field(
-        None, description="Ours: what a second consumer meets."
-    )
     ingressEnabled: Literal[True] | None = Field(None, description="Always true here.")
     egressEnabled: Literal[True] | None = Field(None, description="Always true here.")
-    maxMsgSpoolUsage: Count | None = Field(None, description="Megabytes of messages it may hold.")
-    maxMsgCount: Count | None = Field(None, description="Ours: messages it may hold.")
-    maxMsgSize: Count | None = Field(None, description="Largest message taken, in bytes.")
-    maxBindCount: Count | None = Field(None, description="Consumers bound at once.")
-    maxDeliveredUnackedMsgsPerFlow: Count | None = Field(None, description="Unsettled at one consumer.")
-    maxRedeliveryCount: Count | None = Field(None, description="Redeliveries before a message is dead.")
-    maxTtl: Count | None = Field(None, description="Seconds after which a message expires.")
-    deadMsgQueue: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="Where dead messages go; empty discards them. Made if it is not there."
-    )
-    respectMsgPriorityEnabled: bool | None = Field(
-        None, description="Whether higher priorities overtake. Only when it is made."
-    )
-    defaultStart: Annotated[str, AfterValidator(_start)] | None = Field(
-        None, description="Ours: the replay start of a consumer that asks for none."
-    )
+
+
+_definitions: Any = {found.name: found.definition for found in SETTING_ATTRIBUTES}
+_Settings: Any = create_model("_Settings", __base__=_Solaces, **_definitions)
+
+
+class EndpointBody(_Settings):  # type: ignore[misc]  # has an attribute for each setting of an endpoint
+    """What can be said of a queue or topic endpoint. Limits of 0 are none."""
 
     def settings(self, before: EndpointSettings) -> EndpointSettings:
         """`before`, changed as the body says."""
         changed: dict[str, Any] = {}
-        for attribute, name in _PLAIN.items():
-            if (value := getattr(self, attribute)) is not None:
-                changed[name] = value
-        if self.maxMsgSpoolUsage is not None:
-            changed["quota_bytes"] = self.maxMsgSpoolUsage * MEGABYTE
-        if self.maxTtl is not None:
-            changed["max_ttl_ms"] = self.maxTtl * 1_000
-        if self.exclusivity is not None:
-            changed["exclusive"] = Exclusivity(self.exclusivity)
-        elif self.accessType is not None:
+        if self.accessType is not None:
             changed["exclusive"] = Exclusivity.WAIT if self.accessType == "exclusive" else Exclusivity.NONE
+        for found in SETTING_ATTRIBUTES:
+            if (value := getattr(self, found.name)) is not None:
+                changed[found.setting.name] = found.setting.read(value, found.unit)
         return replace(before, **changed)
-
-
-_PLAIN: Final = {
-    "maxMsgCount": "quota_messages",
-    "maxMsgSize": "max_message_bytes",
-    "maxBindCount": "max_flows",
-    "maxDeliveredUnackedMsgsPerFlow": "max_unsettled",
-    "maxRedeliveryCount": "max_redelivery",
-    "deadMsgQueue": "dead_message_queue",
-    "respectMsgPriorityEnabled": "priorities",
-    "defaultStart": "default_start",
-}
 
 
 class NewQueue(EndpointBody):
@@ -136,12 +186,9 @@ def configured(endpoint: Endpoint, vpn: str) -> dict[str, Any]:
         **({"topic": next(iter(endpoint.subscriptions), "")} if is_topic_endpoint else {}),
         "kind": endpoint.kind.value,
         "accessType": "non-exclusive" if is_shared else "exclusive",
-        "exclusivity": settings.exclusive.value,
         "ingressEnabled": True,
         "egressEnabled": True,
-        "maxMsgSpoolUsage": -(-settings.quota_bytes // MEGABYTE),
-        "maxTtl": -(-settings.max_ttl_ms // 1_000),
-        **{attribute: getattr(settings, name) for attribute, name in _PLAIN.items()},
+        **{found.name: found.value_of(settings) for found in SETTING_ATTRIBUTES},
     }
 
 

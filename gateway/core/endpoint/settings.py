@@ -1,14 +1,25 @@
-"""The definition of an endpoint: its kind, who may consume from it at once, and the settings that are kept with it."""
+"""
+The definition of an endpoint: its kind, who may consume from it at once, and its settings.
+
+``EndpointSettings`` is the one place that defines a setting: its name, type, unit, default, meaning and reason. From it
+derive what is kept in the store, the configuration's ``[vpn.NAME.queue.NAME]`` (gateway/config/queue_settings.py), the
+attributes of administration (gateway/admin/semp/endpoint_attributes.py), what a reload may change, and the documents. A
+vocabulary has a table of its own only for what it spells otherwise, by the names of the settings here.
+"""
 
 from __future__ import annotations
 
 import enum
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final
 
 
 class EndpointKind(enum.Enum):
-    """A queue and a topic endpoint hold references to messages; a stream is a named view of the log and holds none."""
+    """A queue and a topic endpoint hold references to messages; a stream is a named view of the log and "
+    "holds none."""
 
     QUEUE = "queue"
     TOPIC_ENDPOINT = "topic-endpoint"
@@ -24,29 +35,194 @@ class Exclusivity(enum.Enum):
     STEAL = "steal"
 
 
+class SettingType(enum.Enum):
+    """What the values of a setting are. A vocabulary checks each type in one way."""
+
+    FLAG = "true or false"
+    NUMBER = "a whole number, 0 or more"
+    QUOTA = "a whole number, 0 to 2^40"
+    QUEUE = "the name of a queue, or empty"
+    START = "a replay start"
+    EXCLUSIVITY = "none, wait, refuse or steal"
+
+
+class Unit(enum.Enum):
+    """What a setting counts: the word, and how many of its base unit (bytes, milliseconds) it is."""
+
+    MESSAGES = ("messages", 1)
+    CONSUMERS = ("consumers", 1)
+    DELIVERIES = ("deliveries", 1)
+    REDELIVERIES = ("redeliveries", 1)
+    BYTES = ("bytes", 1)
+    MEGABYTES = ("megabytes", 1_048_576)
+    MILLISECONDS = ("milliseconds", 1)
+    SECONDS = ("seconds", 1_000)
+
+    def __init__(self, word: str, size: int) -> None:
+        self.word = word
+        self.size = size
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """
+    A setting of an endpoint, as vocabularies see it.
+
+    Attributes:
+        name: Its field of ``EndpointSettings``.
+        default: The value it has where nothing is said.
+        description: What it means and why its default is as it is; ``{unit}`` and ``{Unit}`` stand for the unit.
+        unit: Of the value that is kept; None for one that counts nothing.
+        fixed: Why it cannot change while there is the endpoint; empty where it can.
+        on_streams: What a stream has instead; empty where a stream has the setting, too.
+    """
+
+    name: str
+    type: SettingType
+    default: Any
+    description: str
+    unit: Unit | None
+    fixed: str
+    on_streams: str
+
+    def described(self, unit: Unit | None) -> str:
+        """What it means, in a vocabulary that has it in this unit."""
+        word = unit.word if unit is not None else ""
+        return self.description.format(unit=word, Unit=word.capitalize())
+
+    def read(self, value: Any, unit: Unit | None) -> Any:
+        """The value to be kept, of one that a vocabulary has in this unit."""
+        if self.type is SettingType.EXCLUSIVITY:
+            return Exclusivity(value)
+        return value if unit is self.unit or unit is None else value * unit.size
+
+    def told(self, value: Any, unit: Unit | None) -> Any:
+        """A kept value as a vocabulary has it in this unit, rounded up."""
+        if self.type is SettingType.EXCLUSIVITY:
+            return value.value
+        return value if unit is self.unit or unit is None else -(-value // unit.size)
+
+
+def _said(
+    type: SettingType, description: str, *, unit: Unit | None = None, fixed: str = "", on_streams: str = ""
+) -> Mapping[str, Any]:
+    """Metadata of a field that is a setting: see ``Setting``."""
+    return {
+        "type": type,
+        "description": description,
+        "unit": unit,
+        "fixed": fixed,
+        "on_streams": on_streams,
+    }
+
+
 @dataclass(slots=True)
 class EndpointSettings:
-    """What is kept of an endpoint's definition. Limits of 0 mean none; sizes in bytes."""
+    """What is kept of an endpoint's definition: what is said of it from outside, and then what the gateway notes."""
 
-    exclusive: Exclusivity = Exclusivity.NONE
+    exclusive: Exclusivity = field(
+        default=Exclusivity.NONE,
+        metadata=_said(
+            SettingType.EXCLUSIVITY,
+            "`none`: consumers compete. Else one is active, and another attach waits (Solace, RabbitMQ), is refused "
+            "(Qpid), or steals if its epoch is higher (Event Hubs).",
+        ),
+    )
+    quota_bytes: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.QUOTA,
+            "{Unit} of messages the queue may hold; 0 is no bound. Past it a publisher's message is rejected.",
+            unit=Unit.BYTES,
+            on_streams="the log has its own `quota_mb`",
+        ),
+    )
+    quota_messages: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.QUOTA,
+            "{Unit} the queue may hold; 0 is no bound.",
+            unit=Unit.MESSAGES,
+            on_streams="the log has a `quota_mb`",
+        ),
+    )
+    max_message_bytes: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.NUMBER,
+            "Largest message the queue takes, in {unit}; a larger one is rejected. 0 leaves it to the gateway's own "
+            "`max_message_bytes`.",
+            unit=Unit.BYTES,
+            on_streams="the gateway has a `limits.max_message_bytes`",
+        ),
+    )
+    max_ttl_ms: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.NUMBER,
+            "{Unit} after which a message on the queue expires, or earlier if its header's ttl says so; 0 leaves "
+            "it to the header.",
+            unit=Unit.MILLISECONDS,
+            on_streams="what is logged does not expire",
+        ),
+    )
+    max_flows: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.NUMBER,
+            "{Unit} bound at once; the next attach is refused. 0 is no bound.",
+            unit=Unit.CONSUMERS,
+        ),
+    )
+    max_unsettled: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.NUMBER,
+            "{Unit} a consumer may leave unsettled before it gets no more; 0 is the gateway's "
+            "`max_unsettled_per_flow`.",
+            unit=Unit.DELIVERIES,
+            on_streams="its readers may leave unsettled what they like",
+        ),
+    )
+    priorities: bool = field(
+        default=False,
+        metadata=_said(
+            SettingType.FLAG,
+            "Whether messages of a higher priority (0 to 9, 4 where a header says none) overtake others. Off, "
+            "because a queue in order is what a replay promises.",
+            fixed="is the order of what lies there",
+            on_streams="the log is read in the order of publishing",
+        ),
+    )
+    max_redelivery: int = field(
+        default=0,
+        metadata=_said(
+            SettingType.NUMBER,
+            "{Unit} of a message before it goes to the dead message queue; 0 is no bound.",
+            unit=Unit.REDELIVERIES,
+            on_streams="a reader that wants a message again attaches at it",
+        ),
+    )
+    dead_message_queue: str = field(
+        default="",
+        metadata=_said(
+            SettingType.QUEUE,
+            "Queue for messages that expired, were rejected, or were redelivered too often; made if it is not "
+            "there. Empty: they are discarded; the replay log has them still.",
+            on_streams="no message dies there",
+        ),
+    )
+    default_start: str = field(
+        default="",
+        metadata=_said(
+            SettingType.START,
+            "Replay start of a consumer that asks for none, such as `live`, `beginning`, `10m`. `live`, because "
+            "a replay must be wanted.",
+        ),
+    )
+
     temporary: bool = False
-    quota_bytes: int = 0
-    quota_messages: int = 0
-    default_start: str = ""
-    max_redelivery: int = 0
-    """Redeliveries after which a message goes to the dead message queue; 0 is no bound."""
-    dead_message_queue: str = ""
-    """Where messages go that expired, were rejected, or failed too often; empty when they are discarded."""
-    max_message_bytes: int = 0
-    """Largest message that is taken, in bytes of content."""
-    max_ttl_ms: int = 0
-    """Milliseconds after which a message expires here, whatever its header says; 0 leaves it to the header."""
-    max_flows: int = 0
-    """Consumers bound at once."""
-    max_unsettled: int = 0
-    """Deliveries a consumer may leave unsettled; 0 is the gateway's limit."""
-    priorities: bool = False
-    """Whether messages of a higher priority (0 to 9) overtake others."""
+    """It goes with the link, or the connection, that it was made for."""
     no_local: str = ""
     """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
     auto_delete: bool = False
@@ -59,10 +235,23 @@ class EndpointSettings:
     """Of a stream that was purged: from this time on its view is whole; ms since the epoch."""
 
     def to_json(self) -> str:
-        return json.dumps({**asdict(self), "exclusive": self.exclusive.value})
+        """The text that the store keeps."""
+        return json.dumps({**asdict(self), **{name: getattr(self, name).value for name in _ENUMERATED}})
 
     @classmethod
     def from_json(cls, text: str) -> EndpointSettings:
-        fields = json.loads(text)
-        fields["exclusive"] = Exclusivity(fields["exclusive"])
-        return cls(**fields)
+        """What ``to_json`` wrote; a setting that was not there yet has its default."""
+        kept = json.loads(text)
+        return cls(**{**kept, **{name: Exclusivity(kept[name]) for name in _ENUMERATED if name in kept}})
+
+
+SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
+    {
+        kept.name: Setting(name=kept.name, default=kept.default, **kept.metadata)
+        for kept in fields(EndpointSettings)
+        if kept.metadata
+    }
+)
+"""What can be said of an endpoint from outside, by name, in the order of the documents."""
+
+_ENUMERATED: Final = tuple(name for name, said in SETTINGS.items() if said.type is SettingType.EXCLUSIVITY)

@@ -7,6 +7,7 @@ declare it. To purge and to delete is to administer.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Final, cast
 
 from amqp_ext.addresses import AddressKind
@@ -15,7 +16,7 @@ from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from gateway.amqp.dialects.hooks import Client
 from gateway.amqp.nodes.exclusive import ExclusiveQueue, locked_text
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
 from gateway.vpn.administration import Administration
@@ -23,15 +24,8 @@ from gateway.vpn.administration import Administration
 USES: Final = (Action.PUBLISH, Action.CONSUME, Action.ADMINISTER)
 """Any of these permits to make a queue, and to find that it is there."""
 
-_SETTINGS: Final = (
-    "max_ttl_ms",
-    "quota_messages",
-    "quota_bytes",
-    "dead_message_queue",
-    "max_redelivery",
-    "priorities",
-)
-"""What the arguments of a declaration and an endpoint's settings call alike."""
+_SETTINGS: Final = tuple(said.name for said in fields(QueueArguments) if said.name in SETTINGS)
+"""Settings of an endpoint that the arguments of a declaration can say, by their own names."""
 
 
 async def declare(client: Client, command: DeclareQueue) -> Declared:
