@@ -43,7 +43,12 @@ class AddressPattern:
 
     @classmethod
     def parse(cls, text: str) -> AddressPattern:
-        """Read a pattern. Raises ``AddressError``, whose text says what would be right."""
+        """
+        Read a pattern.
+
+        Raises:
+            AddressError: It is none; the text says what would be right.
+        """
         body = text.removeprefix("!")
         scheme, marker, names = body.partition("://")
         kind = _KINDS.get(scheme)

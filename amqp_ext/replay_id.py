@@ -47,14 +47,24 @@ def _head(generation: int) -> str:
 
 
 def format_replay_id(generation: int, number: int) -> str:
-    """The text of a replay id; both parts are unsigned 64-bit. Raises ``ReplayIdError`` when one is not."""
+    """
+    The text of a replay id.
+
+    Raises:
+        ReplayIdError: A part is no unsigned 64-bit number.
+    """
     if not 0 <= number <= MAX_FIELD:
         raise ReplayIdError(f"A message's number has 64 bits and no sign; {number} does not fit.")
     return f"{_head(generation)}{number >> 32:08x}-{number & 0xFFFFFFFF:08x}"
 
 
 def parse_replay_id(text: str) -> ReplayId:
-    """Read a replay id, in lower or upper case. Raises ``ReplayIdError`` for anything else."""
+    """
+    Read a replay id, in lower or upper case.
+
+    Raises:
+        ReplayIdError: It is none.
+    """
     found = _FORM.fullmatch(text)
     if found is None:
         raise ReplayIdError(

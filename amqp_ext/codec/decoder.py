@@ -33,10 +33,10 @@ def decode(buffer: Buffer, offset: int = 0) -> tuple[Any, int]:
     The value at ``offset``, and the offset behind it.
 
     Maps become dicts. Keys that a dict cannot tell apart (the symbol ``a`` and the string ``a``) are refused like
-    equal keys, which §1.6.23 forbids; so is a list or a map as a key.
+    equal keys, which section 1.6.23 forbids; so is a list or a map as a key.
 
     Raises:
-        CodecError: the bytes are not one whole, valid AMQP value.
+        CodecError: The bytes are not one whole, valid AMQP value.
     """
     return _decode(buffer, offset, len(buffer), 0)
 
@@ -46,7 +46,7 @@ def skip(buffer: Buffer, offset: int) -> int:
     The offset behind the value at ``offset``, without building it or looking inside lists, maps and arrays.
 
     Raises:
-        CodecError: the value is cut short, or its constructor is not AMQP.
+        CodecError: The value is cut short, or its constructor is not AMQP.
     """
     end = len(buffer)
     for _ in range(MAX_DEPTH):

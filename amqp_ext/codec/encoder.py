@@ -57,7 +57,7 @@ def encode(value: Any) -> bytes:
     a ulong if it is an integer.
 
     Raises:
-        CodecError: the value, or one inside it, has no AMQP form or is out of range; ``offset`` is -1.
+        CodecError: The value, or one inside it, has no AMQP form or is out of range; ``offset`` is -1.
     """
     return _encode(value, 0)
 

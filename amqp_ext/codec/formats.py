@@ -44,6 +44,12 @@ def _boolean(octet: int) -> bool:
 
 
 def read_char(code_point: int) -> Char:
+    """
+    The character of a code point.
+
+    Raises:
+        ValueError: It is a surrogate, or beyond Unicode.
+    """
     if 0xD800 <= code_point <= 0xDFFF or code_point > 0x10FFFF:
         raise ValueError(f"{code_point:#x} is not a Unicode character")
     return Char(chr(code_point))

@@ -120,7 +120,7 @@ class Decimal128(bytes):
 
 
 class Described(NamedTuple):
-    """A described type (§1.3): a value with a descriptor that says what it means."""
+    """A described type (section 1.3): a value with a descriptor that says what it means."""
 
     descriptor: Any
     """A Symbol, or an int (ulong)."""

@@ -82,7 +82,7 @@ class PartitionState:
     """When that arrived; 0 where the partition is empty."""
 
 
-class _Bad(ValueError):
+class _BadRequest(ValueError):
     """A request that is none."""
 
     def __init__(self, text: str, condition: str = INVALID) -> None:
@@ -96,13 +96,20 @@ class _Node:
     address: str
 
     def read(self, content: bytes) -> Request:
+        """
+        Read one message.
+
+        Raises:
+            CodecError: It is no AMQP message.
+            RequestError: It is, and no request of this node's.
+        """
         sections.validate(content)
         properties = sections.properties(content)
         reply_to = properties.reply_to or self.address
         try:
             asked = sections.application_properties(content)
             command = self.command(asked, content)
-        except _Bad as bad:
+        except _BadRequest as bad:
             raise RequestError(
                 Request(None, properties.message_id, reply_to), bad.condition, str(bad)
             ) from None
@@ -113,6 +120,7 @@ class _Node:
         raise NotImplementedError
 
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
+        """The message that says why a request was not carried out."""
         return _answer(request, _STATUS.get(condition, 400), text, None, condition)
 
 
@@ -122,20 +130,23 @@ class CbsNode(_Node):
     address = CBS
 
     def command(self, asked: Mapping[Any, Any], content: bytes) -> PutToken:
+        """What is asked for, by application properties and body."""
         operation = _text(asked, "operation")
         if operation != "put-token":
-            raise _Bad(f"the operation at {CBS} is put-token, not {operation!r:.60}", NOT_IMPLEMENTED)
+            raise _BadRequest(f"the operation at {CBS} is put-token, not {operation!r:.60}", NOT_IMPLEMENTED)
         token = value_of(content)
         if isinstance(token, bytes):
             token = token.decode(errors="replace")
         if not isinstance(token, str) or not token:
-            raise _Bad("the body of put-token is the token, a string")
+            raise _BadRequest("the body of put-token is the token, a string")
         return PutToken(token, _text(asked, "type"))
 
     def answer(self, request: Request, result: Any) -> bytes:
+        """The message that says what came of a request."""
         return _answer(request, 202, "Accepted", None)
 
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
+        """The message that says why a request was not carried out."""
         # Without the condition: where there is one, the Python client looks at neither status nor text.
         return _answer(request, _STATUS.get(condition, 400), text, None)
 
@@ -146,19 +157,23 @@ class ManagementNode(_Node):
     address = MANAGEMENT
 
     def command(self, asked: Mapping[Any, Any], content: bytes) -> ReadHub | ReadPartition:
+        """What is asked for, by application properties and body."""
         operation, kind = _text(asked, "operation"), _text(asked, "type")
         if operation != "READ":
-            raise _Bad(f"the operation at {MANAGEMENT} is READ, not {operation!r:.60}", NOT_IMPLEMENTED)
+            raise _BadRequest(
+                f"the operation at {MANAGEMENT} is READ, not {operation!r:.60}", NOT_IMPLEMENTED
+            )
         token = asked.get("security_token")
         if token is not None and not isinstance(token, str):
-            raise _Bad("the application property 'security_token' is a token, a string")
+            raise _BadRequest("the application property 'security_token' is a token, a string")
         if kind == HUB:
             return ReadHub(_text(asked, "name"), token)
         if kind == PARTITION_TYPE:
             return ReadPartition(_text(asked, "name"), _text(asked, "partition"), token)
-        raise _Bad(f"{HUB} and {PARTITION_TYPE} can be read, not {kind!r:.60}", NOT_IMPLEMENTED)
+        raise _BadRequest(f"{HUB} and {PARTITION_TYPE} can be read, not {kind!r:.60}", NOT_IMPLEMENTED)
 
     def answer(self, request: Request, result: Any) -> bytes:
+        """The message that says what came of a request."""
         return _answer(request, 200, "OK", _described(result))
 
 
@@ -200,5 +215,5 @@ def _answer(request: Request, status: int, text: str, value: Any, condition: str
 def _text(asked: Mapping[Any, Any], name: str) -> str:
     found = asked.get(name)
     if not isinstance(found, str) or not found:
-        raise _Bad(f"the request needs the application property {name!r}, a string")
+        raise _BadRequest(f"the request needs the application property {name!r}, a string")
     return str(found)

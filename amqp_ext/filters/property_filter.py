@@ -1,5 +1,5 @@
 """
-Property filters: messages whose fields equal given values (OASIS "AMQP Filter Expressions" §4, as RabbitMQ
+Property filters: messages whose fields equal given values (OASIS "AMQP Filter Expressions" section 4, as RabbitMQ
 has it).
 
     amqp:properties-filter               0x173   a map from field name (symbol) to value
@@ -21,7 +21,7 @@ from uuid import UUID
 
 from amqp_ext.selector.fields import PROPERTIES_FIELDS, SelectorMessage
 
-# RabbitMQ's limit (rabbit_amqp_filter_prop, after §7.1 "impose a limit on the complexity"): work done for
+# RabbitMQ's limit (rabbit_amqp_filter_prop, after section 7.1 "impose a limit on the complexity"): work done for
 # each message.
 MAX_FIELDS = 16
 
@@ -29,7 +29,12 @@ Test = Callable[[Any], bool]
 
 
 class PropertyFilterError(ValueError):
-    """A property filter that cannot be honoured; ``field`` is the entry at fault, None for the whole map."""
+    """
+    A property filter that cannot be honoured.
+
+    Attributes:
+        field: The entry at fault, None for the whole map.
+    """
 
     def __init__(self, reason: str, field: str | None = None) -> None:
         super().__init__(reason)
@@ -38,14 +43,25 @@ class PropertyFilterError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PropertyFilter:
-    """A compiled filter. ``entries`` is the map it was made from, for the reply and for comparison."""
+    """
+    A compiled filter.
+
+    Attributes:
+        section: The one whose fields it looks at, ``properties`` or ``application_properties``.
+        entries: The map it was made from, for comparison.
+    """
 
     section: str
     entries: Mapping[str, Any] = field(hash=False)
     _tests: tuple[tuple[str, Test], ...] = field(repr=False, compare=False)
 
     def matches(self, message: SelectorMessage) -> bool:
-        """Whether every entry matches its field. Raises nothing but what reading the section raises."""
+        """
+        Whether every entry matches its field.
+
+        Raises:
+            CodecError: The section cannot be decoded.
+        """
         if self.section == "properties":
             properties = message.properties
             return all(test(getattr(properties, name)) for name, test in self._tests)
@@ -55,10 +71,13 @@ class PropertyFilter:
 
 def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
     """
-    Compile the value of an ``amqp:properties-filter`` (0x173). Raises PropertyFilterError.
+    Compile the value of an ``amqp:properties-filter`` (0x173).
 
-    Keys are the field names of AMQP 1.0 part 3 §3.2.4 with hyphens, as symbol or string; integers of any
+    Keys are the field names of AMQP 1.0 section 3.2.4 with hyphens, as symbol or string; integers of any
     width and strings in place of symbols are taken, since clients differ in what they send.
+
+    Raises:
+        PropertyFilterError: It is no map, or an entry is none.
     """
     tests = []
     for name, value in _checked(entries).items():
@@ -78,9 +97,12 @@ def compile_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
 
 def compile_application_properties_filter(entries: Mapping[Any, Any]) -> PropertyFilter:
     """
-    Compile the value of an ``amqp:application-properties-filter`` (0x174). Raises PropertyFilterError.
+    Compile the value of an ``amqp:application-properties-filter`` (0x174).
 
-    The property must be there for a null entry to match: "the respective entries" of §4.2.5, and so RabbitMQ.
+    The property must be there for a null entry to match: "the respective entries" of section 4.2.5, and so RabbitMQ.
+
+    Raises:
+        PropertyFilterError: It is no map, or an entry is none.
     """
     tests = tuple((name, _test(name, value)) for name, value in _checked(entries).items())
     return PropertyFilter("application_properties", dict(entries), tests)
@@ -102,7 +124,7 @@ def _checked(entries: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _test(name: str, reference: Any) -> Test:
-    """The test of one entry (§4.1.1, clause by clause)."""
+    """The test of one entry (section 4.1.1, clause by clause)."""
     if reference is None:  # "the reference field value is NULL"
         return lambda value: True
     if isinstance(reference, bool):

@@ -1,8 +1,8 @@
 """
 A message-id as a person writes it: which ids a text stands for, and how they look on the wire.
 
-AMQP has four types of message-id (1.0 §3.2.11): ulong, uuid, binary and string. A text is compared with each in that
-type's text form:
+AMQP has four types of message-id (1.0 section 3.2.11): ulong, uuid, binary and string. A text is compared with each
+in that type's text form:
 
 =======  ===================================================================================
 string   as it is, letter by letter

@@ -61,7 +61,7 @@ _NULL_BODY: Final = b"\x00\x53\x77\x40"
 """An amqp-value of null. The Python client has it in front of the properties where a request has no body."""
 
 
-class _Bad(ValueError):
+class _BadRequest(ValueError):
     """A request that is none, with the condition to refuse it with."""
 
     def __init__(self, text: str, condition: str = INVALID) -> None:
@@ -81,13 +81,20 @@ class ManagementNode:
         self._node_name = node_name
 
     def read(self, content: bytes) -> Request:
+        """
+        Read one message.
+
+        Raises:
+            CodecError: It is no AMQP message.
+            RequestError: It is, and no request of this node's.
+        """
         content = content.removeprefix(_NULL_BODY) or content
         sections.validate(content)
         properties = sections.properties(content)
         unread = Request(None, properties.message_id, properties.reply_to)
         try:
             command = _command(properties.subject or "", properties.to or "", value_of(content))
-        except _Bad as bad:
+        except _BadRequest as bad:
             raise RequestError(unread, bad.condition, str(bad)) from None
         except ExchangeError as error:
             raise RequestError(unread, error.condition, str(error)) from None
@@ -96,6 +103,7 @@ class ManagementNode:
         return Request(command, properties.message_id, properties.reply_to)
 
     def answer(self, request: Request, result: Any) -> bytes:
+        """The message that says what came of a request."""
         match result:
             case Declared(queue=queue, is_new=is_new):
                 return _response(request, 201 if is_new else 200, self._described(queue))
@@ -110,6 +118,7 @@ class ManagementNode:
                 return _response(request, 204, None)
 
     def refuse(self, request: Request, condition: str, text: str) -> bytes:
+        """The message that says why a request was not carried out."""
         return _response(request, _STATUS.get(condition, 400), text)
 
     def _described(self, queue: QueueState) -> dict[str, Any]:
@@ -164,24 +173,24 @@ def _command(method: str, target: str, body: Any) -> Command:
             return Unbind(_binding_of(path.rpartition("/")[2].split(";"), target))
         case "PUT", ["", "auth", "tokens"]:
             if not isinstance(body, bytes) or not body:
-                raise _Bad("a token is binary, and it is not empty")
+                raise _BadRequest("a token is binary, and it is not empty")
             return RenewToken(body)
-    raise _Bad(f"there is no {method!r:.20} of {target!r:.200} at this node", NOT_FOUND)
+    raise _BadRequest(f"there is no {method!r:.20} of {target!r:.200} at this node", NOT_FOUND)
 
 
 def _declaration(name: str, body: Any) -> DeclareQueue:
     fields = _fields(body, "a declaration")
     if fields.get("durable", True) is not True:
-        raise _Bad("a queue is durable here: declare it with durable = true")
+        raise _BadRequest("a queue is durable here: declare it with durable = true")
     arguments = fields.get("arguments") or {}
     if not isinstance(arguments, dict):
-        raise _Bad("the arguments of a declaration are a map")
+        raise _BadRequest("the arguments of a declaration are a map")
     is_exclusive, is_auto_delete = (fields.get(key, False) for key in ("exclusive", "auto_delete"))
     for key, value in (("exclusive", is_exclusive), ("auto_delete", is_auto_delete)):
         if not isinstance(value, bool):
-            raise _Bad(f"{key} of a declaration is a boolean, not {value!r:.80}")
+            raise _BadRequest(f"{key} of a declaration is a boolean, not {value!r:.80}")
         if value and arguments.get("x-queue-type", "classic") != "classic":
-            raise _Bad(
+            raise _BadRequest(
                 f"a queue with {key} = true is a classic one: leave x-queue-type out, or say 'classic'"
             )
     return DeclareQueue(name, read_queue_arguments(arguments), is_exclusive, is_auto_delete)
@@ -189,7 +198,7 @@ def _declaration(name: str, body: Any) -> DeclareQueue:
 
 def _exchange_name(name: str) -> str:
     if not name:
-        raise _Bad("the default exchange is there without being declared, and stays")
+        raise _BadRequest("the default exchange is there without being declared, and stays")
     return name
 
 
@@ -197,21 +206,21 @@ def _exchange_declaration(body: Any) -> ExchangeKind:
     fields = _fields(body, "a declaration")
     for name, meant in (("durable", True), ("auto_delete", False), ("internal", False)):
         if fields.get(name, meant) is not meant:
-            raise _Bad(f"an exchange with {name} = {not meant} is not there", NOT_IMPLEMENTED)
+            raise _BadRequest(f"an exchange with {name} = {not meant} is not there", NOT_IMPLEMENTED)
     if fields.get("arguments"):
-        raise _Bad("an exchange has no arguments here; leave them out", NOT_IMPLEMENTED)
+        raise _BadRequest("an exchange has no arguments here; leave them out", NOT_IMPLEMENTED)
     return ExchangeKind.parse(fields.get("type", "direct"))
 
 
 def _binding(body: Any) -> Binding:
     fields = _fields(body, "a binding")
     if fields.get("arguments"):
-        raise _Bad("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+        raise _BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
     if "destination_queue" not in fields:
-        raise _Bad("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
+        raise _BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
     found = [fields.get("source"), fields["destination_queue"], fields.get("binding_key", "")]
     if not all(isinstance(part, str) for part in found):
-        raise _Bad("source, destination_queue and binding_key of a binding are strings")
+        raise _BadRequest("source, destination_queue and binding_key of a binding are strings")
     return Binding(*found)
 
 
@@ -219,11 +228,11 @@ def _binding_of(parts: list[str], target: str) -> Binding:
     """A binding as a path or query names it: ``src``, ``dstq`` and ``key``."""
     found = {name: _decoded(value, target) for name, _, value in (part.partition("=") for part in parts)}
     if "dste" in found:
-        raise _Bad("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
+        raise _BadRequest("an exchange is bound to queues, not to other exchanges", NOT_IMPLEMENTED)
     if not found.get("src") or not found.get("dstq"):
-        raise _Bad(f"{target!r:.200} does not say which binding: it has src, dstq and key")
+        raise _BadRequest(f"{target!r:.200} does not say which binding: it has src, dstq and key")
     if found.get("args"):
-        raise _Bad("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
+        raise _BadRequest("a binding has no arguments here: they are of headers exchanges", NOT_IMPLEMENTED)
     return Binding(found["src"], found["dstq"], found.get("key", ""))
 
 
@@ -231,7 +240,7 @@ def _fields(body: Any, what: str) -> dict[Any, Any]:
     if body is None:
         return {}
     if not isinstance(body, dict):
-        raise _Bad(f"the body of {what} is a map")
+        raise _BadRequest(f"the body of {what} is a map")
     return body
 
 
@@ -250,4 +259,4 @@ def _decoded(part: str, target: str) -> str:
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise _Bad(f"what is percent-encoded in {target!r:.200} is not UTF-8") from None
+        raise _BadRequest(f"what is percent-encoded in {target!r:.200} is not UTF-8") from None

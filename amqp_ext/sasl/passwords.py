@@ -78,7 +78,7 @@ def hash_password(password: str, *, salt: bytes, iterations: int = ITERATIONS) -
     The text to keep instead of ``password``; ``salt`` is fresh random bytes, ``SALT_BYTES`` of them.
 
     Raises:
-        ValueError: the password is empty or has characters SASLprep forbids (RFC 4013), or the salt or the
+        ValueError: The password is empty or has characters SASLprep forbids (RFC 4013), or the salt or the
             number of iterations is too small or the latter too large.
     """
     prepared = normalise(password)
@@ -138,7 +138,7 @@ def normalise(text: str) -> str:
     A user name or password as SASL compares it: after SASLprep (RFC 4013).
 
     Raises:
-        ValueError: it has a control character, an unassigned code point, or another that SASLprep forbids.
+        ValueError: It has a control character, an unassigned code point, or another that SASLprep forbids.
     """
     try:
         prepared: str = saslprep(text)

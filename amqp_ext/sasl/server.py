@@ -1,5 +1,5 @@
 """
-The server's side of the handshake up to the plain AMQP header, without I/O (AMQP 1.0 §2.2 and part 5.3).
+The server's side of the handshake up to the plain AMQP header, without I/O (AMQP 1.0 section 2.2 and part 5.3).
 
     peer                                  we
     AMQP 3 1 0 0                ->
@@ -101,19 +101,19 @@ class SaslServer:
     One peer's handshake. Feed it with ``receive``, write what ``take_output`` gives, and look at ``state``.
 
     Args:
-        mechanisms: what to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.
-        credentials: a user's stored password, or None; it must not block.
-        anonymous_user: the user of a peer that says nothing about itself.
-        external_user: who the peer's TLS certificate says it is; None without one.
-        sasl_required: whether to turn away a peer that starts with the plain AMQP header.
-        nonce: a fresh unpredictable text of printable ASCII without commas, for SCRAM.
-        max_frame_bytes: the largest frame to accept. §5.3.1 lets a peer send 512; clients have sent more.
-        decoy_key: a secret from which the salts of unknown users are made. Give every server the same one:
+        mechanisms: What to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.
+        credentials: A user's stored password, or None; it must not block.
+        anonymous_user: The user of a peer that says nothing about itself.
+        external_user: Who the peer's TLS certificate says it is; None without one.
+        sasl_required: Whether to turn away a peer that starts with the plain AMQP header.
+        nonce: A fresh unpredictable text of printable ASCII without commas, for SCRAM.
+        max_frame_bytes: The largest frame to accept. Section 5.3.1 lets a peer send 512; clients have sent more.
+        decoy_key: A secret from which the salts of unknown users are made. Give every server the same one:
             without it each makes its own, and a user whose salt changes is one we do not know.
-        decoy_iterations: what unknown users' passwords cost to check: as much as those of users there are.
+        decoy_iterations: What unknown users' passwords cost to check: as much as those of users there are.
 
     Raises:
-        ValueError: no mechanisms, or one that is not of ``MECHANISMS``.
+        ValueError: No mechanisms, or one that is not of ``MECHANISMS``.
     """
 
     def __init__(
@@ -365,7 +365,7 @@ class SaslServer:
         self._candidate = candidate
         self._answer = None
         self._step = self._read_amqp_header
-        # RFC 5802's server-final-message goes where §5.3.3.6 has room for it: it saves a round trip.
+        # RFC 5802's server-final-message goes where section 5.3.3.6 has room for it: it saves a round trip.
         self._send(_OUTCOME, UByte(_OK), *([] if additional_data is None else [additional_data]))
 
     def _finish(self) -> bool:

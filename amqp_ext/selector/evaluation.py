@@ -3,7 +3,7 @@ The meaning of selectors: tree in, one function out, called once for each messag
 
 A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not
 depend on the message is computed once. Values are those the AMQP codec gives; None is NULL and, as the value
-of a condition, unknown (Jakarta Messaging 3.1 §3.8.1.2 with its tables 3-4 to 3-6, repeated beside the code
+of a condition, unknown (Jakarta Messaging 3.1 section 3.8.1.2 with its tables 3-4 to 3-6, repeated beside the code
 that obeys them).
 
 Invariant: evaluation raises nothing, whatever values the message holds. What has no answer (a missing
@@ -59,8 +59,10 @@ def compile_condition(node: Node, syntax: Syntax) -> Evaluator:
     """
     The function of a condition: True, False, or anything else for unknown.
 
-    Raises SelectorError where the types cannot fit whatever the message holds, so that a selector that could
-    never match is refused when it is written and not wondered at when nothing arrives.
+    A selector that could never match is refused when it is written, and not wondered at when nothing arrives.
+
+    Raises:
+        SelectorError: The types cannot fit whatever the message holds.
     """
     return _Compiler(syntax).compile(node, _CONDITION)
 
@@ -77,7 +79,7 @@ _CONDITION = _Place(frozenset((BOOLEAN,)), "a condition")
 _NUMBER = _Place(NUMBERS, "a number")
 _LIKABLE = _Place(frozenset((STRING,)), "a name or a string before LIKE")
 
-# "String and Boolean comparison is restricted to = and <>" (§3.8.1.1); SQL filters order strings and binary.
+# "String and Boolean comparison is restricted to = and <>" (section 3.8.1.1); SQL filters order strings and binary.
 _ORDERED = {
     Syntax.JMS: _Place(NUMBERS, "a number (only = and <> compare others)"),
     Syntax.SQL: _Place(NUMBERS | {STRING, BINARY}, "a number, a string or a binary"),
@@ -155,7 +157,7 @@ class _Compiler:
         return relation(COMPARISONS[sign], None if sign in ("=", "<>") else self._ordered.kinds)
 
     def _between(self, operand: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
-        """``a BETWEEN b AND c`` is ``a >= b AND a <= c`` (§3.8.1.1)."""
+        """``a BETWEEN b AND c`` is ``a >= b AND a <= c`` (section 3.8.1.1)."""
         at_least, at_most = self._relation(">="), self._relation("<=")
 
         def evaluate(message: SelectorMessage) -> bool | None:
@@ -168,7 +170,7 @@ class _Compiler:
         return evaluate
 
     def _not_between(self, operand: Evaluator, low: Evaluator, high: Evaluator) -> Evaluator:
-        """``a NOT BETWEEN b AND c`` is ``a < b OR a > c`` (§3.8.1.1), so another type gives false."""
+        """``a NOT BETWEEN b AND c`` is ``a < b OR a > c`` (section 3.8.1.1), so another type gives false."""
         less, more = self._relation("<"), self._relation(">")
 
         def evaluate(message: SelectorMessage) -> bool | None:
@@ -299,7 +301,7 @@ def _equals_string(operand: Evaluator, text: str) -> Evaluator:
 
 
 def _membership(operand: Evaluator, choices: list[Evaluator]) -> Evaluator:
-    """``a IN (b, c)`` is ``a = b OR a = c`` (§3.8.1.1)."""
+    """``a IN (b, c)`` is ``a = b OR a = c`` (section 3.8.1.1)."""
     texts = frozenset(
         choice.value for choice in choices if isinstance(choice, _Constant) and isinstance(choice.value, str)
     )

@@ -45,14 +45,14 @@ class Reference(NamedTuple):
     name: str
 
 
-# Field of the header (AMQP 1.0 part 3 §3.2.1) to the attribute that holds it.
+# Field of the header (AMQP 1.0 section 3.2.1) to the attribute that holds it.
 HEADER_FIELDS = {field.removesuffix("_ms"): field for field in Header.__dataclass_fields__}
 
-# Fields of the properties (§3.2.4).
+# Fields of the properties (section 3.2.4).
 PROPERTIES_FIELDS = tuple(Properties.__dataclass_fields__)
 
 # JMS headers and properties whose value is exactly that of an AMQP field ("AMQP JMS Mapping 1.0"). JMS itself
-# lets selectors name only some of them (§3.8.1.1); the rest cost nothing and are asked for.
+# lets selectors name only some of them (section 3.8.1.1); the rest cost nothing and are asked for.
 _JMS_ALIASES: Mapping[str, Reference] = {
     "JMSType": Reference("properties", "subject"),
     "JMSDestination": Reference("properties", "to"),
@@ -64,7 +64,7 @@ _JMS_ALIASES: Mapping[str, Reference] = {
     "JMSXGroupSeq": Reference("properties", "group_sequence"),
 }
 
-# Prefix of a dotted name: its section. The one-letter forms are the OASIS draft's (§6.4.4.4); in a JMS
+# Prefix of a dotted name: its section. The one-letter forms are the OASIS draft's (section 6.4.4.4); in a JMS
 # selector only "m." is taken, because "a.b" may well be the name of an application property there.
 _JMS_SECTIONS = {
     "header": "header",
@@ -80,7 +80,12 @@ _ANNOTATION = "annotation."
 
 
 def resolve(name: str, syntax: Syntax, position: int) -> Reference:
-    """What an identifier at ``position`` reads. Raises SelectorError for a field that does not exist."""
+    """
+    What an identifier at ``position`` reads.
+
+    Raises:
+        SelectorError: There is no such field.
+    """
     prefix, dot, field = name.partition(".")
     section = (_SQL_SECTIONS if syntax is Syntax.SQL else _JMS_SECTIONS).get(prefix) if dot else None
     if section is None:

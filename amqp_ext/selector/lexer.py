@@ -1,8 +1,8 @@
 """
 The words of a message selector: text in, tokens out.
 
-Two syntaxes share one lexer. JMS selectors (Jakarta Messaging 3.1 §3.8.1, JMS 2.0 the same) take names and
-numbers from the Java language; SQL filters are those of the OASIS draft "AMQP Filter Expressions" §6 as
+Two syntaxes share one lexer. JMS selectors (Jakarta Messaging 3.1 section 3.8.1, JMS 2.0 the same) take names and
+numbers from the Java language; SQL filters are those of the OASIS draft "AMQP Filter Expressions" section 6 as
 RabbitMQ reads them. They disagree on a few signs only, and every disagreement is decided here or marked with
 ``syntax``:
 
@@ -32,7 +32,7 @@ from unicodedata import category
 MAX_CHARACTERS = 4096
 MAX_TOKENS = 1000
 
-# What an exact number may be: everything a Java long or an AMQP ulong can hold (AMQP 1.0 part 1 §1.6).
+# What an exact number may be: everything a Java long or an AMQP ulong can hold (AMQP 1.0 section 1.6).
 MIN_EXACT = -(2**63)
 MAX_EXACT = 2**64 - 1
 
@@ -86,11 +86,11 @@ _SQL_RESERVED = frozenset(
     ["DATE", "EXISTS", "INF", "LEFT", "LOWER", "NAN", "RIGHT", "SUBSTRING", "UPPER", "UTC"]
 )
 
-_WHITE_SPACE = " \t\f\r\n"  # §3.8.1.1: "white space is the same as that defined for Java"
+_WHITE_SPACE = " \t\f\r\n"  # section 3.8.1.1: "white space is the same as that defined for Java"
 _JMS_SIGNS = ("<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "(", ")", ",")
 _SQL_SIGNS = (*_JMS_SIGNS, "!=", "%")
 
-# Java Language Specification §3.10.1 and §3.10.2. The order matters: a float comes before its integer part.
+# Java Language Specification sections 3.10.1 and 3.10.2. The order matters: a float comes before its integer part.
 _JAVA_NUMBER = re.compile(
     r"""(?P<hex_float> 0[xX] (?: {h}(?:\.{h}?)? | \.{h} ) [pP][+-]?{d} ) [fFdD]?
       | (?P<float> (?: {d}\.{d}? | \.{d} ) (?:[eE][+-]?{d})? | {d}[eE][+-]?{d} | {d}(?=[fFdD]) )
@@ -123,7 +123,12 @@ _ANNOTATION_PREFIX = "amqp.annotation."
 
 
 def tokenize(text: str, syntax: Syntax = Syntax.JMS) -> list[Token]:
-    """Split a selector into tokens; the last is END. Raises SelectorError."""
+    """
+    Split a selector into tokens; the last is END.
+
+    Raises:
+        SelectorError: It has a character or word that is none of the language, or too many.
+    """
     if len(text) > MAX_CHARACTERS:
         raise SelectorError(
             f"the selector has {len(text)} characters, {MAX_CHARACTERS} are allowed", MAX_CHARACTERS

@@ -1,5 +1,5 @@
 """
-LIKE patterns: ``_`` is any one character, ``%`` any number of them (Jakarta Messaging 3.1 §3.8.1.1).
+LIKE patterns: ``_`` is any one character, ``%`` any number of them (Jakarta Messaging 3.1 section 3.8.1.1).
 
 No regular expressions: a pattern comes from a stranger, and a backtracking matcher can be made to run for
 hours. Invariant: a match takes time linear in the subject, whatever the pattern. Patterns without ``_`` are
@@ -24,8 +24,11 @@ def like_matcher(pattern: str, escape: str | None = None) -> Matcher:
     """
     A function that says whether a whole text matches the pattern.
 
-    ``escape`` is one character that takes the meaning of wildcard from the character after it. Raises
-    ValueError where nothing follows the last escape, or ``escape`` is not one character.
+    Args:
+        escape: One character that takes the meaning of wildcard from the character after it.
+
+    Raises:
+        ValueError: Nothing follows the last escape, or ``escape`` is not one character.
     """
     if escape is not None and len(escape) != 1:
         raise ValueError(f"expected one character after ESCAPE, found '{escape}'")

@@ -1,5 +1,5 @@
 """
-The grammar of selectors: tokens in, tree out (Jakarta Messaging 3.1 §3.8.1.1; JMS 2.0 the same).
+The grammar of selectors: tokens in, tree out (Jakarta Messaging 3.1 section 3.8.1.1; JMS 2.0 the same).
 
     disjunction  := conjunction (OR conjunction)*
     conjunction  := negation (AND negation)*
@@ -52,7 +52,12 @@ _VALUE = "a value (a name, a literal or a parenthesis)"
 
 
 def parse(text: str, syntax: Syntax = Syntax.JMS) -> Node:
-    """The tree of a selector. Raises SelectorError, which says what was found and what would be right."""
+    """
+    The tree of a selector.
+
+    Raises:
+        SelectorError: It is none; the text says what was found and what would be right.
+    """
     return _Parser(text, syntax).selector()
 
 

@@ -1,5 +1,5 @@
 """
-The values of selectors: their kinds, how they compare, how they add up (Jakarta Messaging 3.1 §3.8.1).
+The values of selectors: their kinds, how they compare, how they add up (Jakarta Messaging 3.1 section 3.8.1).
 
 Values are those the AMQP codec gives: int and its subclasses are exact numbers, float approximate ones; None
 is NULL. Invariant: nothing here raises on two values of any types. What has no answer (division by zero, an
@@ -17,7 +17,7 @@ from amqp_ext.selector.lexer import MAX_EXACT, MIN_EXACT
 Relation = Callable[[Any, Any], bool | None]
 Operation = Callable[[Any, Any], int | float | None]
 
-# The kinds of values: "only like type values can be compared", and exact with approximate numbers (§3.8.1.1).
+# The kinds of values: "only like type values can be compared", and exact with approximate numbers (section 3.8.1.1).
 EXACT: Final = "exact"
 APPROXIMATE: Final = "approximate"
 STRING: Final = "string"
@@ -67,7 +67,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 def relation(compare: Callable[[Any, Any], bool], kinds: frozenset[str] | None) -> Relation:
     """
-    A comparison that knows types: NULL gives unknown, unlike types give false (§3.8.1.1), <> included.
+    A comparison that knows types: NULL gives unknown, unlike types give false (section 3.8.1.1), <> included.
 
     An exact number is made approximate before it meets one: Java's numeric promotion, with its loss of digits
     beyond 2**53. ``kinds`` are those the operator is defined for, None is all.

@@ -216,7 +216,7 @@ VALUES = st.recursive(
 
 @pytest.mark.parametrize(("wire", "value"), ENCODINGS, ids=[row[0] for row in ENCODINGS])
 def test_each_encoding_of_the_specification_decodes(wire: str, value: Any) -> None:
-    """Every format code of AMQP 1.0 §1.6 gives its value and type; decode and skip agree on its end."""
+    """Every format code of AMQP 1.0 section 1.6 gives its value and type; decode and skip agree on its end."""
     raw = bytes.fromhex(wire)
     decoded, behind = decode(b"\xff" + raw + b"\xff", 1)
     assert typed(decoded) == typed(value)

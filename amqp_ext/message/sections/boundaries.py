@@ -102,7 +102,7 @@ def bare_offset(content: bytes) -> int:
     than needed (0.3 us). What lies behind that offset is not looked at; ``validate`` does that.
 
     Raises:
-        MalformedMessage: the bytes in front are no such sections or are out of order, or nothing follows.
+        MalformedMessage: The bytes in front are no such sections or are out of order, or nothing follows.
     """
     offset = 0
     try:
@@ -137,7 +137,7 @@ def validate(content: bytes) -> None:
     Walk every section to the end.
 
     Raises:
-        MalformedMessage: a section is unknown, cut short, of the wrong type or out of order, body kinds are
+        MalformedMessage: A section is unknown, cut short, of the wrong type or out of order, body kinds are
             mixed, or there is no bare message. What is inside maps and lists is not looked at.
     """
     for _ in walk(content):
@@ -149,7 +149,7 @@ def split(content: bytes) -> list[Section]:
     Every section in order, as ``validate`` finds them.
 
     Raises:
-        MalformedMessage: as ``validate`` does.
+        MalformedMessage: As ``validate`` does.
     """
     return [Section(code, start, end) for code, start, _, end in walk(content)]
 

@@ -97,7 +97,7 @@ def read_header(content: bytes) -> Header:
     The header, or its defaults where there is none.
 
     Raises:
-        MalformedMessage: the first section is malformed, or a field has the wrong type.
+        MalformedMessage: The first section is malformed, or a field has the wrong type.
     """
     if content[:3] in USUAL_DESCRIPTORS and content[2] != HEADER:
         return _DEFAULT_HEADER
@@ -114,7 +114,7 @@ def message_annotations(content: bytes) -> dict[Any, Any]:
     Message annotations by key (Symbol or ULong); empty without the section.
 
     Raises:
-        MalformedMessage: the section or one before it is malformed.
+        MalformedMessage: The section or one before it is malformed.
     """
     return map_at(content, find_value(content, MESSAGE_ANNOTATIONS))
 
@@ -124,7 +124,7 @@ def properties(content: bytes) -> Properties:
     The properties, every field None without the section.
 
     Raises:
-        MalformedMessage: the section or one before it is malformed, or a field has the wrong type.
+        MalformedMessage: The section or one before it is malformed, or a field has the wrong type.
     """
     return properties_at(content, find_value(content, PROPERTIES))
 
@@ -134,7 +134,7 @@ def application_properties(content: bytes) -> dict[Any, Any]:
     Application properties by name; empty without the section.
 
     Raises:
-        MalformedMessage: the section or one before it is malformed.
+        MalformedMessage: The section or one before it is malformed.
     """
     return map_at(content, find_value(content, APPLICATION_PROPERTIES))
 
@@ -144,7 +144,7 @@ def to_address(content: bytes) -> str | None:
     The ``to`` property, or None. Decodes nothing else: an anonymous relay asks this of every message.
 
     Raises:
-        MalformedMessage: the properties or a section before them are malformed, or ``to`` is no string.
+        MalformedMessage: The properties or a section before them are malformed, or ``to`` is no string.
     """
     code, value, behind = section_at(content, bare_offset(content))
     if code != PROPERTIES:
@@ -167,7 +167,7 @@ def body(content: bytes) -> Body:
     The body's kind and parts; data without parts where a message has properties only.
 
     Raises:
-        MalformedMessage: as ``validate`` does.
+        MalformedMessage: As ``validate`` does.
     """
     parts = [section for section in walk(content) if DATA <= section[0] <= AMQP_VALUE]
     if not parts or parts[0][0] == DATA:

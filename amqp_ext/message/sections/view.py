@@ -34,16 +34,20 @@ class MessageView:
 
     @cached_property
     def header(self) -> Header:
+        """The header, or its defaults where there is none."""
         return read_header(self.content)
 
     @cached_property
     def message_annotations(self) -> dict[Any, Any]:
+        """Message annotations by key; empty without the section."""
         return message_annotations(self.content) if self.bare else {}
 
     @cached_property
     def properties(self) -> Properties:
+        """The properties, every field None without the section."""
         return properties_at(self.content, find_value(self.content, PROPERTIES, self.bare))
 
     @cached_property
     def application_properties(self) -> dict[Any, Any]:
+        """Application properties by name; empty without the section."""
         return map_at(self.content, find_value(self.content, APPLICATION_PROPERTIES, self.bare))

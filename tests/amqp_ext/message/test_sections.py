@@ -289,7 +289,7 @@ def test_all_thirteen_properties_are_read() -> None:
     "identifier", ["text", ULong(7), UUID(int=1), b"raw"], ids=["string", "ulong", "uuid", "binary"]
 )
 def test_message_ids_of_all_four_types(identifier: Any) -> None:
-    """message-id and correlation-id may be a string, a ulong, a uuid or binary (§3.2.11 to §3.2.14)."""
+    """message-id and correlation-id may be a string, a ulong, a uuid or binary (sections 3.2.11 to 3.2.14)."""
     found = properties(section(PROPERTIES, [identifier, None, None, None, None, identifier]) + data())
     assert (found.message_id, found.correlation_id) == (identifier, identifier)
     assert type(found.message_id) is type(identifier)
@@ -492,7 +492,7 @@ def test_damaged_messages_are_read_or_malformed(
 
 @given(st.lists(st.sampled_from(list(NAMES)), max_size=6))
 def test_sections_are_accepted_in_the_specified_order_only(codes: list[int]) -> None:
-    """Of all rows of sections, exactly those of the grammar of §3.2 are valid, bare_offset agreeing."""
+    """Of all rows of sections, exactly those of the grammar of section 3.2 are valid, bare_offset agreeing."""
     values = {DATA: b"\xa0\x01x", **{code: [] for code in (HEADER, PROPERTIES, AMQP_SEQUENCE, AMQP_VALUE)}}
     content = b"".join(section(code, values.get(code, {})) for code in codes)
     letters = "".join(chr(code) for code in codes)

@@ -31,7 +31,7 @@ def test_plain_amqp_is_anonymous_where_sasl_is_not_required(whole: bool) -> None
 
 @PIECES
 def test_plain_amqp_is_told_to_use_sasl_where_it_is_required(whole: bool) -> None:
-    """A peer without SASL gets the SASL header, and no identity (§2.2)."""
+    """A peer without SASL gets the SASL header, and no identity (section 2.2)."""
     sasl = server()
     feed(sasl, AMQP_HEADER + b"frames", whole=whole)
     assert sasl.state is SaslState.FAILED
@@ -56,7 +56,7 @@ def test_plain_amqp_is_told_to_use_sasl_where_it_is_required(whole: bool) -> Non
     ids=["TLS in AMQP", "SASL 1.0.1", "AMQP 0-9-1", "AMQP 0-10", "HTTP", "TLS", "zero"],
 )
 def test_other_protocols_get_the_header_we_support(header: bytes, whole: bool, required: bool) -> None:
-    """Whatever else a peer speaks, it gets the header it should have sent, and that is all (§2.2)."""
+    """Whatever else a peer speaks, it gets the header it should have sent, and that is all (section 2.2)."""
     sasl = server(sasl_required=required)
     feed(sasl, header, whole=whole)
     assert sasl.state is SaslState.FAILED
@@ -239,7 +239,7 @@ def test_what_is_sent_ahead_of_the_outcome_is_bounded() -> None:
     ids=["short", "nulls", "symbolic", "extended header"],
 )
 def test_every_legal_form_of_a_frame_is_read(good: bytes) -> None:
-    """Fields may be left out, descriptors be symbols, headers be extended (§2.3.1, §1.3)."""
+    """Fields may be left out, descriptors be symbols, headers be extended (sections 2.3.1 and 1.3)."""
     sasl = server()
     feed(sasl, SASL_HEADER + good + AMQP_HEADER)
     assert sasl.state is SaslState.DONE

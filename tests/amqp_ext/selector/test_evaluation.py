@@ -35,7 +35,7 @@ def truth(text: str, **values: Any) -> bool | None:
     return False if compile_selector(f"NOT ({text})").matches(message(**values)) else None
 
 
-# The examples of Jakarta Messaging 3.1 §3.8.1.1 (JMS 2.0 the same), and their stated results.
+# The examples of Jakarta Messaging 3.1 section 3.8.1.1 (JMS 2.0 the same), and their stated results.
 EXAMPLES: list[tuple[str, dict[str, Any], bool]] = [
     ("color = 'blue' AND weight > 2500", {"color": "blue", "weight": 2501}, True),
     ("color = 'blue' AND weight > 2500", {"color": "blue", "weight": 2500}, False),

@@ -78,4 +78,5 @@ class Membership:
         self._reader = reader
 
     def release(self) -> None:
+        """The receiver is gone. Twice does no harm."""
         self._groups.leave(self._key, self._reader)
