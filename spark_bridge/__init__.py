@@ -1,4 +1,5 @@
-"""The replay log as Spark DataFrames: ``spark.read.format("rewind").option("url", "amqp://...").load()``.
+"""
+The replay log as Spark DataFrames: ``spark.read.format("rewind").option("url", "amqp://...").load()``.
 
 Call ``spark_bridge.register(spark)`` once per session. Reading order: ``source`` and ``stream`` (what Spark calls),
 ``options``, ``schema``, ``places`` (where a log may lie, and how it is read from there), ``columns`` (messages to
@@ -20,7 +21,8 @@ __all__ = ["register", "set_worker_python"]
 
 
 def set_worker_python() -> None:
-    """Make Spark's workers run this interpreter; call it before the session is made.
+    """
+    Make Spark's workers run this interpreter; call it before the session is made.
 
     Without ``PYSPARK_PYTHON`` Spark runs whatever ``python3`` is first on the PATH, which rarely has this
     package.

@@ -24,7 +24,8 @@ class UnreadableMessage(LogError):
 
 
 class Refused(LogUnavailable):
-    """The broker ended a link with an error (AMQP 1.0, 2.8.14).
+    """
+    The broker ended a link with an error (AMQP 1.0, 2.8.14).
 
     Attributes:
         condition: The AMQP error condition.

@@ -1,4 +1,5 @@
-"""The options of ``spark.read.format("rewind")``: names, meanings, defaults, and the sentences for bad ones.
+"""
+The options of ``spark.read.format("rewind")``: names, meanings, defaults, and the sentences for bad ones.
 
 Invariant: an ``Options`` value is complete and consistent; nothing after this module checks an option
 again. Names and rules follow Spark's Kafka source where it has one: ``startingOffsets`` is inclusive,
@@ -60,7 +61,8 @@ Address: TypeAlias = Broker | Folder | Archived
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One read of one log or of several, as asked for.
+    """
+    One read of one log or of several, as asked for.
 
     ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not
     to read, or None for everything there was when the read was planned. Both may name a place's own.
@@ -103,7 +105,12 @@ class Options:
 
 
 def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
-    """The options of one read; case in names is ignored. Raises one OptionError for all problems."""
+    """
+    The options of one read; case in names is ignored.
+
+    Raises:
+        OptionError: One for all problems.
+    """
     problems: list[str] = []
     values: dict[str, str] = {}
     for key, value in given.items():

@@ -23,8 +23,10 @@ class LogPartition(InputPartition):
 
 
 def shares(count: int | None, ranges: Sequence[IdRange]) -> list[LogPartition]:
-    """Each log's range, split so that together there are about ``count`` partitions, or as many as there are cores;
-    without a count, a range of few ids is not split."""
+    """
+    Each log's range, split so that together there are about ``count`` partitions, or as many as there are cores;
+    without a count, a range of few ids is not split.
+    """
     each = -(-(count or _cores()) // len(ranges))
     return [
         LogPartition(ids, place)

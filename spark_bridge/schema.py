@@ -1,4 +1,5 @@
-"""The schema of a DataFrame, as Spark spells it, and the check of one that the user brings.
+"""
+The schema of a DataFrame, as Spark spells it, and the check of one that the user brings.
 
 Spark 4 has no column pruning for Python sources, so a user who wants few columns names them with
 ``.schema("offset bigint, body binary")``; only those are then decoded. Any order, any subset; every column is
@@ -25,9 +26,11 @@ _BY_LOWER = {name.lower(): name for name in COLUMNS}
 
 
 def chosen(schema: StructType) -> tuple[tuple[str, str], ...]:
-    """The columns a schema asks for, as pairs of our name and the name the user gave it (case may differ).
+    """
+    The columns a schema asks for, as pairs of our name and the name the user gave it (case may differ).
 
-    Raises SchemaError for an unknown name, another type, or a NOT NULL.
+    Raises:
+        SchemaError: A name is unknown, a type another, or a column NOT NULL.
     """
     problems: list[str] = []
     columns: list[tuple[str, str]] = []

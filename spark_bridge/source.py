@@ -1,4 +1,5 @@
-"""What Spark calls: the data source ``rewind``, its batch reader, its partitions.
+"""
+What Spark calls: the data source ``rewind``, its batch reader, its partitions.
 
 Spark makes the source in one Python process, plans in another and reads in a third, with pickling between
 them. So everything kept on these objects is plain values; connections live inside one call.
@@ -74,7 +75,8 @@ SPARKS_OWN = {"checkpointlocation"}
 
 
 class LogReader(DataSourceReader):
-    """A batch read of one id range of each log, split among workers.
+    """
+    A batch read of one id range of each log, split among workers.
 
     It takes no filters from Spark, though Spark can offer them: pyspark 4.3 keeps the plan a filter made with the
     DataFrame, and gives a later query without a filter the rows of that plan. ``startingOffsets``,

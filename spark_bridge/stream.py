@@ -1,4 +1,5 @@
-"""The log as a Spark stream: where it stands, how far a micro-batch goes, what a checkpoint keeps.
+"""
+The log as a Spark stream: where it stands, how far a micro-batch goes, what a checkpoint keeps.
 
 An offset, as checkpoints keep it, names each log by its url (or file) and tells the next id to be read and the
 generation of the log: ``{"amqp://b:5672": {"offset": 17, "generation": 5}}``.

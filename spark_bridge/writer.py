@@ -1,4 +1,5 @@
-"""Back to AMQP: ``df.write.format("rewind").option("topic", ...).mode("append").save()`` publishes every row, and
+"""
+Back to AMQP: ``df.write.format("rewind").option("topic", ...).mode("append").save()`` publishes every row, and
 ``df.writeStream.format("rewind")`` every row of a stream.
 
 The columns are those of the log, by name: ``body`` is needed, the other ones of a message are taken where they
@@ -72,7 +73,11 @@ class LogWriter(DataSourceArrowWriter):
     """Publishes a DataFrame. Options: ``url`` and its login, ``topic`` (default: each row's own)."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        """Raises OptionError and SchemaError."""
+        """
+        Raises:
+            OptionError: An option is wrong.
+            SchemaError: A column is.
+        """
         self._broker, self._address = _target(given)
         if overwrite:
             raise OptionError(
@@ -114,8 +119,10 @@ class LogWriter(DataSourceArrowWriter):
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
-    """Publishes each micro-batch of a stream: ``df.writeStream.format("rewind")``. A batch that Spark repeats after a
-    failure is published again, so this is at least once, too."""
+    """
+    Publishes each micro-batch of a stream: ``df.writeStream.format("rewind")``. A batch that Spark repeats after a
+    failure is published again, so this is at least once, too.
+    """
 
     def __init__(self, writer: LogWriter) -> None:
         self._writer = writer

@@ -1,4 +1,5 @@
-"""A receiver and a sender of whole encoded messages on a ``Wire``: the loops that run once a message.
+"""
+A receiver and a sender of whole encoded messages on a ``Wire``: the loops that run once a message.
 
 Invariant: a link either ends properly (a detach without an error), or the call that notices raises. A
 receiver hands out every delivery that came before the end, in order, exactly once.
@@ -65,8 +66,10 @@ class Link:
 
 
 class Receiver(Link):
-    """Messages from ``address``. With ``settled`` the sender is asked to settle them itself (at most once);
-    otherwise each is accepted as it is taken."""
+    """
+    Messages from ``address``. With ``settled`` the sender is asked to settle them itself (at most once);
+    otherwise each is accepted as it is taken.
+    """
 
     def __init__(
         self,
@@ -78,10 +81,15 @@ class Receiver(Link):
         batches: bool = False,
         credit: int = CREDIT,
     ) -> None:
-        """Attach; no credit is granted before the first ``receive``. Raises Refused and ConnectionFailed.
+        """
+        Attach; no credit is granted before the first ``receive``.
 
         With ``batches`` a log's sender is asked for many messages in a delivery; they come out one by one all the
         same, and some more of them than were asked for.
+
+        Raises:
+            Refused: The broker does not let us.
+            ConnectionFailed: The connection was lost.
         """
         pointer = lib.pn_receiver(wire.session, f"rewind-{uuid4().hex[:12]}".encode())
         super().__init__(wire, pointer, f"Reading {address} from {wire.broker.url}")
@@ -175,7 +183,13 @@ class Sender(Link):
     """Messages to ``address``; with None, each to the address in its ``to`` (anonymous relay)."""
 
     def __init__(self, wire: Wire, address: str | None) -> None:
-        """Attach. Raises Refused and ConnectionFailed."""
+        """
+        Attach.
+
+        Raises:
+            Refused: The broker does not let us.
+            ConnectionFailed: The connection was lost.
+        """
         pointer = lib.pn_sender(wire.session, f"rewind-{uuid4().hex[:12]}".encode())
         super().__init__(
             wire, pointer, f"Sending to {address or 'each message’s own address'} at {wire.broker.url}"
@@ -189,10 +203,13 @@ class Sender(Link):
         self._open(lib.pn_link_remote_target)
 
     def send(self, messages: Iterable[bytes], progress: Callable[[int], None] = lambda accepted: None) -> int:
-        """Send all, wait until the broker has accepted all, and return how many.
+        """
+        Send all, wait until the broker has accepted all, and return how many.
 
-        ``progress`` hears the count of accepted messages now and then. Raises Refused for the first message
-        that is not accepted, and when the broker ends the link.
+        ``progress`` hears the count of accepted messages now and then.
+
+        Raises:
+            Refused: A message was not accepted, or the broker ended the link.
         """
         link, unsettled = self._link, self._unsettled
         credit, deliver, transfer, advance = (

@@ -1,4 +1,5 @@
-"""The client half of a SASL exchange over a blocking socket: ANONYMOUS and PLAIN (AMQP 1.0, 5.3).
+"""
+The client half of a SASL exchange over a blocking socket: ANONYMOUS and PLAIN (AMQP 1.0, 5.3).
 
 It runs before proton's engine sees the connection, because proton built without Cyrus offers no PLAIN.
 Invariant: when ``authenticate`` returns, the peer has answered "ok" and the next byte belongs to AMQP itself.
@@ -27,10 +28,14 @@ OUTCOMES = {
 
 
 def authenticate(sock: socket.socket, peer: str, vpn: str | None, user: str | None, password: str) -> None:
-    """Log in on a fresh connection: PLAIN with a user, else ANONYMOUS.
+    """
+    Log in on a fresh connection: PLAIN with a user, else ANONYMOUS.
 
-    ``peer`` names the broker in errors; ``vpn`` goes into sasl-init's hostname. Raises ConnectionFailed, and
-    OSError when the socket fails.
+    ``peer`` names the broker in errors; ``vpn`` goes into sasl-init's hostname.
+
+    Raises:
+        ConnectionFailed: The broker refused the login.
+        OSError: The socket failed.
     """
     sock.sendall(SASL_HEADER)
     header = _exactly(sock, 8, peer)

@@ -1,4 +1,5 @@
-"""A lean blocking AMQP 1.0 client over proton's C engine: one connection, one session, raw message bytes.
+"""
+A lean blocking AMQP 1.0 client over proton's C engine: one connection, one session, raw message bytes.
 
 proton's Python objects cost 60-80 microseconds a message; the C engine called directly costs one or two. So
 what happens once a link is readable, and what happens once a message is one tight loop in
@@ -103,7 +104,12 @@ class Wire:
     """One connection with one session. Blocking, for one thread; a context manager that closes it."""
 
     def __init__(self, broker: Broker, *, timeout: float = TIMEOUT) -> None:
-        """Connect, log in, open. Raises ConnectionFailed."""
+        """
+        Connect, log in, open.
+
+        Raises:
+            ConnectionFailed: The broker could not be reached, or refused the login.
+        """
         self.broker = broker
         self.timeout = timeout
         self._closed = False
@@ -155,11 +161,14 @@ class Wire:
             self.pump()
 
     def pump(self, timeout: float | None = None) -> bool:
-        """Write what the engine has, read what the peer sent, and let the engine see it.
+        """
+        Write what the engine has, read what the peer sent, and let the engine see it.
 
         Waits until bytes moved, at most ``timeout`` seconds (default: the wire's). Returns whether any did
-        when a time-out is given; without one, a silent peer is an error. Raises ConnectionFailed, also when
-        the peer closed connection or session.
+        when a time-out is given; without one, a silent peer is an error.
+
+        Raises:
+            ConnectionFailed: The connection broke, or the peer closed it or the session.
         """
         limit = self.timeout if timeout is None else timeout
         now = time.monotonic()
@@ -235,7 +244,8 @@ class Wire:
             raise ConnectionFailed(f"{self.broker.url} ended the session: {reason}.")
 
     def close(self) -> None:
-        """Say goodbye, wait a moment for the answer, free everything. Never raises; may be called again.
+        """
+        Say goodbye, wait a moment for the answer, free everything. Never raises; may be called again.
 
         Without the wait, bytes that are still on their way to us would make the kernel reset the connection,
         and the broker would see a failure where there was none.

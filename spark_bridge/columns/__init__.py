@@ -1,4 +1,5 @@
-"""AMQP messages to columns in Arrow.
+"""
+AMQP messages to columns in Arrow.
 
 ``record_batches`` makes record batches of pages of messages; it reads nearly all of them side by side
 (``message_block``), and what is unusual one by one (``single_message``, with ``common_encodings`` for what is spelled

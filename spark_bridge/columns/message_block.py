@@ -1,4 +1,5 @@
-"""Many messages read side by side: laid end to end in one block of bytes, and walked a section and an item at a time.
+"""
+Many messages read side by side: laid end to end in one block of bytes, and walked a section and an item at a time.
 
 A message read by itself costs Python tens of microseconds. Here numpy takes each step for all messages of a page at
 once, whatever the lengths of their texts, and Arrow copies texts and bodies out of the block: less than one
@@ -135,7 +136,12 @@ _OURS = 10  # items in the gateway's part of the annotations, which is the last:
 
 
 class MessageBlock:
-    """Messages in a block, and their sections. Raises Unusual as soon as one is not of the usual kind."""
+    """
+    Messages in a block, and their sections.
+
+    Raises:
+        Unusual: One is not of the usual kind.
+    """
 
     def __init__(self, messages: Sequence[bytes], bare: Sequence[int] | None = None) -> None:
         """``bare`` says where to begin in each; without it, at its first octet."""

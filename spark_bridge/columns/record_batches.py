@@ -1,4 +1,5 @@
-"""AMQP messages to Arrow record batches.
+"""
+AMQP messages to Arrow record batches.
 
 Invariants: a batch has exactly the columns asked for, in that order, with the types Spark derives from the
 schema (Spark compares them for equality). A section that no asked-for column needs is not decoded. A page is
@@ -45,7 +46,8 @@ _BESIDE = {"offset", "enqueuedTime", "topic", "replayId", "partition"}  # what a
 
 
 class BatchBuilder:
-    """Turns pages of encoded messages into record batches of the chosen columns.
+    """
+    Turns pages of encoded messages into record batches of the chosen columns.
 
     ``topics`` drops messages whose topic does not match: for patterns that one log address cannot carry.
     ``partition`` is what the column of that name says.
@@ -64,9 +66,11 @@ class BatchBuilder:
         self._systems: dict[bytes, dict[str, str | None] | None] = {}
 
     def batch(self, messages: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
-        """The rows that pass the topic filter, and the offsets of all messages in order.
+        """
+        The rows that pass the topic filter, and the offsets of all messages in order.
 
-        Raises UnreadableMessage for a message without the broker's annotations.
+        Raises:
+            UnreadableMessage: A message lacks the broker's annotations.
         """
         columns = _columns(messages, self._told, self._told_one_by_one)
         batch = self._batch(columns, len(messages))
@@ -111,7 +115,12 @@ class BatchBuilder:
         return found
 
     def _told(self, messages: Sequence[bytes]) -> Arrays:
-        """All columns of messages as a log reader gets them, side by side. Raises Unusual."""
+        """
+        All columns of messages as a log reader gets them, side by side.
+
+        Raises:
+            Unusual: One is not of the usual kind.
+        """
         page = MessageBlock(messages)
         told = page.annotations(with_texts=not self._told_names.isdisjoint({"topic", "replayId"}))
         columns = self._content(page) | {
@@ -126,7 +135,12 @@ class BatchBuilder:
         return columns
 
     def _kept(self, rows: Sequence[StoredRow], splicer: Splicer) -> Arrays:
-        """The columns that come from the messages themselves, as they are stored, side by side. Raises Unusual."""
+        """
+        The columns that come from the messages themselves, as they are stored, side by side.
+
+        Raises:
+            Unusual: One is not of the usual kind.
+        """
         _, _, _, bares, contents = zip(*rows, strict=True)
         page = MessageBlock(contents, bares)
         columns = self._content(page)
@@ -156,7 +170,8 @@ class BatchBuilder:
         return columns
 
     def _system(self, page: MessageBlock, fronts: list[bytes], whole: Callable[[int], bytes]) -> pa.Array:
-        """The column systemProperties: what stands before the bare message is the same for most, and read once.
+        """
+        The column systemProperties: what stands before the bare message is the same for most, and read once.
 
         ``whole`` gives a message, or its front, with the gateway's annotations.
         """

@@ -1,4 +1,5 @@
-"""One message to a row: the decoder of every kind of message, however it is spelled.
+"""
+One message to a row: the decoder of every kind of message, however it is spelled.
 
 Usual messages are read by ``message_block``, many at a time; what is unusual comes here. A message whose bare part
 cannot be decoded still gives a row: the columns concerned are null, and ``systemProperties`` says why under
@@ -58,8 +59,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def text(value: Any) -> str | None:
-    """An AMQP value as the text of a map's value: text as it is, null as null, everything else as JSON, with
-    binary in base64 and timestamps in ISO 8601."""
+    """
+    An AMQP value as the text of a map's value: text as it is, null as null, everything else as JSON, with
+    binary in base64 and timestamps in ISO 8601.
+    """
     if value is None or type(value) is str:
         return value
     if type(value) is int:
@@ -104,7 +107,12 @@ def _iso(milliseconds: int) -> str:
 
 
 def _told(message: bytes) -> dict[Any, Any]:
-    """The annotations, or where the sender's cannot be decoded, the gateway's alone. Raises one of BAD_CONTENT."""
+    """
+    The annotations, or where the sender's cannot be decoded, the gateway's alone.
+
+    Raises:
+        BAD_CONTENT: One of these: they cannot be decoded.
+    """
     try:
         return message_annotations(message)
     except BAD_CONTENT:
@@ -131,9 +139,11 @@ class MessageDecoder:
         self.body = not names.isdisjoint({"body", "bodyType"})
 
     def of(self, message: bytes) -> dict[str, Any]:
-        """One message as a log reader gets it; what it does not have is missing. Times are in microseconds.
+        """
+        One message as a log reader gets it; what it does not have is missing. Times are in microseconds.
 
-        Raises UnreadableMessage when it lacks the gateway's annotations.
+        Raises:
+            UnreadableMessage: It lacks the gateway's annotations.
         """
         row: dict[str, Any] = {SYSTEM: {}}
         try:
@@ -151,7 +161,12 @@ class MessageDecoder:
         return row
 
     def fill(self, row: dict[str, Any], message: bytes) -> None:
-        """Every column the sections of the message give. Raises one of BAD_CONTENT."""
+        """
+        Every column the sections of the message give.
+
+        Raises:
+            BAD_CONTENT: One of these: they cannot be decoded.
+        """
         for code, start, value, end in sections(message):
             if code == MESSAGE_ANNOTATIONS:
                 flat = items(message, value)

@@ -1,4 +1,5 @@
-"""Jobs people run on a replay log, each short enough to be read at once and changed.
+"""
+Jobs people run on a replay log, each short enough to be read at once and changed.
 
 ``recovery`` brings a database table up to the log, or back after it was lost; ``last_values`` finds the newest
 message of each topic; ``windows`` counts by time, through history and on with what comes; ``differences`` holds two
@@ -33,7 +34,12 @@ def session(name: str) -> SparkSession:
 
 
 def options(arguments: Iterable[str]) -> dict[str, str]:
-    """The options of ``name=value`` arguments. Raises SystemExit, with a sentence, for anything else."""
+    """
+    The options of ``name=value`` arguments.
+
+    Raises:
+        SystemExit: One is of another form; the sentence says which.
+    """
     found: dict[str, str] = {}
     for argument in arguments:
         name, is_there, value = argument.partition("=")

@@ -1,4 +1,5 @@
-"""What two replays do not have in common: two gateways, two days, a log and its restored copy.
+"""
+What two replays do not have in common: two gateways, two days, a log and its restored copy.
 
 python -m spark_bridge.examples.differences url=amqp://127.0.0.1:5672 -- path=/restored/rewind-data
 """

@@ -1,4 +1,5 @@
-"""The last message of each topic: how things stand, out of all that happened to them.
+"""
+The last message of each topic: how things stand, out of all that happened to them.
 
 python -m spark_bridge.examples.last_values url=amqp://127.0.0.1:5672 'subscribe=orders/>'
 """
@@ -14,7 +15,8 @@ from spark_bridge.examples import options, session
 
 
 def last_values(spark: SparkSession, **of: str) -> DataFrame:
-    """One row a topic: ``topic``, and ``offset``, ``enqueuedTime`` and ``body`` of its newest message.
+    """
+    One row a topic: ``topic``, and ``offset``, ``enqueuedTime`` and ``body`` of its newest message.
 
     Over several urls the newest is the one that arrived last: offsets are each log's own.
     """

@@ -1,4 +1,5 @@
-"""A table that finds back by itself: how far it has read the log is committed together with what it read.
+"""
+A table that finds back by itself: how far it has read the log is committed together with what it read.
 
 This is recovery without XA. The database alone remembers the place; the log keeps nothing for its reader and gives any
 part again. A crash between two commits costs nothing, a table restored from a backup catches up from the backup's
@@ -32,7 +33,8 @@ MOVE = "update place set replay_id = ? where replay_id = ?"
 
 
 def catch_up(spark: SparkSession, database: Any, mark: str = "?", **of: str) -> int:
-    """Add to the table what the log has beyond its place, in one transaction; how many accounts have changed.
+    """
+    Add to the table what the log has beyond its place, in one transaction; how many accounts have changed.
 
     ``database`` is a DB-API connection, ``mark`` its sign for a parameter. The place is a replay id, which knows the
     log's generation: a log made anew is refused, as is one whose messages beyond the place were trimmed. Raises

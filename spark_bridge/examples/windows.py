@@ -1,4 +1,5 @@
-"""Messages by topic and minute: begins with the log's history and goes on with what comes, as one query.
+"""
+Messages by topic and minute: begins with the log's history and goes on with what comes, as one query.
 
 python -m spark_bridge.examples.windows url=amqp://127.0.0.1:5672 'subscribe=orders/>'
 """

@@ -1,4 +1,5 @@
-"""A log and its archive as one, or an archive alone: what lies in the archive is read from there, all else from the
+"""
+A log and its archive as one, or an archive alone: what lies in the archive is read from there, all else from the
 log.
 
 Nothing here is kept between calls, and partitions are ranges of ids alone: where an id lies is found out when it is
@@ -70,7 +71,12 @@ class ArchiveWatch:
         self._reader = reader
 
     def extent(self) -> IdRange:
-        """The ids it has. Raises ArchiveError."""
+        """
+        The ids it has.
+
+        Raises:
+            ArchiveError: The archive cannot be read or written, or is not whole.
+        """
         return self._reader.extent()
 
     def close(self) -> None:
@@ -87,8 +93,13 @@ class ArchiveReader:
         self._manifest = Manifest(self._storage)
 
     def extent(self) -> IdRange:
-        """The ids of log and archive together, from the first of either to the last. Raises DataLoss for an archive
-        of another log."""
+        """
+        The ids of log and archive together, from the first of either to the last.
+
+        Raises:
+            DataLoss: The archive is of another log.
+            ArchiveError: There is none, or it is damaged.
+        """
         state = self._manifest.refresh()
         if self._log is None:
             if not state.segments:
@@ -272,9 +283,12 @@ class ArchiveReader:
     def _from_segment(
         self, segment: Segment, columns: Columns, first: int, last: int, *, is_whole: bool = False
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows of one file, each batch with the id to go on from behind it; ``is_whole``: on every topic.
+        """
+        The rows of one file, each batch with the id to go on from behind it; ``is_whole``: on every topic.
 
-        Raises ArchiveError for a damaged file, and FileNotFoundError for one that is gone.
+        Raises:
+            ArchiveError: The file is damaged.
+            FileNotFoundError: It is gone.
         """
         patterns = self._selection.patterns
         topics = None if is_whole or patterns == EVERY_TOPIC else topic_filter(patterns)

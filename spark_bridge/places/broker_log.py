@@ -47,7 +47,8 @@ class BrokerLog:
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """See ``LiveLog.batches``.
+        """
+        See ``LiveLog.batches``.
 
         A consumer that is slower than the broker's patience (its idle time-out) loses the connection between two
         batches; the rest is then read over a new one, as long as each brings the read forward.
@@ -87,7 +88,8 @@ class BrokerLog:
 
 
 class BrokerWatch:
-    """Asking a broker where its log ends, a hundred times a second, without a new link each time.
+    """
+    Asking a broker where its log ends, a hundred times a second, without a new link each time.
 
     Spark polls an idle stream every 10 ms. A new link each time would fill the broker's own log. So one reader stays
     attached at the live end with a credit of one: as long as nothing comes through it, nothing has changed.
@@ -104,7 +106,12 @@ class BrokerWatch:
         self._extent = IdRange(1, 0, None)
 
     def extent(self) -> IdRange:
-        """The ids the log holds. Raises LogUnavailable when the broker is away, also after one new try."""
+        """
+        The ids the log holds.
+
+        Raises:
+            LogUnavailable: The broker is away, also after one new try.
+        """
         try:
             if self._link is not None and not self._link.has_more():
                 return self._extent

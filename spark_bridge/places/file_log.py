@@ -78,7 +78,12 @@ class FileWatch:
         self._identity: tuple[int, int] | None = None
 
     def extent(self) -> IdRange:
-        """The ids the log holds. Raises ConnectionFailed when there is no file that can be read."""
+        """
+        The ids the log holds.
+
+        Raises:
+            ConnectionFailed: There is no file that can be read.
+        """
         return self._opened().extent()
 
     def _opened(self) -> LogFile:

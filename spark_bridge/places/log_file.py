@@ -1,4 +1,5 @@
-"""The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
+"""
+The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
 
 Everything is read-only and in short keyset pages, as an open cursor would keep the gateway's WAL from being
 begun anew. A page looks at a bounded number of ids for the same reason.
@@ -33,7 +34,10 @@ class LogFile:
     """A read-only connection to one Message VPN's file; a context manager that closes it."""
 
     def __init__(self, folder: Folder) -> None:
-        """Raises ConnectionFailed when there is no such file, or none that this version reads."""
+        """
+        Raises:
+            ConnectionFailed: There is no such file, or none that this version reads.
+        """
         self._path = folder.file
         if not self._is_there():
             raise ConnectionFailed(
@@ -63,7 +67,13 @@ class LogFile:
         return IdRange(*row)
 
     def plan(self, selection: Selection) -> IdRange:
-        """What a selection means now. Raises DataLoss for a start the log does not have."""
+        """
+        What a selection means now.
+
+        Raises:
+            DataLoss: The log does not have the start.
+            OptionError: Start or end make no sense for this log.
+        """
         extent = self.extent()
         first = self._start(selection, extent)
         last, stop = extent.last, selection.stop
@@ -75,9 +85,11 @@ class LogFile:
         return IdRange(first, last, extent.generation)
 
     def pages(self, ids: IdRange, contents: bool = True) -> Iterator[list[StoredRow]]:
-        """The logged messages of a range in order, some thousand at a time; ``contents`` False gives None for them.
+        """
+        The logged messages of a range in order, some thousand at a time; ``contents`` False gives None for them.
 
-        Raises DataLoss when the log no longer holds the range.
+        Raises:
+            DataLoss: The log no longer holds the range.
         """
         query = (
             f"select id, time, topic, bare, {'content' if contents else 'null'} from message where id between ? and ?"

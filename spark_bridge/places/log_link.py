@@ -1,4 +1,5 @@
-"""Bounded reads of the replay log: learn what there is (``survey``), then read exactly that (``LogLink``).
+"""
+Bounded reads of the replay log: learn what there is (``survey``), then read exactly that (``LogLink``).
 
 A log reader is a link on ``log://<pattern>`` with the source filter ``rewind:replay-start``. The broker
 tells in its answer which ids the log holds, and where the asked start lies; a bounded reader is detached,
@@ -52,10 +53,13 @@ def live(wire: Wire, where: str, credit: int = CREDIT) -> Receiver:
 
 
 def survey(broker: Broker, selection: Selection) -> IdRange:
-    """Ask a broker for the log's ids now and pin what a selection means.
+    """
+    Ask a broker for the log's ids now and pin what a selection means.
 
-    Raises Refused for a start the log does not have, OptionError for an end that does not fit,
-    ConnectionFailed.
+    Raises:
+        Refused: The log does not have the start.
+        OptionError: The end does not fit.
+        ConnectionFailed: The broker cannot be asked.
     """
     where = address(selection.patterns)
     start: Any = selection.start if selection.fail_on_data_loss else _clamped(selection.start)
@@ -118,7 +122,13 @@ class LogLink:
     """One bounded read on an open wire."""
 
     def __init__(self, wire: Wire, where: str, ids: IdRange) -> None:
-        """Attach. Raises DataLoss when the log no longer holds the range, and ConnectionFailed."""
+        """
+        Attach.
+
+        Raises:
+            DataLoss: The log no longer holds the range.
+            ConnectionFailed: The connection was lost.
+        """
         self._ids = ids
         self.rest = ids
         """What is still to come behind the last page that was checked."""
@@ -151,9 +161,12 @@ class LogLink:
         check_end(ids, _integer(self._link.properties, LAST, where))
 
     def pages(self) -> Iterator[list[bytes]]:
-        """The messages of the range in order, some thousand at a time, until the broker says that is all.
+        """
+        The messages of the range in order, some thousand at a time, until the broker says that is all.
 
-        Raises DataLoss when the broker ends the replay early, ConnectionFailed when the connection is lost.
+        Raises:
+            DataLoss: The broker ended the replay early.
+            ConnectionFailed: The connection was lost.
         """
         page: list[bytes] = []
         size = 0
@@ -167,7 +180,12 @@ class LogLink:
             yield page
 
     def check(self, offsets: Sequence[int]) -> None:
-        """Hold a page's offsets against the range: inside it, and rising all the way. Raises DataLoss."""
+        """
+        Hold a page's offsets against the range: inside it, and rising all the way.
+
+        Raises:
+            DataLoss: It is out of bounds.
+        """
         expected = self.rest.first
         for offset in offsets:
             if not expected <= offset <= self._ids.last:

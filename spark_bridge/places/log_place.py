@@ -1,4 +1,5 @@
-"""What every place of a replay log has in common: it tells what it holds, plans a read, and reads ranges of ids.
+"""
+What every place of a replay log has in common: it tells what it holds, plans a read, and reads ranges of ids.
 
 A place is a plain value, which Spark pickles into its workers: connections live inside one call, but for ``watch``.
 Invariant: a range of ids, once planned, has the same rows whenever it is read, or the read raises DataLoss (where the
@@ -31,10 +32,16 @@ class LogPlace(Protocol):
         """What checkpoints and messages call it: a url, a file, an archive."""
 
     def extent(self, selection: Selection) -> IdRange:
-        """The ids the log holds now; last < first when there are none. Raises LogUnavailable."""
+        """
+        The ids the log holds now; last < first when there are none.
+
+        Raises:
+            LogUnavailable: The log cannot be asked.
+        """
 
     def plan(self, selection: Selection) -> IdRange:
-        """What this selection means now, to be pinned.
+        """
+        What this selection means now, to be pinned.
 
         Raises:
             DataLoss: The log does not have its start.
@@ -43,7 +50,13 @@ class LogPlace(Protocol):
         """
 
     def read(self, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        """The rows of a range as Arrow batches, the same each time. Raises DataLoss and LogUnavailable."""
+        """
+        The rows of a range as Arrow batches, the same each time.
+
+        Raises:
+            DataLoss: The range is not, or not all, in the log any more.
+            LogUnavailable: The log cannot be read now.
+        """
 
     def watch(self, selection: Selection = ...) -> LogWatch:
         """Begin to ask, often, where the log stands."""
@@ -55,7 +68,8 @@ class LiveLog(LogPlace, Protocol):
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows of a range, each batch (it may be empty) with the id to go on from behind it.
+        """
+        The rows of a range, each batch (it may be empty) with the id to go on from behind it.
 
         Raises:
             DataLoss: The range is not, or not all, in the log any more, whatever the selection says.
@@ -63,7 +77,8 @@ class LiveLog(LogPlace, Protocol):
 
 
 def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
-    """``LogPlace.read`` of a gateway's own log: every row of the range exactly once, or DataLoss.
+    """
+    ``LogPlace.read`` of a gateway's own log: every row of the range exactly once, or DataLoss.
 
     Where the selection has ``fail_on_data_loss`` false, what the log no longer has is left out.
     """

@@ -15,7 +15,8 @@ EVERY_TOPIC = (">",)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A part of one log.
+    """
+    A part of one log.
 
     ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not to read, or
     None for everything there was when the read was planned. ``since`` and ``before`` are the same as times, in ms, and
@@ -37,7 +38,12 @@ def topic_filter(patterns: Sequence[str]) -> TopicFilter:
 
 
 def check_stop(stop: int, first: int, extent: IdRange) -> None:
-    """Hold an exclusive end against the log and the start of the read. Raises OptionError."""
+    """
+    Hold an exclusive end against the log and the start of the read.
+
+    Raises:
+        OptionError: It fits neither.
+    """
     if stop > extent.last + 1:
         raise OptionError(
             f"Option endingOffsets={stop} lies beyond the log, whose last offset is {extent.last}."
@@ -47,7 +53,12 @@ def check_stop(stop: int, first: int, extent: IdRange) -> None:
 
 
 def check_end(ids: IdRange, last: int) -> None:
-    """Hold the end of a planned range against the log's last id now. Raises DataLoss."""
+    """
+    Hold the end of a planned range against the log's last id now.
+
+    Raises:
+        DataLoss: It is out of bounds.
+    """
     if last < ids.last:
         raise DataLoss(
             f"Offsets {ids.first} to {ids.last} were planned, and the log ends at {last} now, as one restored from an "

@@ -1,4 +1,5 @@
-"""From the log to the archive: segments of the ids that are not in it yet, in order, once or on and on.
+"""
+From the log to the archive: segments of the ids that are not in it yet, in order, once or on and on.
 
 A segment is written beside its name, synced, renamed, and only then named in the manifest; only then is the gateway
 told that so much may be trimmed. A crash between any two of these steps leaves a file that no entry names, or a
@@ -28,8 +29,10 @@ RETRY_SECONDS = 2.0  # after the gateway was away
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a segment ends: at so many rows, at so many bytes of messages, or when its oldest message has waited
-    so long (following only)."""
+    """
+    When a segment ends: at so many rows, at so many bytes of messages, or when its oldest message has waited
+    so long (following only).
+    """
 
     rows: int = 100_000
     bytes: int = 128 << 20
@@ -38,7 +41,8 @@ class Limits:
 
 @dataclass
 class Archiver:
-    """Archives a log to a storage.
+    """
+    Archives a log to a storage.
 
     ``told`` is called with the last archived id and the generation after each segment is durable, and at the start;
     it may raise LogError. ``progress`` gets each new segment and the last id of the log; ``warned`` sentences.
@@ -60,7 +64,12 @@ class Archiver:
         self._ahead: pa.RecordBatch | None = None
 
     def run(self, *, follow: bool = False) -> None:
-        """Archive all there is, and with ``follow`` what comes, until ``stop``. Raises LogError."""
+        """
+        Archive all there is, and with ``follow`` what comes, until ``stop``.
+
+        Raises:
+            LogError: It failed; while following, only for what another try cannot mend.
+        """
         with self.storage.lock("archiver"):
             self.manifest.refresh()
             watch = self.log.watch()
@@ -124,8 +133,13 @@ class Archiver:
             )
 
     def _clear(self, extent: IdRange) -> None:
-        """Remove what a killed run left behind the end of the archive. Raises ArchiveError for a file of ids that the
-        log no longer has: then it is the manifest that is not whole, and the file may be the only copy."""
+        """
+        Remove what a killed run left behind the end of the archive.
+
+        Raises:
+            ArchiveError: A file has ids that the log no longer has: then it is the manifest that is not whole, and the
+                file may be the only copy.
+        """
         last = self.manifest.state.last
         for name in self.manifest.strays(lambda first: first > last):
             if int(name[:20]) < extent.first:
@@ -150,7 +164,8 @@ class Archiver:
         return extent.first
 
     def _archive(self, ids: IdRange, follow: bool) -> bool:
-        """Write segments until the range is done or a stop is wanted; whether there were any rows.
+        """
+        Write segments until the range is done or a stop is wanted; whether there were any rows.
 
         Following, a read that breaks off is one for the next look, which tells whether anything is lost.
         """

@@ -1,4 +1,5 @@
-"""A logged message as a row of a table: the columns, which an archive's files and Spark's DataFrames share.
+"""
+A logged message as a row of a table: the columns, which an archive's files and Spark's DataFrames share.
 
 Types are spelled as Spark SQL spells them; ``arrow_schema`` says what Arrow makes of them.
 """

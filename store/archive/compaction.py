@@ -1,4 +1,5 @@
-"""Many small files to one for each day (UTC), by the time of their first message.
+"""
+Many small files to one for each day (UTC), by the time of their first message.
 
 The new file is published first; one entry of the manifest then exchanges it for those it replaces, and they are removed
 last. So a reader finds each id once at any moment, a crash leaves only files that no entry names, and the next run
@@ -33,9 +34,13 @@ def compact(
     now_ms: int | None = None,
     step: Step = no_step,
 ) -> State:
-    """Compact every day that is over, or with ``is_all`` today, too. Safe beside an archiver on a local folder.
+    """
+    Compact every day that is over, or with ``is_all`` today, too. Safe beside an archiver on a local folder.
 
-    ``progress`` gets each new file and how many it replaced. Raises ArchiveError.
+    ``progress`` gets each new file and how many it replaced.
+
+    Raises:
+        ArchiveError: The archive cannot be read or written, or is not whole.
     """
     with storage.lock("compactor"):
         manifest = Manifest(storage)
@@ -59,7 +64,12 @@ def compact(
 
 
 def _sweep(storage: ArchiveStorage, manifest: Manifest) -> None:
-    """Remove what a killed run left. Raises ArchiveError where a file is missing: what looks left may replace it."""
+    """
+    Remove what a killed run left.
+
+    Raises:
+        ArchiveError: A file is missing: what looks left over may replace it.
+    """
     missing = {segment.file for segment in manifest.state.segments} - set(storage.names())
     if missing:
         raise ArchiveError(f"{min(missing)} of the archive {storage.where} is missing.")

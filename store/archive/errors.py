@@ -1,4 +1,5 @@
-"""What reading a replay log or its archive from outside the gateway raises on purpose.
+"""
+What reading a replay log or its archive from outside the gateway raises on purpose.
 
 Spark keeps only the text of an exception that crosses from a Python worker to the driver, so each message starts with
 a stable code in brackets and is one sentence a person can act on. ``LogError.code`` is that code.
@@ -8,7 +9,8 @@ from __future__ import annotations
 
 
 class LogError(Exception):
-    """Base of these errors.
+    """
+    Base of these errors.
 
     Attributes:
         code: Stable; it stands at the head of the text.

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """Ids ``first`` to ``last``, both included, of one generation of the log. Empty when last < first.
+    """
+    Ids ``first`` to ``last``, both included, of one generation of the log. Empty when last < first.
 
     A range names ids, not messages: a topic pattern, or a message that was never logged, leaves gaps.
     """

@@ -1,4 +1,5 @@
-"""What an archive is: the list of its files, as a row of small numbered entries that are only ever added to.
+"""
+What an archive is: the list of its files, as a row of small numbered entries that are only ever added to.
 
 ``_manifest/00000000000000000007.json`` is one entry: files added, files taken out, the log's generation. An entry is
 one atomic step, however many files it exchanges; its number belongs to one writer. Every ``SNAPSHOT``-th also lists
@@ -69,7 +70,12 @@ class State:
         return self.segments[place].first if place < len(self.segments) else None
 
     def exchanged(self, added: Sequence[Segment], removed: Sequence[str], generation: int) -> State:
-        """With some files taken out and others put in. Raises ArchiveError when an id would be there twice."""
+        """
+        With some files taken out and others put in.
+
+        Raises:
+            ArchiveError: An id would be there twice, or the generation is another.
+        """
         if self.generation not in {None, generation}:
             raise ArchiveError(
                 f"The archive is of generation {self.generation} of the log, and this one is {generation}: the log "
@@ -117,9 +123,11 @@ class Manifest:
         return not self._numbers()
 
     def exchange(self, added: Sequence[Segment], removed: Sequence[str], generation: int) -> State:
-        """Add an entry; returns when it is durable. Others who add at the same time go before or after.
+        """
+        Add an entry; returns when it is durable. Others who add at the same time go before or after.
 
-        Raises ArchiveError when it does not fit what is there.
+        Raises:
+            ArchiveError: It does not fit what is there.
         """
         while True:
             state = self.refresh().exchanged(added, removed, generation)
@@ -184,8 +192,10 @@ class Manifest:
 
 
 def segment_name(first: int, number: int) -> str:
-    """The file of ids from ``first`` on, made for entry ``number`` or one behind it: names sort as ids do, and none
-    is used twice."""
+    """
+    The file of ids from ``first`` on, made for entry ``number`` or one behind it: names sort as ids do, and none
+    is used twice.
+    """
     return f"{first:020}-{number:08}.parquet"
 
 

@@ -1,4 +1,5 @@
-"""One file of an archive: plain Parquet with the data source's columns, and two more that make it lossless.
+"""
+One file of an archive: plain Parquet with the data source's columns, and two more that make it lossless.
 
 ``envelope`` is the message without its body, and ``bodyAt`` where the body belongs in it:
 ``envelope[:bodyAt] + body + envelope[bodyAt:]`` is the message bit for bit. Where the body does not stand in it in one
@@ -107,9 +108,12 @@ class SegmentWriter:
 def batches(
     storage: ArchiveStorage, segment: Segment, columns: Sequence[str], first: int, last: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ids ``first`` to ``last`` in order, with these columns; ``offset`` has to be one of them.
+    """
+    The rows of ids ``first`` to ``last`` in order, with these columns; ``offset`` has to be one of them.
 
-    Raises FileNotFoundError when the file is gone, ArchiveError when it is not the one that the manifest names.
+    Raises:
+        FileNotFoundError: The file is gone.
+        ArchiveError: It is not the one that the manifest names.
     """
     with storage.open(segment.file) as source:
         file = pq.ParquetFile(source)

@@ -14,7 +14,8 @@ class LogWatch(Protocol):
     """Tells again and again where a log stands; for one thread. It keeps a connection open between two questions."""
 
     def extent(self) -> IdRange:
-        """The ids the log holds; last < first when there are none.
+        """
+        The ids the log holds; last < first when there are none.
 
         Raises:
             LogUnavailable: It is away, also after one new try.
@@ -31,7 +32,8 @@ class ArchivableLog(Protocol):
         """Begin to ask where it stands."""
 
     def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
-        """The logged messages of a range in order: all columns, and each one's bytes.
+        """
+        The logged messages of a range in order: all columns, and each one's bytes.
 
         Raises:
             DataLoss: The log no longer holds the range.

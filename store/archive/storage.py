@@ -1,4 +1,5 @@
-"""Where an archive's files lie: a folder of this host, or any place that pyarrow's file systems take as a URI.
+"""
+Where an archive's files lie: a folder of this host, or any place that pyarrow's file systems take as a URI.
 
 Invariant: a file is seen under its name whole or not at all, and once ``publish`` or ``create`` has returned, it
 survives a power cut (on a store: as far as the store promises). ``create`` gives a name to one writer only; object
@@ -43,7 +44,12 @@ class ArchiveStorage(Protocol):
         """A whole small file, or None when there is none."""
 
     def open(self, name: str) -> Any:
-        """A file for random access, as pyarrow takes it. Raises FileNotFoundError."""
+        """
+        A file for random access, as pyarrow takes it.
+
+        Raises:
+            FileNotFoundError: There is none of that name.
+        """
 
     def names(self, folder: str = "") -> list[str]:
         """The names of the files in it, sorted, without the folder's."""
@@ -53,11 +59,21 @@ class ArchiveStorage(Protocol):
 
     @contextmanager
     def lock(self, role: str) -> Iterator[None]:
-        """Hold a role that one process may have. Raises ArchiveError when another has it."""
+        """
+        Hold a role that one process may have.
+
+        Raises:
+            ArchiveError: Another process has it.
+        """
 
 
 def storage_at(where: str, step: Step = no_step) -> ArchiveStorage:
-    """The place that a folder's name or a URI means. Raises ConnectionFailed for none that pyarrow knows."""
+    """
+    The place that a folder's name or a URI means.
+
+    Raises:
+        ConnectionFailed: It is none that pyarrow knows.
+    """
     if "://" not in where:
         return FolderStorage(Path(where), step)
     try:
