@@ -2,7 +2,7 @@
 
 Read `settings` first: it is the list of everything that can be set. `load` builds it and reports every
 problem at once, `rules` has the rules over several settings, `render` writes the commented example that the
-README shows.
+documentation shows.
 """
 
 from gateway.config.files import hash_of_token, password_hash, sas_key

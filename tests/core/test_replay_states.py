@@ -13,12 +13,12 @@ from gateway.core.replay.states import (
     state_diagram,
 )
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "replay-states.md"
 
 
-def test_the_readme_shows_the_table() -> None:
-    """The diagram in the README is what the table of transitions gives."""
-    assert f"```mermaid\n{state_diagram()}\n```" in README.read_text(encoding="utf-8")
+def test_the_documentation_shows_the_table() -> None:
+    """The diagram in the documentation is what the table of transitions gives."""
+    assert f"```mermaid\n{state_diagram()}\n```" in PAGE.read_text(encoding="utf-8")
 
 
 def test_every_state_is_reached_and_left() -> None:

@@ -1,8 +1,8 @@
 """
 How a replay onto an endpoint proceeds: its states, what it has done so far, and what is left.
 
-States and transitions stand in ``TRANSITIONS`` and nowhere else; the diagram in the README is made from it (Solace,
-"Message Replay", section "Replay States").
+States and transitions stand in ``TRANSITIONS`` and nowhere else; the diagram in docs/explanation/replay-states.md is
+made from it (Solace, "Message Replay", section "Replay States").
 
 Theory of operation. A replay reads the log from ``position`` on and puts what matches the endpoint's subscriptions on
 it again. Meanwhile the endpoint is left out of routing: live messages go to the log alone. Once everything committed
@@ -66,7 +66,7 @@ TRANSITIONS: Final[dict[ReplayState, dict[ReplayEvent, ReplayState]]] = {
 
 
 def state_diagram() -> str:
-    """The table as a Mermaid state diagram, as the README shows it."""
+    """The table as a Mermaid state diagram, as the documentation shows it."""
     lines = ["stateDiagram-v2"]
     names = {state: state.name.lower() for state in ReplayState}
     lines += [f"    state {json.dumps(state.value)} as {names[state]}" for state in ReplayState]

@@ -69,8 +69,8 @@ def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -
     client.wait(lambda: scrape(api)[("rewind_loop_lag_seconds_count",)] > 0, "a look at the loop")
 
 
-def test_the_readme_names_what_there_is(api: Api, client: Client) -> None:
-    """Every metric of ours is in the README's table, and every one in the table is there."""
+def test_the_documentation_names_what_there_is(api: Api, client: Client) -> None:
+    """Every metric of ours is in the documentation's table, and every one in the table is there."""
     client.sender("q").send_all([data(0)])
     api.done("PUT", "action", "/queues/q/startReplay", {})
     with pytest.raises(Refused):
@@ -81,5 +81,6 @@ def test_the_readme_names_what_there_is(api: Api, client: Client) -> None:
         for family in families
         if family.name.startswith("rewind_")
     }
-    table = (ROOT / "README.md").read_text().partition("| Metrics |")[2].partition("\n\n")[0]
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    table = page.partition("| Metric |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(rewind_\w+)`", table)) == found

@@ -140,7 +140,7 @@ def test_verbs_and_options_are_completed(typed: list[str], offered: set[str]) ->
 
 
 def test_each_shell_has_its_script() -> None:
-    """bash, zsh and fish are given a script to source, as the README says."""
+    """bash, zsh and fish are given a script to source, as the documentation says."""
     for shell in ("bash", "zsh", "fish"):
         with patch.dict("os.environ", {"_REWIND_COMPLETE": f"{shell}_source"}):
             ran = CliRunner().invoke(main, prog_name="rewind")

@@ -27,7 +27,7 @@ from gateway.config import (
     toml,
 )
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 HASH = hash_password("secret", salt=b"0123456789abcdef")
 ANN = f'[user.ann]\npassword = "{HASH}"\n'
 PASSWORD, CERTIFICATE = User(password=HASH), User(certificate_names=("ann",))
@@ -78,13 +78,11 @@ def test_every_setting_says_what_it_is_and_why() -> None:
             assert setting.get("description"), f"{name}.{key}"
 
 
-def test_the_readme_shows_the_example() -> None:
-    """README's block between its `config` marks is what `example_toml` writes."""
-    if not README.exists():
-        pytest.skip("there is no README.md here")
+def test_the_documentation_shows_the_example() -> None:
+    """The page's block between its `configuration` marks is what `example_toml` writes."""
     shown = re.findall(
-        r"<!-- config -->\s*```toml\n(.*?)```\s*<!-- (?:/config|config) -->",
-        README.read_text(encoding="utf-8"),
+        r"<!-- generated: configuration -->\s*```toml\n(.*?)```\s*<!-- end -->",
+        PAGE.read_text(encoding="utf-8"),
         flags=re.DOTALL,
     )
     assert shown == [example_toml()]

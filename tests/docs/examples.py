@@ -1,0 +1,224 @@
+"""
+The fenced blocks of the documentation, and a shell that runs them as a reader would: in order, a page in a folder.
+
+A comment in front of a block says how it is meant:
+
+========================  ==============================================================================
+``<!-- file: NAME -->``   to be saved under this name; it is run by a later block
+``<!-- gateway -->``      TOML: the configuration of this page's gateway; ``sh``: the command that starts it
+``<!-- output -->``       what the block before prints; ``…`` stands for anything within a line
+``<!-- fails -->``        its last command ends with a status that is not 0
+``<!-- spark -->``        needs Spark: run with the tests of Spark
+``<!-- not run: … -->``   cannot be run here, and why
+========================  ==============================================================================
+
+Without one, ``sh`` and ``python`` are run, and ``toml`` is checked as a configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN = {"sh", "python", "toml"}
+"""Languages whose blocks are run."""
+SHOWN = {"text", "json", "mermaid"}
+"""Languages whose blocks are nothing to run."""
+
+_BLOCK = re.compile(
+    r"(?:^ *<!-- (?P<mark>[a-z ]+)(?:: (?P<value>.*?))? -->\n)?"
+    r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+_ADDRESSES = {"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:8672"}
+"""What the pages say; here the ports are free ones."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str = ""
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is run, or checked, by the tests."""
+        return self.language in RUN and self.mark != "not run"
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page,
+            text.count("\n", 0, found.start("language")) + 1,
+            found["language"],
+            textwrap.dedent(found["text"]),
+            (found["mark"] or "").strip(),
+            (found["value"] or "").strip(),
+        )
+        for found in _BLOCK.finditer(text)
+    ]
+
+
+class Reader:
+    """
+    Somebody who types what a page says, in a folder of their own.
+
+    The folder looks like a checkout after ``./run``: it has ``.venv``, and ``run`` whose ``serve`` is ``rewind serve``.
+
+    Attributes:
+        environment: What commands find in theirs; once the gateway has started, its addresses, too.
+
+    Args:
+        folder: An empty one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._gateway: subprocess.Popen[str] | None = None
+        self._addresses = dict(_ADDRESSES)
+        self._output = ""
+        binaries = Path(sys.executable).parent
+        (folder / ".venv").symlink_to(sys.prefix)
+        run = folder / "run"
+        run.write_text(
+            f'#!/bin/sh\ncase $1 in spark) shift; exec "{sys.executable}" "$@" ;; esac\nexec rewind "$@"\n'
+        )
+        run.chmod(0o755)
+        (folder / "spark_bridge").symlink_to(ROOT / "spark_bridge")
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("REWIND_")},
+            "PATH": f"{binaries}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "200",
+        }
+        self._shell: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in (self._shell, self._gateway):
+            if process is not None:
+                process.terminate()
+                process.communicate()
+
+    def read(self, block: Block) -> str:
+        """Do what a block says; what was printed last."""
+        match block.mark, block.language:
+            case "output", _:
+                self._compare(block)
+            case "file", _:
+                self._save(block.value, block)
+            case "gateway", "toml":
+                self._save("rewind.toml", block)
+                self._start_gateway("--config", "rewind.toml")
+            case "gateway", _:
+                assert block.text.startswith("./run serve")
+                self._start_gateway()
+            case _, "toml":
+                self._save("check.toml", block)
+                self._type(block, "rewind check-config --config check.toml > check.out")
+            case _, "python":
+                self._save("example.py", block)
+                self._type(block, "python example.py")
+            case _:
+                self._type(block, self._here(block.text))
+        return self._output
+
+    def _here(self, text: str) -> str:
+        for kind, address in _ADDRESSES.items():
+            text = text.replace(address, self._addresses[kind])
+        return text
+
+    def _save(self, name: str, block: Block) -> None:
+        self._serve()
+        self._folder.joinpath(name).write_text(self._here(block.text), encoding="utf-8")
+
+    def _compare(self, block: Block) -> None:
+        form = ".*".join(re.escape(part) for part in self._here(block.text).rstrip().split("…"))
+        found = "\n".join(line.rstrip() for line in self._output.rstrip().splitlines())
+        assert re.fullmatch(form, found), f"{block}: what is printed is\n{self._output}"
+
+    def _serve(self) -> None:
+        if self._gateway is None:
+            self._start_gateway()
+
+    def _start_gateway(self, *options: str) -> None:
+        if self._gateway is not None:
+            self._gateway.terminate()
+            self._gateway.communicate()
+        ports = ["--admin", "127.0.0.1:0"] + ([] if options else ["--listen", "127.0.0.1:0"])
+        if options:  # its listeners are the configuration's, on free ports
+            file = self._folder / "rewind.toml"
+            file.write_text(re.sub(r"^port = 5\d+", "port = 0", file.read_text(), flags=re.MULTILINE))
+        with (self._folder / "gateway.log").open("a") as log:
+            self._gateway = subprocess.Popen(
+                [sys.executable, "-m", "gateway", "serve", *ports, *options],
+                cwd=self._folder,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._gateway.stdout is not None
+        ready = json.loads(self._gateway.stdout.readline())
+        self._addresses = {
+            kind: url.partition("://")[2]
+            for kind, url in (("amqp", ready["amqp"][0]), ("admin", ready["admin"]))
+        }
+        self.environment |= {"REWIND_URL": ready["amqp"][0], "REWIND_ADMIN": ready["admin"]}
+
+    def _type(self, block: Block, command: str) -> None:
+        self._serve()
+        if self._shell is None:
+            self._shell = subprocess.Popen(
+                ["bash"],
+                cwd=self._folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        assert self._shell.stdin is not None
+        assert self._shell.stdout is not None
+        typed = self._folder / "typed.sh"
+        typed.write_text(command)
+        may_fail = block.mark == "fails"
+        self._shell.stdin.write(
+            f"set {'+' if may_fail else '-'}e; . ./typed.sh < /dev/null; status=$?; echo; echo ready $status\n"
+        )
+        self._shell.stdin.flush()
+        lines: list[str] = []
+        while True:
+            line = self._shell.stdout.readline()
+            assert line, (
+                f"{block} failed:\n{''.join(lines)}\n{(self._folder / 'gateway.log').read_text()[-2000:]}"
+            )
+            if found := re.fullmatch(r"ready (\d+)\n", line):
+                break
+            lines.append(line)
+        self._output = "".join(lines).removesuffix("\n")
+        assert may_fail == (found[1] != "0"), f"{block} ended with {found[1]}:\n{self._output}"
