@@ -39,7 +39,6 @@ from gateway.core.errors import ErrorCode
 from gateway.core.permissions import Action
 from gateway.core.replay.states import state_diagram
 from spark_bridge.options import MEANINGS
-from spark_bridge.schema import COLUMNS
 
 DOCS: Final = Path(__file__).resolve().parent
 ROOT: Final = DOCS.parent
@@ -380,10 +379,16 @@ def spark_options() -> str:
 
 
 def spark_columns() -> str:
-    """The columns of the Spark source."""
-    said = words("spark_columns", COLUMNS)
+    """The columns of the Spark source, read and not imported: neither Spark nor Arrow need be there."""
+    columns = next(
+        ast.literal_eval(node.value)
+        for _, tree in _trees("spark_bridge", "store")
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and node.value and ast.unparse(node.target) == "COLUMNS"
+    )
+    said = words("spark_columns", columns)
     return table(
-        ("Column", "Type", "What it is"), ((code(n), code(kind), said[n]) for n, kind in COLUMNS.items())
+        ("Column", "Type", "What it is"), ((code(n), code(kind), said[n]) for n, kind in columns.items())
     )
 
 
