@@ -15,17 +15,15 @@ VENDORS = re.compile(r"rabbit|event[ _-]?hub|microsoft|servicebus|azure", re.IGN
 OWN_FOLDERS = ("amqp_ext/rabbitmq/", "amqp_ext/event_hubs/", "gateway/amqp/dialects/")
 COMPOSED_IN = ("amqp_ext/vendor_forms.py",)
 
+NAME_ON_THE_WIRE = re.compile(r"^\S+$|\b[\w.-]+:[\w-]+")
+"""A text without a space, or a symbol with its domain inside a text. Sentences may say whose clients they are about."""
+
 SWITCHES = frozenset({"rabbitmq_mode", "event_hubs_mode"})
 """What a listener is to speak, as its settings name it."""
 
 
 def names_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Every name in a module, and every text that is no documentation, with their lines."""
-    documentation = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
+    """Every name in a module, and every text that could be one on the wire, with their lines."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
@@ -39,8 +37,8 @@ def names_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, alias.name) for alias in node.names)
             case ast.Import():
                 yield from ((node.lineno, alias.name) for alias in node.names)
-            case ast.Constant(value=str(text)) if id(node) not in documentation:
-                yield node.lineno, text
+            case ast.Constant(value=str(text)):
+                yield from ((node.lineno, word) for word in NAME_ON_THE_WIRE.findall(text))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
