@@ -5,21 +5,36 @@ Batches: several messages that came as one, published as one: all of them are in
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.transaction import Staged, commit_transaction
 
-if TYPE_CHECKING:
-    from gateway.amqp.links.publisher import PublishingLink
-    from gateway.vpn.message_vpn import MessageVpn
+
+class BatchedLink(Protocol):
+    """A link that batches come in on, and what it tells its peer of them."""
+
+    def stage(self, content: bytes) -> Staged:
+        """
+        A message as it is kept until its transaction commits.
+
+        Raises:
+            Refused: It is no message, or may not be sent where it wants to go.
+        """
+
+    def accepted(self, deliveries: list[Any]) -> None:
+        """They are durable."""
+
+    def not_stored(self, deliveries: list[Any], refused: Refused) -> None:
+        """They are not, and why."""
 
 
 def publish_batch(
     vpn: MessageVpn,
-    link: PublishingLink,
+    link: BatchedLink,
     messages_of: Callable[[bytes], list[bytes]],
     content: bytes,
     delivery: Any,
