@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from gateway import log_keys, logs
+from gateway import log_keys, logging_setup
 from gateway.admin.http import AdminServer
 from gateway.admin.semp.resources import ClientConnection
 from gateway.amqp.listener import Container
@@ -132,7 +132,7 @@ class Gateway:
 
     @property
     def connections(self) -> list[ClientConnection]:
-        """Open AMQP connections (``gateway.admin.semp.resources.Administered``)."""
+        """Open AMQP connections (``gateway.admin.semp.resources.AdministeredGateway``)."""
         return list(self._container.connections) if self._container is not None else []
 
     def problem(self) -> str | None:
@@ -191,7 +191,7 @@ async def _reload(gateway: Gateway) -> None:
 
 def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
-    logs.configure(configuration.settings.log)
+    logging_setup.configure(configuration.settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
     # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
     # visits in vain, so it comes less often.

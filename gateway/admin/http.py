@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.admin.administrators import Certified
-from gateway.admin.semp.resources import Administered
-from gateway.admin.semp.routes import add_semp
+from gateway.admin.semp.operations import add_semp
+from gateway.admin.semp.resources import AdministeredGateway
 from gateway.config import AdminListener, authority
 from gateway.tls import peer_common_name, renew, server_context
 
@@ -61,7 +61,7 @@ class Readiness(BaseModel):
     reason: str | None = None
 
 
-def create_app(health: Health, administered: Administered | None = None) -> FastAPI:
+def create_app(health: Health, administered: AdministeredGateway | None = None) -> FastAPI:
     """The administration as an ASGI application, its OpenAPI document at `/openapi.json`.
 
     Without `administered` there are the checks of health alone.
@@ -106,7 +106,7 @@ class AdminServer:
     def __init__(
         self,
         health: Health,
-        administered: Administered | None = None,
+        administered: AdministeredGateway | None = None,
         *,
         listener: AdminListener = _ANY_PORT,
         sockets: Sequence[socket.socket] | None = None,

@@ -16,8 +16,8 @@ import click
 
 from amqp_ext.sasl.passwords import SALT_BYTES
 from amqp_ext.sasl.passwords import hash_password as hash_with_salt
-from gateway.cli.objects import OBJECTS
-from gateway.cli.replays import REPLAYS
+from gateway.cli.object_commands import OBJECTS
+from gateway.cli.replay_commands import REPLAYS
 from gateway.cli.send import send
 from gateway.cli.tail import tail
 from gateway.config import (

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from proton import Message
 from proton.reactor import ApplicationEvent, EventInjector
 
-from gateway.cli.peer import Client, Gateway, gateway_options
+from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 
 READ_AHEAD: Final = 1_000
 """Messages read and not sent yet: a large file must not turn into memory."""
@@ -24,7 +24,7 @@ TURN_S: Final = 0.02
 """Seconds between two looks at the clock where a rate was asked for."""
 
 
-class Send(Client):
+class Send(AmqpClient):
     """
     Args:
         bodies: What to send; read on a thread of its own, for a terminal may take its time.
@@ -32,7 +32,12 @@ class Send(Client):
     """
 
     def __init__(
-        self, gateway: Gateway, address: str, bodies: Iterator[bytes], template: Message, rate: float | None
+        self,
+        gateway: GatewayAddress,
+        address: str,
+        bodies: Iterator[bytes],
+        template: Message,
+        rate: float | None,
     ) -> None:
         super().__init__(gateway, address)
         self._bodies = bodies
@@ -180,7 +185,7 @@ def send(
         durable=True, subject=subject, content_type=content_type, properties=properties or None
     )
     template.inferred = True
-    client = Send(Gateway(**gateway), address, _bodies(file, whole), template, rate)
+    client = Send(GatewayAddress(**gateway), address, _bodies(file, whole), template, rate)
     status = client.run()
     if not quiet and (client.sent or not status):
         click.echo(f"{client.accepted} of {client.sent} accepted", err=True)

@@ -15,8 +15,8 @@ from proton.reactor import LinkOption
 from amqp_ext.addresses import AddressError, AddressKind, parse_source
 from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
+from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 from gateway.cli.message_text import REPLAY_ID, as_line, as_object
-from gateway.cli.peer import Client, Gateway, gateway_options
 
 CREDIT = 500
 """Messages asked for at a time: enough to keep the wire busy, few enough to stop soon."""
@@ -29,7 +29,7 @@ class Browsing(LinkOption):
         link.source.distribution_mode = Terminus.DIST_MODE_COPY
 
 
-class Tail(Client):
+class Tail(AmqpClient):
     """
     Args:
         address: As it was given.
@@ -38,7 +38,7 @@ class Tail(Client):
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: GatewayAddress,
         address: str,
         source: str,
         *,
@@ -170,7 +170,7 @@ def tail(
         )
     context.exit(
         Tail(
-            Gateway(**gateway),
+            GatewayAddress(**gateway),
             address,
             _with_options(
                 address, {"replay-start": start, "until": until, "missing": "clamp" if clamp else None}

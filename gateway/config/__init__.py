@@ -5,12 +5,14 @@ problem at once, `rules` has the rules over several settings, `render` writes th
 documentation shows.
 """
 
+from gateway.config.bearer_tokens import new_token, token_hash
 from gateway.config.files import hash_of_token, password_hash, sas_key
 from gateway.config.limits import AlarmThresholds, Limits, Store
 from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, parse, read
 from gateway.config.problems import ConfigError
 from gateway.config.reload import Difference, Reloaded, settle
 from gateway.config.render import effective_toml, example_toml
+from gateway.config.setting_types import Mechanism, is_loopback
 from gateway.config.settings import (
     AdminListener,
     Listener,
@@ -21,8 +23,6 @@ from gateway.config.settings import (
     WebSocket,
     authority,
 )
-from gateway.config.tokens import new_token, token_hash
-from gateway.config.values import Mechanism, is_loopback
 from gateway.config.vpn import Queue, ReplayLog, Vpn
 
 __all__ = [

@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.config import toml
 from gateway.config.problems import ConfigError
+from gateway.config.setting_types import VpnName
 from gateway.config.settings import Settings
-from gateway.config.values import VpnName
 from gateway.config.vpn import Vpn
 
 FILE: Final = "administered.json"
@@ -26,7 +26,7 @@ FILE: Final = "administered.json"
 Changes: TypeAlias = "Mapping[str, Any]"
 """Values by their settings in a Message VPN's table, such as `enabled` or `replay_log.quota_mb`."""
 
-Administered: TypeAlias = "dict[str, Changes]"
+ChangesByVpn: TypeAlias = "dict[str, Changes]"
 """Changes by the name of the Message VPN; one that is only here was made by an administrator."""
 
 _READER: Final = TypeAdapter(dict[VpnName, Vpn])
@@ -37,11 +37,11 @@ def setting_path(vpn: str, key: str = "") -> str:
     return toml.dotted(["vpn", vpn, *key.split(".")] if key else ["vpn", vpn])
 
 
-def read_administered(data: Path) -> Administered:
+def read_administered(data: Path) -> ChangesByVpn:
     """What is kept in a data folder; nothing where there is none. Raises ConfigError if it cannot be used."""
     file = data / FILE
     try:
-        kept: Administered = json.loads(file.read_text(encoding="utf-8"))["vpn"]
+        kept: ChangesByVpn = json.loads(file.read_text(encoding="utf-8"))["vpn"]
         _READER.validate_json(
             json.dumps({name: _nested(changes) for name, changes in kept.items()}), by_alias=True
         )
@@ -56,7 +56,7 @@ def read_administered(data: Path) -> Administered:
     return kept
 
 
-def write_administered(data: Path, kept: Administered) -> None:
+def write_administered(data: Path, kept: ChangesByVpn) -> None:
     """Keep it, durably, all or nothing. Raises OSError."""
     fresh = data / f"{FILE}.new"
     with fresh.open("w", encoding="utf-8") as out:
@@ -71,7 +71,7 @@ def write_administered(data: Path, kept: Administered) -> None:
         os.close(folder)
 
 
-def administered_over(settings: Settings, kept: Administered, named: Set[str]) -> Settings:
+def administered_over(settings: Settings, kept: ChangesByVpn, named: Set[str]) -> Settings:
     """`settings` with what is kept wherever the file is silent; `named` are the paths of what it names."""
     vpns = dict(settings.vpns)
     for name, changes in kept.items():

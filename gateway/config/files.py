@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from gateway.config import toml
-from gateway.config.problems import Problem
+from gateway.config.bearer_tokens import check_token_hash
+from gateway.config.problems import ConfigProblem
+from gateway.config.setting_types import check_password_hash
 from gateway.config.settings import Settings, User
-from gateway.config.tokens import check_token_hash
-from gateway.config.values import check_password_hash
 from gateway.tls import TlsError, server_context
 
 SAS_KEY_CHARACTERS: Final = 16
@@ -58,7 +58,7 @@ def _content(file: Path) -> str:
         raise ValueError(f"{file} is not UTF-8 text") from error
 
 
-def unusable_files(settings: Settings) -> Iterator[Problem]:
+def unusable_files(settings: Settings) -> Iterator[ConfigProblem]:
     """Every named file that is not what it should be."""
     places = {f"listener[{index}].tls": listener.tls for index, listener in enumerate(settings.listeners)}
     for path, tls in {**places, "admin.tls": settings.admin.tls}.items():
@@ -66,7 +66,7 @@ def unusable_files(settings: Settings) -> Iterator[Problem]:
             try:
                 server_context(tls)
             except TlsError as error:
-                yield Problem(path, f"cannot be used: {error}")
+                yield ConfigProblem(path, f"cannot be used: {error}")
     for name, user in settings.users.items():
         for key, read, check in (
             ("password_file", password_hash, check_password_hash),
@@ -78,4 +78,4 @@ def unusable_files(settings: Settings) -> Iterator[Problem]:
                 if stored is not None:
                     check(stored)
             except ValueError as error:
-                yield Problem(toml.dotted(["user", name, key]), f"cannot be used: {error}")
+                yield ConfigProblem(toml.dotted(["user", name, key]), f"cannot be used: {error}")

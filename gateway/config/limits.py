@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.config.values import UINT_MAX, USHORT_MAX, Bytes, Count, table
+from gateway.config.setting_types import UINT_MAX, USHORT_MAX, Bytes, Count, table
 
 
 @table

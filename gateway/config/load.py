@@ -18,13 +18,13 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.config import toml
-from gateway.config.addresses import Address, parse_address
 from gateway.config.administered import administered_over, read_administered
 from gateway.config.files import unusable_files
-from gateway.config.problems import ConfigError, Problem, unrelated
+from gateway.config.listen_addresses import ListenAddress, parse_address
+from gateway.config.problems import ConfigError, ConfigProblem, unrelated
 from gateway.config.rules import broken_rules
-from gateway.config.schema import READER, keys_at
 from gateway.config.settings import Listener, Settings, default_vpns
+from gateway.config.settings_schema import READER, keys_at
 from gateway.config.vpn import Vpn
 
 _SECRETS = frozenset({"password", "token"})
@@ -116,7 +116,9 @@ def parse(text: str) -> Settings:
     return settings
 
 
-def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[Problem], frozenset[str]]:
+def _read(
+    text: str, source: str = "the configuration"
+) -> tuple[Settings, list[ConfigProblem], frozenset[str]]:
     """What can be read of `text`, a problem for each thing that cannot, and the paths of all that it names.
 
     `source` names the text.
@@ -126,7 +128,7 @@ def _read(text: str, source: str = "the configuration") -> tuple[Settings, list[
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{source} is not TOML: {error}"]) from error
     named = frozenset(_paths(document, ()))
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     while True:
         try:
             # Through JSON, because there the strict mode knows arrays and tables, as TOML has them.
@@ -153,7 +155,7 @@ def _place(detail: ErrorDetails) -> tuple[int | str, ...]:
     return location[:-1] if location and location[-1] == "[key]" else location
 
 
-def _problem(detail: ErrorDetails) -> Problem:
+def _problem(detail: ErrorDetails) -> ConfigProblem:
     place = _place(detail)
     match detail["type"]:
         case "missing":
@@ -168,7 +170,7 @@ def _problem(detail: ErrorDetails) -> Problem:
                 says += f", not {_quote(detail['input'])}"
             if place == ("listener",) and isinstance(detail["input"], dict):
                 says += "; write `[[listener]]`"
-    return Problem(toml.dotted(place), says)
+    return ConfigProblem(toml.dotted(place), says)
 
 
 def _quote(value: object) -> str:
@@ -199,7 +201,7 @@ def _leave_out(document: dict[str, Any], detail: ErrorDetails) -> None:
     table.pop(place[-1], None)
 
 
-def _override(settings: Settings, overrides: Overrides, problems: list[Problem]) -> Settings:
+def _override(settings: Settings, overrides: Overrides, problems: list[ConfigProblem]) -> Settings:
     if overrides.data is not None:
         settings = replace(settings, data=overrides.data)
     if overrides.listen:
@@ -208,23 +210,23 @@ def _override(settings: Settings, overrides: Overrides, problems: list[Problem])
             try:
                 listeners.append(_listener(parse_address(text), settings.listeners))
             except ValueError as error:
-                problems.append(Problem("--listen", f"{text}: {error}"))
+                problems.append(ConfigProblem("--listen", f"{text}: {error}"))
         settings = replace(settings, listeners=tuple(listeners) or settings.listeners)
     if overrides.admin is not None:
         try:
             address = parse_address(overrides.admin)
         except ValueError as error:
-            problems.append(Problem("--admin", f"{overrides.admin}: {error}"))
+            problems.append(ConfigProblem("--admin", f"{overrides.admin}: {error}"))
         else:
             # With the file's certificate, if it has one: a port on the command line must not open a door in clear.
             settings = replace(settings, admin=replace(settings.admin, host=address.host, port=address.port))
             if address.secure and settings.admin.tls is None:
                 says = f"{overrides.admin}: `https://` needs a certificate; give the file an `[admin.tls]`"
-                problems.append(Problem("--admin", says))
+                problems.append(ConfigProblem("--admin", says))
     return settings
 
 
-def _listener(address: Address, configured: tuple[Listener, ...]) -> Listener:
+def _listener(address: ListenAddress, configured: tuple[Listener, ...]) -> Listener:
     """A listener at `address` that is otherwise like the first configured one with TLS, or the first one
     without."""
     for listener in configured:

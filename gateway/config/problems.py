@@ -17,7 +17,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     """One thing that is wrong at `path`; `says` ends the sentence that the path begins.
 
     `given` are the paths of other settings that the sentence takes for granted.
@@ -30,12 +30,12 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.path} {self.says}"
 
-    def may_follow_from(self, other: "Problem") -> bool:
+    def may_follow_from(self, other: "ConfigProblem") -> bool:
         """Whether `other` is about a setting this one builds on, or a table around it or within it."""
         return any(_overlap(_steps(path), _steps(other.path)) for path in (self.path, *self.given))
 
 
-def unrelated(problems: Iterable[Problem], reported: Sequence[Problem]) -> list[Problem]:
+def unrelated(problems: Iterable[ConfigProblem], reported: Sequence[ConfigProblem]) -> list[ConfigProblem]:
     """Those of `problems` that cannot be a mere consequence of one already reported."""
     return [
         problem for problem in problems if not any(problem.may_follow_from(earlier) for earlier in reported)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field
 
-from gateway.config.values import Quota, StartText
+from gateway.config.setting_types import Quota, StartText
 from gateway.core.endpoint.settings import (
     SETTINGS,
     EndpointSettings,

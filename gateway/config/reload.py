@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from gateway.config import toml
 from gateway.config.queue_settings import QUEUE_KEYS
-from gateway.config.schema import settings_of
 from gateway.config.settings import Settings
+from gateway.config.settings_schema import settings_of
 
 Path: TypeAlias = "tuple[str | int, ...]"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config import toml
-from gateway.config.schema import settings_of
 from gateway.config.settings import Settings, Tls, User, WebSocket
+from gateway.config.settings_schema import settings_of
 from gateway.config.vpn import Queue
 
 _WIDTH = 100

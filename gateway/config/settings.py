@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gateway.config.limits import AlarmThresholds, Limits, Store
-from gateway.config.values import (
+from gateway.config.setting_types import (
     AdministerRule,
     BrowseRule,
     Bytes,

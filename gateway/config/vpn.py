@@ -10,7 +10,7 @@ from pydantic import Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
 from gateway.config.queue_settings import endpoint_settings, with_queue_settings
-from gateway.config.values import Count, PropertyName, QueueName, Quota, TopicFilter, table
+from gateway.config.setting_types import Count, PropertyName, QueueName, Quota, TopicFilter, table
 from gateway.core.endpoint.settings import EndpointSettings
 
 

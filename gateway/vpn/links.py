@@ -11,7 +11,7 @@ from gateway.core.errors import Refused
 from gateway.core.model import Row
 
 
-class Client(Protocol):
+class ClientIdentity(Protocol):
     """Whose connection a link is on, as an administrator is told."""
 
     number: int
@@ -39,7 +39,7 @@ class ConsumingLink(Protocol):
     """A link that messages go out on."""
 
     @property
-    def client(self) -> Client:
+    def client(self) -> ClientIdentity:
         """Who consumes."""
 
     def room(self) -> int:

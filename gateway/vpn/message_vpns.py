@@ -20,8 +20,8 @@ from pydantic import TypeAdapter, ValidationError
 from gateway import log_keys
 from gateway.config import Configuration, Difference, Settings, Vpn
 from gateway.config.administered import (
-    Administered,
     Changes,
+    ChangesByVpn,
     administered_over,
     changed,
     read_administered,
@@ -29,7 +29,7 @@ from gateway.config.administered import (
     value_of,
     write_administered,
 )
-from gateway.config.values import VpnName
+from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.declared import redeclare
 from gateway.vpn.message_vpn import MessageVpn
@@ -70,7 +70,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._connections = connections
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
-        self._kept: Administered = read_administered(folder.path)
+        self._kept: ChangesByVpn = read_administered(folder.path)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         for name, vpn in settings.vpns.items():
             self._open(name, vpn)
@@ -212,7 +212,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 "`rewind reload`",
             )
 
-    async def _keep(self, kept: Administered) -> None:
+    async def _keep(self, kept: ChangesByVpn) -> None:
         write = asyncio.get_running_loop().run_in_executor(None, write_administered, self._folder.path, kept)
         try:
             await asyncio.shield(write)

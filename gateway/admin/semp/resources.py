@@ -17,7 +17,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import Refused
 from gateway.users import Users
 from gateway.vpn.administration import Administration
-from gateway.vpn.links import Client
+from gateway.vpn.links import ClientIdentity
 from gateway.vpn.message_vpns import MessageVpns
 
 LOG_NAME: Final = "default"
@@ -27,7 +27,7 @@ QUEUES: Final = (EndpointKind.QUEUE, EndpointKind.STREAM)
 TOPIC_ENDPOINTS: Final = (EndpointKind.TOPIC_ENDPOINT,)
 
 
-class ClientConnection(Client, Protocol):
+class ClientConnection(ClientIdentity, Protocol):
     """A client's connection, as an administrator sees it."""
 
     @property
@@ -42,7 +42,7 @@ class ClientConnection(Client, Protocol):
         """Detach every link and close, with an error."""
 
 
-class Administered(Protocol):
+class AdministeredGateway(Protocol):
     """What there is to administer."""
 
     @property
@@ -64,7 +64,7 @@ class Administered(Protocol):
 class Resources:
     """The gateway as the requests find it; one for the life of the server."""
 
-    def __init__(self, administered: Administered) -> None:
+    def __init__(self, administered: AdministeredGateway) -> None:
         self._administered = administered
         self._by_name: dict[str, Administration] = {}
 
@@ -79,7 +79,7 @@ class Resources:
         return self._administered.users
 
     async def reload(self) -> Reloaded:
-        """See `Administered.reload`."""
+        """See `AdministeredGateway.reload`."""
         return await self._administered.reload()
 
     @property
@@ -133,7 +133,7 @@ def vpn_of(request: Request, name: str) -> Administration:
     return resources_of(request).administration(name)
 
 
-def client_id(client: Client) -> str:
+def client_id(client: ClientIdentity) -> str:
     """What tells a client from others of its name, while the gateway runs."""
     return f"#{client.number}"
 

@@ -18,7 +18,8 @@ import structlog
 from click.testing import CliRunner, Result
 
 from amqp_ext.codec import Timestamp
-from gateway.cli import main, peer
+from gateway.cli import amqp_client as peer
+from gateway.cli import main
 from gateway.cli.message_text import as_line, as_object
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, VALUE, data, section

@@ -11,7 +11,7 @@ import click
 
 from gateway.cli.api import Api, api_options
 from gateway.cli.archive import archive
-from gateway.cli.logs import replay_log
+from gateway.cli.log_commands import replay_log
 
 LOOK_SECONDS = 0.2
 """Between two looks at a replay that is waited for."""

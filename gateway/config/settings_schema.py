@@ -13,7 +13,7 @@ READER = TypeAdapter(Settings)
 _SCHEMA: dict[str, Any] = READER.json_schema(by_alias=True)
 
 
-class Setting(NamedTuple):
+class TableKey(NamedTuple):
     """One field of a settings class: its attribute, its key in the file, its description."""
 
     attribute: str
@@ -21,11 +21,11 @@ class Setting(NamedTuple):
     description: str
 
 
-def settings_of(kind: type) -> list[Setting]:
+def settings_of(kind: type) -> list[TableKey]:
     """The settings of one class of the tree, in their order."""
     table = _SCHEMA if kind is Settings else _SCHEMA["$defs"][kind.__name__]
     return [
-        Setting(field.name, key, schema.get("description", ""))
+        TableKey(field.name, key, schema.get("description", ""))
         for field, (key, schema) in zip(fields(kind), table["properties"].items(), strict=True)
     ]
 

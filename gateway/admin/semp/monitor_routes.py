@@ -13,9 +13,9 @@ from gateway.admin import rights
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
-from gateway.admin.semp.logs import LOG_STATE as LOG
-from gateway.admin.semp.logs import log_attributes
 from gateway.admin.semp.paging import Pages, encoded
+from gateway.admin.semp.replay_log_routes import LOG_STATE as LOG
+from gateway.admin.semp.replay_log_routes import log_attributes
 from gateway.admin.semp.resources import (
     QUEUES,
     TOPIC_ENDPOINTS,

@@ -35,7 +35,7 @@ EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class GatewayAddress:
     """Where a gateway is, and as whom it is asked."""
 
     url: str
@@ -82,7 +82,7 @@ def gateway_options(command: F) -> F:
 class Waiting(Handler):
     """For a peer's first word, for so long."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AmqpClient) -> None:
         super().__init__()
         self._client = client
 
@@ -90,14 +90,14 @@ class Waiting(Handler):
         self._client.not_answered()
 
 
-class Client(MessagingHandler):
+class AmqpClient(MessagingHandler):
     """
     One connection, one link, until ``done`` or until something goes wrong; ``problem`` says what.
 
     Deliveries are neither accepted nor settled by themselves, and credit is given by the subclass.
     """
 
-    def __init__(self, gateway: Gateway, address: str) -> None:
+    def __init__(self, gateway: GatewayAddress, address: str) -> None:
         super().__init__(prefetch=0, auto_accept=False, auto_settle=True)
         self._gateway = gateway
         self.address = address

@@ -18,7 +18,7 @@ from amqp_ext.sasl.passwords import normalise
 from amqp_ext.sasl.passwords import parse as parse_password
 from amqp_ext.selector.selector import compile_selector
 from amqp_ext.topics import TopicPattern
-from gateway.config.tokens import check_token_hash
+from gateway.config.bearer_tokens import check_token_hash
 
 INT_MAX = 2**31 - 1
 UINT_MAX = 2**32 - 1

@@ -6,18 +6,18 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute
 
 from gateway.admin.metrics import metrics_routes
-from gateway.admin.semp.actions import action_routes
-from gateway.admin.semp.alarms import alarm_routes
+from gateway.admin.semp.action_routes import action_routes
+from gateway.admin.semp.alarm_routes import alarm_routes
 from gateway.admin.semp.body_bound import BoundedBodies
-from gateway.admin.semp.endpoints import config_routes
+from gateway.admin.semp.endpoint_routes import config_routes
 from gateway.admin.semp.envelope import tell_errors
-from gateway.admin.semp.logs import log_routes
-from gateway.admin.semp.monitor import monitor_routes
-from gateway.admin.semp.resources import Administered, EncodedPaths, Resources
-from gateway.admin.semp.vpns import reload_routes, vpn_routes
+from gateway.admin.semp.monitor_routes import monitor_routes
+from gateway.admin.semp.replay_log_routes import log_routes
+from gateway.admin.semp.resources import AdministeredGateway, EncodedPaths, Resources
+from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
 
 
-def add_semp(app: FastAPI, administered: Administered) -> None:
+def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
     """Have `app` administer a gateway."""
     app.state.resources = Resources(administered)
     app.add_middleware(EncodedPaths)

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from gateway.config.values import USHORT_MAX, check_host
+from gateway.config.setting_types import USHORT_MAX, check_host
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen: a host without brackets, a port from 0 to 65535, and whether TLS was asked for."""
 
     host: str
@@ -13,7 +13,7 @@ class Address(NamedTuple):
     secure: bool
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ListenAddress:
     """The address in `127.0.0.1:5672`, `[::1]:5672`, `amqp://…` or `amqps://…`; ValueError says what is
     wrong."""
     scheme, marker, rest = text.rpartition("://")
@@ -28,4 +28,4 @@ def parse_address(text: str) -> Address:
         raise ValueError("the port is missing; write HOST:PORT, as in `127.0.0.1:5672`")
     if not (port.isascii() and port.isdigit() and int(port) <= USHORT_MAX):
         raise ValueError(f"`{port}` is not a port; write a number from 0 (a free one) to {USHORT_MAX}")
-    return Address(check_host(host), int(port), scheme in {"amqps", "https"})
+    return ListenAddress(check_host(host), int(port), scheme in {"amqps", "https"})
