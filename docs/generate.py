@@ -33,7 +33,7 @@ from amqp_ext.replay_start.value import StartKind
 from gateway.cli import main as rewind
 from gateway.config import example_toml
 from gateway.config.limits import AlarmThresholds, Limits, Store
-from gateway.config.schema import settings_of
+from gateway.config.settings_schema import settings_of
 from gateway.config.vpn import Queue
 from gateway.core.errors import ErrorCode
 from gateway.core.permissions import Action
