@@ -12,15 +12,14 @@ and Rust.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from amqp_ext.codec import Array, Int, Long, Timestamp
 from amqp_ext.event_hubs.addresses import CBS, MANAGEMENT, PARTITION
+from amqp_ext.event_hubs.commands import HubState, PartitionState, PutToken, ReadHub, ReadPartition
 from amqp_ext.message import sections
 from amqp_ext.request_nodes import INVALID, NOT_IMPLEMENTED, Request, RequestError, message, value_of
 
-SAS_TOKEN: Final = "servicebus.windows.net:sastoken"
 HUB: Final = "com.microsoft:eventhub"
 PARTITION_TYPE: Final = "com.microsoft:partition"
 
@@ -33,53 +32,6 @@ _STATUS: Final[Mapping[str, int]] = {
 """HTTP's status for a condition; 400 for any other."""
 
 _STRING: Final = 0xB1
-
-
-@dataclass(frozen=True, slots=True)
-class PutToken:
-    """Let this connection do what the token permits. Results in nothing."""
-
-    token: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReadHub:
-    """What there is to know of an event hub. Results in ``HubState``."""
-
-    name: str
-    token: str | None = field(default=None, repr=False)
-    """A token that came with the request, and permits this one."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPartition:
-    """What there is to know of a partition. Results in ``PartitionState``."""
-
-    hub: str
-    partition: str
-    token: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class HubState:
-    """An event hub. Times are milliseconds since the epoch."""
-
-    name: str
-    created_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition as it is in the log."""
-
-    hub: str
-    begin: int
-    """The first id that is there, or that the next event may have."""
-    last: int | None
-    """The last id; None where the partition is empty."""
-    last_ms: int
-    """When that arrived; 0 where the partition is empty."""
 
 
 class _BadRequest(ValueError):

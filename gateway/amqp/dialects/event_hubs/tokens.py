@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from amqp_ext.event_hubs.requests import SAS_TOKEN, PutToken
+from amqp_ext.event_hubs.commands import SAS_TOKEN, PutToken
 from amqp_ext.event_hubs.shared_access import Token, TokenError, path_of, read_token
 from gateway.amqp.dialects.hooks import Client
 from gateway.core.errors import ErrorCode, Refused
