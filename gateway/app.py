@@ -19,7 +19,7 @@ import uvloop
 from gateway import log_keys, logging_setup
 from gateway.admin.http import AdminServer
 from gateway.admin.semp.resources import ClientConnection
-from gateway.amqp.listener import Container
+from gateway.amqp.container import Container
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, settle
 from gateway.tls import TlsError
 from gateway.users import Users
@@ -102,7 +102,7 @@ class Gateway:
             self._configuration = replace(fresh, settings=reloaded.settings)
             self._users.reload(reloaded.settings)
             try:
-                self._container.take(reloaded.settings)
+                self._container.reload(reloaded.settings)
                 self._admin_server.renew()
             except TlsError as error:  # it was sound a moment ago
                 log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})

@@ -5,23 +5,37 @@ SASL on one connection, from its first byte until the peer is known or turned aw
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
-from amqp_ext.sasl.server import SaslServer, SaslState
+from amqp_ext.sasl.server import Identity, SaslServer, SaslState
 
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
+
+class Negotiating(Protocol):
+    """The connection that a handshake is of."""
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the peer."""
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that takes time, until the connection is lost."""
+
+    def authenticated(self, identity: Identity, leftover: bytes) -> None:
+        """The peer is known; the first bytes behind the handshake are here."""
+
+    def turn_away(self, reason: str | None) -> None:
+        """The handshake has failed, and said so."""
 
 
 class Handshake:
-    """What the connection does with its bytes before there is an engine for them."""
+    """What a connection does with its bytes before there is an engine for them."""
 
-    def __init__(self, connection: Connection, sasl: SaslServer) -> None:
+    def __init__(self, connection: Negotiating, sasl: SaslServer) -> None:
         self._connection = connection
         self._sasl = sasl
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the peer; at the end the connection is told of it."""
+        """Bytes from the peer; at the end the connection is told of it."""
         connection, sasl = self._connection, self._sasl
         before = sasl.state
         sasl.receive(data)

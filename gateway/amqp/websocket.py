@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import structlog
 from websockets.frames import CloseCode, Frame, Opcode
@@ -21,10 +21,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
 from gateway import log_keys
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
-    from gateway.config import WebSocket as WebSocketSettings
+from gateway.amqp.connection_log import address_of_peer
+from gateway.config import WebSocket as WebSocketSettings
 
 log = structlog.get_logger()
 
@@ -44,7 +42,7 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
     a gateway without users would else be open to every page that somebody looks at. Other programs send none.
     """
 
-    def __init__(self, connection: Connection, settings: WebSocketSettings) -> None:
+    def __init__(self, connection: asyncio.Protocol, settings: WebSocketSettings) -> None:
         super().__init__()
         self._connection = connection
         self._socket: asyncio.Transport | None = None
@@ -83,7 +81,10 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
         if self._protocol.handshake_exc is not None:
             log.warning(
                 "handshake_failed",
-                **{log_keys.PEER: self._connection.peer, log_keys.REASON: str(self._protocol.handshake_exc)},
+                **{
+                    log_keys.PEER: address_of_peer(self._socket),
+                    log_keys.REASON: str(self._protocol.handshake_exc),
+                },
             )
         self._protocol.send_response(response)
 

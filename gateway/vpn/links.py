@@ -14,11 +14,17 @@ from gateway.core.model import Row
 class ClientIdentity(Protocol):
     """Whose connection a link is on, as an administrator is told."""
 
-    number: int
-    """Of the connection, unique while the gateway runs."""
-    user: str
-    peer_container: str
-    """The client's container-id."""
+    @property
+    def number(self) -> int:
+        """Of the connection, unique while the gateway runs."""
+
+    @property
+    def user(self) -> str:
+        """Whose permissions it has."""
+
+    @property
+    def peer_container(self) -> str:
+        """The client's container-id."""
 
     @property
     def peer(self) -> str:

@@ -1,5 +1,5 @@
 """
-What the user of a connection may do over AMQP: attaches and relayed messages held against the rules.
+What the user of a connection may do over AMQP: attaches and relayed messages compared with the user's rules.
 
 Invariant: nothing is made and nothing is found out for a peer before it is permitted, so that a refusal tells no more
 than that it is one. Temporary nodes need no rule: who made one may consume from it (that connection, and any of its
@@ -9,62 +9,33 @@ user's once the link that made it is gone), and whoever was given its name, whic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
 
 from amqp_ext.addresses import Address, AddressKind, queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.nodes.exclusive import locked_text
+from gateway.amqp.nodes.ownership import NodeOwner
+from gateway.amqp.refusals import Denied
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
-
-if TYPE_CHECKING:
-    from gateway.amqp.nodes.exclusive import ExclusiveQueue
-    from gateway.amqp.nodes.temporary import TemporaryQueue
-    from gateway.vpn.message_vpn import MessageVpn
-
-RELAY_TOPICS: Final = 10_000
-"""Addresses of the anonymous relay that are remembered for a user and a VPN; beyond, it starts over."""
+from gateway.vpn.message_vpn import MessageVpn
 
 
-class Denied(Refused):
-    """A user's permissions do not allow it. ``rule`` decided; it is for the log, not for the peer."""
-
-    def __init__(self, text: str, rule: str) -> None:
-        super().__init__(ErrorCode.UNAUTHORIZED, text)
-        self.rule = rule
-
-
-class VpnAccess:
-    """What the connections of all users of one Message VPN have in common."""
-
-    def __init__(self) -> None:
-        self.owners: dict[str, Access | str] = {}
-        """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
-        self.temporary_queues: dict[str, TemporaryQueue] = {}
-        self.exclusive_queues: dict[str, ExclusiveQueue] = {}
-        """Queues that a connection has to itself, by name."""
-        self.relay_topics: dict[str, dict[str, str]] = {}
-        """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
-
-
-class Access:
+class Authorization:
     """
-    One connection's view of the rules.
+    What one connection may do.
 
     Args:
         permissions: Those of its user.
         vpn: The Message VPN it opened.
+        owner: The connection, as the owner of temporary and exclusive nodes.
     """
 
-    def __init__(self, user: str, permissions: Permissions, vpn: MessageVpn, shared: VpnAccess) -> None:
+    def __init__(self, user: str, permissions: Permissions, vpn: MessageVpn, owner: NodeOwner) -> None:
         self._user = user
         self._permissions = permissions
         self._vpn = vpn
-        self._owners = shared.owners
-        self.temporary_queues = shared.temporary_queues
-        self.exclusive_queues = shared.exclusive_queues
-        self.relay_topics = shared.relay_topics.setdefault(user, {})
+        self._owner = owner
 
     def require_target(self, address: Address) -> None:
         """
@@ -74,7 +45,7 @@ class Access:
             Denied: No rule permits it.
         """
         name = address.name
-        if address.kind in (AddressKind.QUEUE, AddressKind.TOPIC) and name not in self._owners:
+        if address.kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._is_temporary(name):
             self._require(Action.PUBLISH, address.kind, name)
 
     def require_source(
@@ -97,7 +68,7 @@ class Access:
             self._require(Action.CONSUME, AddressKind.LOG, name)
         elif kind is AddressKind.PARTITION:
             self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
-        elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owns(name):
+        elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owner.owns(name):
             is_browser = browses and kind is AddressKind.QUEUE
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
             if start is not None and start.kind is not StartKind.LIVE and not is_browser:
@@ -124,8 +95,8 @@ class Access:
         Raises:
             Refused: RESOURCE_LOCKED, it is another connection's.
         """
-        exclusive = self.exclusive_queues.get(queue)
-        if exclusive is not None and exclusive.owner is not self and exclusive.is_there:
+        exclusive = self._owner.registry.exclusive(queue)
+        if exclusive is not None and exclusive.owner is not self._owner and exclusive.is_there:
             raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(queue))
 
     def _require_replay(self, address: Address) -> None:
@@ -138,8 +109,8 @@ class Access:
             return
         self._require(Action.REPLAY, address.kind, address.name)
 
-    def _owns(self, name: str) -> bool:
-        return self._owners.get(name) in (self, self._user)
+    def _is_temporary(self, name: str) -> bool:
+        return self._owner.registry.owner_of(name) is not None
 
     def _require_takeover(self, name: str) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
@@ -158,23 +129,3 @@ class Access:
         if action is not Action.PUBLISH and kind is not AddressKind.QUEUE:
             text += ": all that it matches has to be permitted"
         raise Denied(text, decision.rule)
-
-    # --- what is remembered -----------------------------------------------------------------------------------
-
-    def remember_relay_topic(self, to: str, topic: str) -> None:
-        """What a message's ``to`` was found to mean, and that it is permitted."""
-        if len(self.relay_topics) >= RELAY_TOPICS:
-            self.relay_topics.clear()
-        self.relay_topics[to] = topic
-
-    def own(self, name: str) -> None:
-        """A temporary queue or topic was made on this connection."""
-        self._owners[name] = self
-
-    def bequeath(self, name: str) -> None:
-        """The link that it was made for is gone, and it may live on: it is the user's."""
-        self._owners[name] = self._user
-
-    def disown(self, name: str) -> None:
-        """It is gone."""
-        self._owners.pop(name, None)

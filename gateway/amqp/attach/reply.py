@@ -5,7 +5,8 @@ The reply to a consumer's attach: the source as it is in place, with where its r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
 
 from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, timestamp, ulong
 
@@ -14,12 +15,9 @@ from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
-from gateway.amqp.attach.request import BATCHES_KEY, capabilities_of
+from gateway.amqp.attach.request import BATCHES_KEY, AttachRequest
 from gateway.amqp.engine.conditions import room_of
 from gateway.core.replay.starts import Resolved
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
 
 _SAYING_WHAT_IT_IS: Final = frozenset(
     {"queue", "topic", "temporary-queue", "temporary-topic", "stream", "shared", "global"}
@@ -33,60 +31,84 @@ _PROPERTIES_BYTES: Final = 140
 """Bytes of the link's properties, with 64-bit numbers."""
 
 
-def fill_reply(
-    connection: Connection,
-    link: Link,
-    address: str | None,
-    filters: Filters,
-    resolved: Resolved,
-    *,
-    copies: bool,
-    lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE,
-    first_id: int = 0,
-    replays: bool = True,
-    batches: bool = False,
-) -> bool:
-    """
-    Fill in our side of the attach: the source as it is in place, and the log's bounds.
+class LogBounds(Protocol):
+    """Where a replay log begins and ends."""
 
-    Args:
+    @property
+    def generation(self) -> int:
+        """Which log it is: another one after messages were lost, so that ids of before are told from it."""
+
+    @property
+    def first_id(self) -> int:
+        """Id of its oldest message."""
+
+    @property
+    def next_id(self) -> int:
+        """Id that its next message will have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInPlace:
+    """
+    A source as it is in place.
+
+    Attributes:
+        address: Of the node; None where it is as the peer says.
+        filters: Those that are applied.
+        resolved: Where the link starts.
+        copies: The node keeps what is sent.
         lifetime: Of a dynamic source.
         first_id: Of a stream: the first id in its view, where the log has older ones.
         replays: Whether what is resolved is where the link starts. Else the answer says that it is live: who attaches
             the link again with what is in place (section 2.6.3) does not mean to rewind a queue.
         batches: Whether messages will come in batches, where that can be said.
+    """
+
+    address: str | None
+    filters: Filters
+    resolved: Resolved
+    copies: bool
+    lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
+    first_id: int = 0
+    replays: bool = True
+    batches: bool = False
+
+
+def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBounds) -> bool:
+    """
+    Fill in our side of a consumer's or reader's attach: the source as it is in place, and the log's bounds.
 
     Returns:
-        Whether there was room for the link's properties, which say so.
+        Whether there was room for the link's properties, which say that messages come in batches.
     """
+    link = request.link
     source, asked = link.source, link.remote_source
     source.copy(asked)
-    if address is not None:
-        source.address = address
-    source.distribution_mode = Terminus.DIST_MODE_COPY if copies else Terminus.DIST_MODE_MOVE
+    if in_place.address is not None:
+        source.address = in_place.address
+    source.distribution_mode = Terminus.DIST_MODE_COPY if in_place.copies else Terminus.DIST_MODE_MOVE
     if asked.dynamic:
-        say_lifetime(source, lifetime)
-    vpn = connection.vpn
-    log = vpn.broker.log
-    in_place = _entries_in_place(asked, filters)
-    start = Described(symbol(REPLAY_START), _described_start(resolved, log.generation, replays=replays))
-    _put_filters(source, {**in_place, symbol(REPLAY_START): start})
+        say_lifetime(source, in_place.lifetime)
+    entries = _entries_in_place(asked, in_place.filters)
+    described = _described_start(in_place.resolved, log.generation, replays=in_place.replays)
+    start = Described(symbol(REPLAY_START), described)
+    _put_filters(source, {**entries, symbol(REPLAY_START): start})
     source.capabilities.clear()
-    source.capabilities.put_object(_capabilities_in_place(asked))
+    source.capabilities.put_object(_capabilities_in_place(request))
     link.target.copy(link.remote_target)
     link.snd_settle_mode = link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     properties: dict[symbol, Any] = {
-        symbol("rewind:replay-first"): ulong(max(log.first_id, first_id)),
+        symbol("rewind:replay-first"): ulong(max(log.first_id, in_place.first_id)),
         symbol("rewind:replay-last"): ulong(log.next_id - 1),
         symbol("rewind:replay-generation"): ulong(log.generation),
     }
-    if batches:
+    if in_place.batches:
         properties[BATCHES_KEY] = True
     # An attach is one frame (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
     room = room_of(link) - _bytes_of(link)
     if room < 0:
-        _put_filters(source, in_place)
+        _put_filters(source, entries)
     if room < _PROPERTIES_BYTES:
         return False
     link.properties = properties
@@ -131,9 +153,9 @@ def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
     return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
 
 
-def _capabilities_in_place(asked: Any) -> Any:
+def _capabilities_in_place(request: AttachRequest) -> Any:
     """What we can do at a source, and what its capabilities say of it: without that its address is another node."""
-    found = [symbol(name) for name in capabilities_of(asked) if name in _SAYING_WHAT_IT_IS]
+    found = [symbol(name) for name in request.capabilities if name in _SAYING_WHAT_IT_IS]
     if not found:
         return symbol(REPLAY_START)
     return Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *found, symbol(REPLAY_START))
@@ -154,15 +176,11 @@ def _described_start(resolved: Resolved, generation: int, *, replays: bool) -> d
     return start
 
 
-def log_attach(connection: Connection, link: Link, start: ReplayStart | None, resolved: Resolved) -> None:
-    """One line for each consumer: what it asked for and what it got."""
-    connection.log_event(
-        "link_attached",
-        **{
-            log_keys.LINK: link.name,
-            log_keys.ADDRESS: link.source.address,
-            log_keys.START: str(start) if start is not None else None,
-            log_keys.FIRST: resolved.first,
-            log_keys.UNTIL: resolved.last,
-        },
-    )
+def log_values_of(link: Link, start: ReplayStart | None, resolved: Resolved) -> dict[str, Any]:
+    """What the log says of a consumer or reader: what it asked for and what it got."""
+    return {
+        log_keys.ADDRESS: link.source.address,
+        log_keys.START: str(start) if start is not None else None,
+        log_keys.FIRST: resolved.first,
+        log_keys.UNTIL: resolved.last,
+    }

@@ -5,7 +5,7 @@ What a consumer selects: its selector, SQL filter and property filters as one pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters.filter_set import Filters
@@ -17,14 +17,12 @@ from amqp_ext.filters.property_filter import (
 from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
+from gateway.amqp.attach.client import Client
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
 
-
-def selection_of(connection: Connection, filters: Filters) -> Callable[[Row], bool] | None:
+def selection_of(client: Client, filters: Filters) -> Callable[[Row], bool] | None:
     """
     What the consumer of a source is to be given: what passes its filters, and with no-local what did not come from
     its own container, as far as that is known (see ``Origins``). None when everything passes.
@@ -35,9 +33,9 @@ def selection_of(connection: Connection, filters: Filters) -> Callable[[Row], bo
     passes = compile_filters(filters)
     if not filters.no_local:
         return passes
-    origins, own = connection.vpn.origins, connection.origin
-    if connection.is_open:
-        origins.watch(connection)
+    origins, own = client.vpn.origins, client.origin
+    if client.is_connected:
+        origins.watch(client)
     if passes is None:
         return lambda row: origins.of(row[0]) != own
     return lambda row: origins.of(row[0]) != own and passes(row)

@@ -11,15 +11,17 @@ without them does not ask.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from amqp_ext.addresses import AddressKind
 from amqp_ext.lifetime import Lifetime
 from amqp_ext.request_nodes import RequestNode
-from gateway.amqp.attach.authorization import Access
+from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.core.errors import Refused
+from gateway.core.permissions import Action
 from gateway.vpn.message_vpn import MessageVpn
 
 
@@ -38,6 +40,26 @@ class TokenCheck(Protocol):
         """
 
 
+class Authorizing(Protocol):
+    """What a client may do, as its user's rules have it."""
+
+    def require_any(self, actions: Sequence[Action], kind: AddressKind, name: str) -> None:
+        """
+        Any one of these actions on a queue or topic has to be permitted.
+
+        Raises:
+            Refused: UNAUTHORIZED, none is.
+        """
+
+    def require_unlocked(self, queue: str) -> None:
+        """
+        What only the connection may do that has an exclusive queue, where this queue is one.
+
+        Raises:
+            Refused: RESOURCE_LOCKED, it is another connection's.
+        """
+
+
 class Client(Protocol):
     """The connection of a client, as far as a dialect works on it."""
 
@@ -46,8 +68,12 @@ class Client(Protocol):
         """The Message VPN that it opened."""
 
     @property
-    def access(self) -> Access:
+    def authorization(self) -> Authorizing:
         """What its user may do there."""
+
+    @property
+    def owner(self) -> NodeOwner:
+        """What goes with it."""
 
     @property
     def token_check(self) -> TokenCheck | None:

@@ -63,14 +63,14 @@ _MEANT: Final = [
 
 
 @dataclass(frozen=True, slots=True)
-class LastWord:
+class CloseError:
     """An error that the connection is closed with."""
 
     condition: str
     text: str
 
     @classmethod
-    def of(cls, found: Condition | None) -> LastWord:
+    def of(cls, found: Condition | None) -> CloseError:
         """What the engine's error means; as it is, where that is good enough."""
         if found is None:
             return cls("amqp:internal-error", "")

@@ -8,29 +8,27 @@ few bytes, as those do that are waited for: looking for them must cost those not
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from proton import Link, Transport
 
 from amqp_ext.flow_frames import FLOW, FLOW_MARK, Asked, asked_by, fields_of, frames_of, with_link_state
+from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.native import pull
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
 
 MOST_BYTES: Final = 512
 """Bytes that come at once in which flows are looked for."""
 
 
-class FlowAnswers:
+class FlowEchoes:
     """The flows of one connection's peer, and what is said to them."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, links: LinkTable) -> None:
+        self._links = links
         self._room = 0
         self._most_room = 0
 
-    def has_room(self, room: int) -> None:
+    def pushed(self, room: int) -> None:
         """
         The engine has taken bytes.
 
@@ -64,17 +62,20 @@ class FlowAnswers:
             pieces.append((rest, None))
         return pieces
 
-    def to(self, asked: Asked, sessions: list[Any], transport: Transport) -> bytes:
-        """What is to be written now for a flow that the engine has just taken, and before it."""
-        connection = self._connection
+    def answer(self, asked: Asked, flowed: Any, transport: Transport) -> bytes:
+        """
+        What is to be written now for a flow that the engine has just taken, and before it.
+
+        Args:
+            flowed: The C structure of the link that the engine says it is of.
+        """
         output = self._pull(transport)
         if asked.handle is None:
             # On which of them it came, the engine does not tell.
-            for session in sessions:
+            for session in self._links.sessions:
                 session.incoming_capacity = 0
             return output
-        flowed = connection.links.flowed
-        link = next((link for link, attached in connection.attached.items() if attached.key == flowed), None)
+        link = self._links.attached_at(flowed)
         if link is None:
             return output
         if link.is_receiver:
@@ -86,7 +87,7 @@ class FlowAnswers:
 
     def _state_of(self, link: Link, asked: Asked, said: bytes, transport: Transport) -> bytes:
         """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
-        handle = self._connection.names.handle_of(link)
+        handle = self._links.names.handle_of(link)
         if handle is None or (link.credit > 0 and not asked.is_echo):
             return b""
         if asked.is_drain and link.queued:
@@ -104,7 +105,7 @@ class FlowAnswers:
 
     def _pull(self, transport: Transport) -> bytes:
         output = b"".join(iter(lambda: pull(transport), b""))
-        names = self._connection.names
+        names = self._links.names
         if names.unanswered:
             names.saw(output)
             names.written()

@@ -10,24 +10,24 @@ from proton import Transport
 
 from gateway.core.errors import ErrorCode, Refused
 
-LEAST_ASKED_MS: Final = 100
+LEAST_IDLE_TIMEOUT_MS: Final = 100
 """Shortest idle-time-out that is honoured."""
 
 _LEAST_WAIT_SECONDS: Final = 0.05
 
 
-def check_asked(transport: Transport) -> None:
+def check_idle_timeout(transport: Transport) -> None:
     """
     Look at the idle-time-out in the peer's open.
 
     Raises:
         Refused: NOT_ALLOWED, the peer wants to hear of us more often than it will; it would take us for dead.
     """
-    asked_ms = round(transport.remote_idle_timeout * 1000)
-    if 0 < asked_ms < LEAST_ASKED_MS:
+    idle_timeout_ms = round(transport.remote_idle_timeout * 1000)
+    if 0 < idle_timeout_ms < LEAST_IDLE_TIMEOUT_MS:
         raise Refused(
             ErrorCode.NOT_ALLOWED,
-            f"an idle-time-out of {asked_ms} ms: at least {LEAST_ASKED_MS} ms, or none, can be kept to",
+            f"an idle-time-out of {idle_timeout_ms} ms: at least {LEAST_IDLE_TIMEOUT_MS} ms, or none, can be kept to",
         )
 
 

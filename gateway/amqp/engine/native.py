@@ -1,6 +1,7 @@
 """
 The engine's C structures, as far as they are asked for more than what public objects tell: bytes in and out, a link's
-name, a delivery's tag and state, a condition. What happens once a message is in ``transfers``.
+name, a delivery's tag and state, a condition. What happens once a message is in ``incoming_transfers`` and
+``outgoing_transfers``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from amqp_ext import codec
 TRANSACTIONAL: Final = 0x34
 """A delivery's state that belongs to a transaction (AMQP 1.0 section 4.5.8); the engine has no name for it."""
 
+NULL: Final = ffi.NULL
+ACCEPTED: Final = lib.PN_ACCEPTED
+REJECTED: Final = lib.PN_REJECTED
+RELEASED: Final = lib.PN_RELEASED
+MODIFIED: Final = lib.PN_MODIFIED
+
 OUTPUT_BYTES: Final = 256 * 1024
+"""What is pulled from the engine at once, about."""
 
 
 class Buffer:

@@ -1,31 +1,24 @@
 """
 The link to the transaction coordinator (AMQP 1.0 section 4.3): declares and discharges come in on it.
 
-Control messages are taken one at a time, in their place among all that the peer sent: what was published and
+Control messages are dealt with one at a time, in their place among all that the peer sent: what was published and
 acknowledged before a discharge is part of its transaction. The answer to a discharge goes out once it is durable.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
-from proton import UNDESCRIBED, Array, Data, Delivery, Disposition, Link, Terminus, symbol
+from proton import Delivery, Disposition, Link
 
-from amqp_ext.transactions import (
-    LOCAL_TRANSACTIONS,
-    MULTIPLE_PER_SESSION,
-    MULTIPLE_SESSIONS,
-    Declare,
-    TransactionError,
-    read_control,
-)
+from amqp_ext.transactions import Declare, TransactionError, read_control
 from gateway import log_keys
+from gateway.amqp.engine.attached_link import Sending
+from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.conditions import condition_of
-from gateway.amqp.links.outgoing import detach
+from gateway.amqp.links.base_link import BaseLink
+from gateway.amqp.links.local_transactions import LocalTransactions
 from gateway.core.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
 
 WINDOW: Final = 32
 """Control messages that may be on their way: a session has one, seldom two."""
@@ -34,49 +27,36 @@ MAX_CONTROL_BYTES: Final = 4096
 """Largest control message: a txn-id and a boolean, with room for what a client adds."""
 
 DECLARED: Final = 0x33
+"""A delivery's state that tells its sender the txn-id (section 4.5.5)."""
 
 
-def attach_to_coordinator(connection: Connection, link: Link) -> None:
-    """Answer an attach whose target is the coordinator."""
-    link.source.copy(link.remote_source)
-    link.target.type = Terminus.COORDINATOR
-    link.target.capabilities.put_object(
-        # An array, as multiple values are (section 1.4): Qpid JMS takes no list.
-        Array(
-            cast("Any", UNDESCRIBED),
-            Data.SYMBOL,
-            *map(symbol, (LOCAL_TRANSACTIONS, MULTIPLE_PER_SESSION, MULTIPLE_SESSIONS)),
-        )
-    )
-    link.snd_settle_mode = link.remote_snd_settle_mode
-    link.rcv_settle_mode = Link.RCV_FIRST
-    link.max_message_size = MAX_CONTROL_BYTES
-    coordinator = CoordinatorLink(connection, link)
-    # Where the engine's events are handled one by one.
-    connection.links.outgoing[coordinator.key] = coordinator
-    connection.attached[link] = coordinator
-    link.open()
-    link.flow(WINDOW)
-    connection.log_event("link_attached", **{log_keys.LINK: link.name, log_keys.ADDRESS: "the coordinator"})
+class CoordinatorLink(BaseLink):
+    """
+    A link to the coordinator.
 
+    Args:
+        transactions: Of its connection.
+    """
 
-class CoordinatorLink:
-    """A link to the coordinator, and whose transactions they are."""
-
-    def __init__(self, connection: Connection, link: Link) -> None:
-        self._connection = connection
-        self._link = link
+    def __init__(self, link: Link, carrier: Carrier, transactions: LocalTransactions) -> None:
+        super().__init__(link, carrier)
+        self._transactions = transactions
         self._is_closed = False
 
     @property
-    def key(self) -> Any:
-        return self._link._impl
+    def outgoing(self) -> Sending:
+        # Where the engine's events are handled one by one.
+        return self
+
+    def ready(self) -> None:
+        """The attach is answered: control messages may come."""
+        self.link.flow(WINDOW)
 
     # --- control messages ---------------------------------------------------------------------------------------
 
     def updated(self, delivery: Any) -> None:
-        """Take the control message that has come."""
-        link = self._link
+        """A control message has come."""
+        link = self.link
         current = None if self._is_closed else link.current
         if current is None or current.aborted:
             if current is not None:
@@ -101,34 +81,29 @@ class CoordinatorLink:
             # Nobody could be told the txn-id, or whether it was committed (section 4.2).
             self.refuse(Refused(ErrorCode.NOT_ALLOWED, "a message to the coordinator is sent unsettled"))
             return
-        # What the peer sent before it is in the engine, and perhaps not taken yet.
-        links = self._connection.links
-        for receiving in list(links.incoming.values()):
-            receiving.receive()
-        for sending in list(links.outgoing.values()):
-            sending.report()
+        self._links.deal_with_arrived()
         try:
             self._do(content, current)
         except Refused as refused:
             self._answer(current, refused)
 
     def _do(self, content: bytes, delivery: Delivery) -> None:
-        transactions = self._connection.transactions
+        transactions = self._transactions
         try:
-            asked = read_control(content)
+            control = read_control(content)
         except TransactionError as error:
             raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-        if isinstance(asked, Declare):
+        if isinstance(control, Declare):
             fields: list[Any] = [transactions.declare(self)]
             delivery.local.data = fields
             delivery.update(DECLARED)
             delivery.settle()
-            self._link.flow(1)
-        elif asked.fail:
-            transactions.roll_back(asked.txn_id)
+            self.link.flow(1)
+        elif control.fail:
+            transactions.roll_back(control.txn_id)
             self._answer(delivery, None)
         else:
-            transactions.commit(asked.txn_id, lambda refused: self._answer(delivery, refused))
+            transactions.commit(control.txn_id, lambda refused: self._answer(delivery, refused))
 
     def _answer(self, delivery: Delivery, refused: Refused | None) -> None:
         if self._is_closed:
@@ -136,15 +111,15 @@ class CoordinatorLink:
         if refused is None:
             delivery.update(Disposition.ACCEPTED)
         else:
-            self._connection.warn(
+            self._log.warning(
                 "transaction_refused",
                 **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
             )
             delivery.local.condition = condition_of(refused)
             delivery.update(Disposition.REJECTED)
         delivery.settle()
-        self._link.flow(1)
-        self._connection.schedule_flush()
+        self.link.flow(1)
+        self._output.schedule_flush()
 
     def report(self) -> None:
         """There is nothing to report."""
@@ -156,10 +131,4 @@ class CoordinatorLink:
 
     def detached(self, *, closed: bool) -> None:
         self._is_closed = True
-        self._connection.transactions.lost(self)
-
-    def lost(self) -> None:
-        self.detached(closed=True)
-
-    def refuse(self, refused: Refused) -> None:
-        detach(self._connection, self._link, refused)
+        self._transactions.lost(self)

@@ -1,55 +1,90 @@
 """
-An attached link that messages come in on: what each of them is, where it goes, and what its publisher is told of it.
+The link of a publisher: messages come in on it; where each of them goes, and what its publisher is told of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from proton import Link
 
 from amqp_ext.addresses import queue_of_topic
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import bare_offset
+from amqp_ext.message.sections import bare_offset, to_address
 from gateway import log_keys
-from gateway.amqp.attach.authorization import Denied
-from gateway.amqp.attach.targets import address_in, topic_of_target
+from gateway.amqp.dialects.hooks import BatchedTransfers
+from gateway.amqp.engine.attached_link import Receiving
+from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.conditions import describe
-from gateway.amqp.engine.transfers import IncomingTransfers
-from gateway.amqp.links.batches import publish_batch
-from gateway.amqp.links.outgoing import detach
+from gateway.amqp.engine.incoming_transfers import IncomingTransfers
+from gateway.amqp.links.base_link import BaseLink
+from gateway.amqp.links.batch_publication import publish_batch
+from gateway.amqp.links.local_transactions import LocalTransactions
+from gateway.amqp.nodes.lease import NodeLease
+from gateway.amqp.refusals import Denied
+from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.transaction import Staged
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
-    from gateway.amqp.nodes.temporary import Hold
 
 DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
 
 
-class PublishingLink:
+class RelayAddresses(Protocol):
+    """What the addresses of messages to the anonymous relay mean."""
+
+    @property
+    def known(self) -> Mapping[str, str]:
+        """Topics of addresses that were found to be permitted."""
+
+    def resolve(self, address: str) -> str:
+        """
+        The topic that an address publishes to, which is known from then on.
+
+        Raises:
+            Refused: It is no address to send to, or not one that its sender may send to.
+        """
+
+
+class Publisher(BaseLink):
     """
     A link that messages come in on.
 
     Args:
+        origin: Whom they come from.
         topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
-        held: What it has on the temporary node that it sends to.
+        lease: What it has on the temporary node that it sends to.
+        batches: Which deliveries bring several messages, where the client's dialect has such.
     """
 
-    def __init__(self, connection: Connection, link: Link, topic: str | None, held: Hold | None) -> None:
-        limits = connection.limits
-        self._connection = connection
-        self._link = link
+    def __init__(
+        self,
+        link: Link,
+        carrier: Carrier,
+        *,
+        vpn: MessageVpn,
+        origin: str,
+        limits: Limits,
+        topic: str | None,
+        lease: NodeLease | None,
+        relay: RelayAddresses,
+        transactions: LocalTransactions,
+        batches: BatchedTransfers | None,
+    ) -> None:
+        super().__init__(link, carrier)
         self._name = link.name
         self._topic = topic
-        self._held = held
-        self._vpn = connection.vpn
-        self._origin = connection.origin
-        self._relay_topics = connection.access.relay_topics
+        self._lease = lease
+        self._vpn = vpn
+        self._origin = origin
+        self._max_message_bytes = limits.max_message_bytes
+        self._relay_addresses = relay
+        self._known_topics = relay.known
+        self._transactions = transactions
         self._denied: set[str] = set()
         """Addresses that were logged as not permitted."""
         self.transfers = IncomingTransfers(
@@ -60,14 +95,18 @@ class PublishingLink:
             on_too_large=self._too_large,
             on_transactional=self._transactional,
         )
-        self._batches = connection.batches
-        if self._batches is not None:
-            self._batches.follow(link.name)
-            self.transfers.expect_batches(partial(self._batches.is_batch, link.name), self._batch)
+        self._batches = batches
+        if batches is not None:
+            batches.follow(link.name)
+            self.transfers.expect_batches(partial(batches.is_batch, link.name), self._batch)
 
     @property
-    def key(self) -> Any:
-        return self.transfers.key
+    def incoming(self) -> Receiving:
+        return self.transfers
+
+    def ready(self) -> None:
+        """The attach is answered: grant the first credit."""
+        self.transfers.open()
 
     # --- messages come ------------------------------------------------------------------------------------------
 
@@ -129,14 +168,13 @@ class PublishingLink:
     def _topic_of(self, to: str | CodecError | None) -> str:
         if isinstance(to, CodecError):
             raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {to}")
-        topic = self._relay_topics.get(to) if to is not None else None
+        topic = self._known_topics.get(to) if to is not None else None
         if topic is None or self._is_without_queue(topic):
             if not to:
                 raise Refused(
                     ErrorCode.INVALID_FIELD, "a message to the anonymous relay says in `to` where it goes"
                 )
-            topic = topic_of_target(self._connection, to, ())
-            self._connection.access.remember_relay_topic(to, topic)
+            topic = self._relay_addresses.resolve(to)
         return topic
 
     def _is_without_queue(self, topic: str) -> bool:
@@ -149,10 +187,10 @@ class PublishingLink:
         if to in self._denied or len(self._denied) >= DENIED_ADDRESSES:
             return
         self._denied.add(to)
-        self._connection.warn(
+        self._log.warning(
             "publish_refused",
             **{
-                log_keys.LINK: self._connection.names.of(self._link),
+                log_keys.LINK: self._links.name_of(self.link),
                 log_keys.ADDRESS: to,
                 log_keys.CONDITION: denied.code.condition,
                 log_keys.RULE: denied.rule,
@@ -165,19 +203,19 @@ class PublishingLink:
         publish_batch(self._vpn, self, self._batches.messages_of, content, delivery, self._origin)
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
-        limit = self._connection.limits.max_message_bytes
+        limit = self._max_message_bytes
         refused = Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"a message of {size_bytes} bytes or more; at most {limit} are taken (max_message_bytes)",
         )
         if state is not None:
-            self._connection.transactions.not_taken(state, refused)
+            self._transactions.not_taken(state, refused)
         self.refuse(refused)
 
     # --- in a transaction ---------------------------------------------------------------------------------------
 
     def _transactional(self, content: bytes, delivery: Any, state: Any) -> None:
-        self._connection.transactions.publish(self, content, delivery, state)
+        self._transactions.publish(self, content, delivery, state)
 
     def stage(self, content: bytes) -> Staged:
         """
@@ -202,27 +240,29 @@ class PublishingLink:
             raise Refused(ErrorCode.RESOURCE_DELETED, f"there is no queue {queue_of_topic(topic)!r} any more")
         return Staged(topic, content, bare)
 
-    def presume(self, delivery: Any, state: bytes) -> None:
+    def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
         """Tell the outcome that a delivery has if its transaction commits; None came settled."""
         if delivery is not None:
-            self.transfers.presume(delivery, state)
-            self._connection.schedule_flush()
+            self.transfers.set_provisional_outcome(delivery, state)
+            self._output.schedule_flush()
 
     # --- what became of them ------------------------------------------------------------------------------------
 
     def accepted(self, deliveries: Any) -> None:
+        """These deliveries are durable: tell the publisher."""
         if deliveries:
             self.transfers.accept(deliveries)
-            self._connection.schedule_flush()
+            self._output.schedule_flush()
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        """These deliveries were not taken: rejected with a reason, or released where there is none."""
         if not deliveries:
             return
         if refused is None:
             self.transfers.release(deliveries)
         else:
             self.transfers.reject(deliveries, describe(refused))
-        self._connection.schedule_flush()
+        self._output.schedule_flush()
 
     # --- the link -------------------------------------------------------------------------------------------------
 
@@ -230,11 +270,13 @@ class PublishingLink:
         self.transfers.is_closed = True
         if self._batches is not None:
             self._batches.forget(self._name)
-        if self._held is not None:
-            self._held.release()
+        if self._lease is not None:
+            self._lease.release()
 
-    def lost(self) -> None:
-        self.detached(closed=True)
 
-    def refuse(self, refused: Refused) -> None:
-        detach(self._connection, self._link, refused)
+def address_in(content: bytes) -> str | CodecError | None:
+    """Where a message to the relay wants to go, or why that cannot be read."""
+    try:
+        return to_address(content)
+    except CodecError as error:
+        return error

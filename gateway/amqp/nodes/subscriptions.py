@@ -18,46 +18,65 @@ are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volatile1``
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-from proton import Link, Terminus
-
-from amqp_ext.addresses import Address, AddressKind
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway import log_keys
-from gateway.amqp.links.outgoing import detach
-from gateway.amqp.nodes.temporary import OwnedEndpoint, SharedEndpoint, make_topic_endpoint
+from gateway.amqp.nodes.lease import NodeLease
+from gateway.amqp.nodes.ownership import NodeOwner
+from gateway.amqp.nodes.temporary import SharedEndpoint, make_topic_endpoint
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
+from gateway.vpn.message_vpn import MessageVpn
 
 
-def durable_name(connection: Connection, link: Link, capabilities: Collection[str]) -> str | None:
-    """The name under which a source's subscription is kept; None when it is not to be kept."""
-    if link.remote_source.address and link.remote_source.expiry_policy != Terminus.EXPIRE_NEVER:
-        return None
-    name: str = link.name
-    return _shared_name(connection, name, capabilities) if "shared" in capabilities else name
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What an attach says of its subscription, and of whose it is."""
 
+    link_name: str
+    capabilities: Collection[str]
+    """Of the source."""
+    container_id: str
+    """The client's."""
+    is_durable: bool
+    """It is to be kept when its link is gone (or the source has no address, and what is kept is meant)."""
 
-def _shared_name(connection: Connection, link_name: str, capabilities: Collection[str]) -> str:
-    name = link_name.split("|", 1)[0]
-    return name if "global" in capabilities else f"{name}|{connection.peer_container}"
+    @property
+    def is_shared(self) -> bool:
+        """Several consumers may have it at once."""
+        return "shared" in self.capabilities
+
+    @property
+    def durable_name(self) -> str | None:
+        """The name under which it is kept; None when it is not to be kept."""
+        if not self.is_durable:
+            return None
+        return self.shared_name if self.is_shared else self.link_name
+
+    @property
+    def shared_name(self) -> str:
+        """Its name where it is shared."""
+        return self.name_shared_by(self.capabilities)
+
+    def name_shared_by(self, capabilities: Collection[str]) -> str:
+        """Its name where it is shared as these capabilities say: by the client's links, or by everybody's."""
+        name = self.link_name.split("|", 1)[0]
+        return name if "global" in capabilities else f"{name}|{self.container_id}"
 
 
 def endpoint_for(
-    connection: Connection, link: Link, pattern: str, capabilities: Collection[str], *, no_local: bool = False
-) -> tuple[Endpoint, list[Effect], OwnedEndpoint | None]:
+    owner: NodeOwner, vpn: MessageVpn, subscription: Subscription, pattern: str, *, no_local: str
+) -> tuple[Endpoint, list[Effect], NodeLease | None]:
     """
-    The topic endpoint of a subscription, made where there is none, and what has to be committed for it.
+    The topic endpoint of a subscription, made where there is none, what has to be committed for it, and the lease on
+    it where it is temporary.
 
     Args:
-        no_local: What the subscriber's own container publishes is not put on it (JMS 2.0 section 8.3.3); of no effect
-            on a shared one, which has many subscribers.
+        owner: The connection that subscribes.
+        no_local: The origin whose messages are not put on it (JMS 2.0 section 8.3.3), empty where everybody's are; of
+            no effect on a shared one, which has many subscribers.
 
     Raises:
         Refused: INVALID_FIELD, the pattern is none; PRECONDITION_FAILED, the name is a queue's or the subscription is
@@ -68,35 +87,39 @@ def endpoint_for(
         TopicPattern.parse(pattern)
     except TopicSyntaxError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
-    is_shared = "shared" in capabilities
-    name = durable_name(connection, link, capabilities)
+    is_shared, name = subscription.is_shared, subscription.durable_name
     if name is not None:
-        endpoint, effects = _durable(connection, name, pattern, is_shared=is_shared)
-        own = connection.origin if no_local else ""
-        if not is_shared and not endpoint.flows and endpoint.settings.no_local != own:
+        endpoint, effects = _durable(vpn, name, pattern, is_shared=is_shared)
+        if not is_shared and not endpoint.flows and endpoint.settings.no_local != no_local:
             # What lies there stays: only messages from now on are chosen by it.
-            endpoint.settings.no_local = own
-            connection.vpn.broker.forget_routes()
+            endpoint.settings.no_local = no_local
+            vpn.broker.forget_routes()
             effects.append(endpoint.definition())
         return endpoint, effects, None
     if is_shared:
-        name = f"#P2P/SHARED/{_shared_name(connection, link.name, capabilities)}"
-        found = connection.vpn.broker.find(name)
-        if found is not None and list(found.subscriptions) == [pattern]:
-            return found, [], SharedEndpoint(connection, found, name)
-        if found is not None:
-            raise Refused(ErrorCode.RESOURCE_LOCKED, f"{link.name!r} is shared by consumers of another topic")
-        settings = EndpointSettings(temporary=True)
-        made, effects = connection.vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
-        return made, effects, SharedEndpoint(connection, made, name)
-    owned, effects = make_topic_endpoint(connection, [pattern], no_local=no_local)
+        return _temporary_shared(owner, vpn, subscription, pattern)
+    owned, effects = make_topic_endpoint(owner, vpn, [pattern], no_local=no_local)
     return owned.endpoint, effects, owned
 
 
-def _durable(
-    connection: Connection, name: str, pattern: str, *, is_shared: bool
-) -> tuple[Endpoint, list[Effect]]:
-    broker = connection.vpn.broker
+def _temporary_shared(
+    owner: NodeOwner, vpn: MessageVpn, subscription: Subscription, pattern: str
+) -> tuple[Endpoint, list[Effect], NodeLease]:
+    name = f"#P2P/SHARED/{subscription.shared_name}"
+    found = vpn.broker.find(name)
+    if found is not None and list(found.subscriptions) == [pattern]:
+        return found, [], SharedEndpoint(owner, vpn, found, name)
+    if found is not None:
+        raise Refused(
+            ErrorCode.RESOURCE_LOCKED, f"{subscription.link_name!r} is shared by consumers of another topic"
+        )
+    settings = EndpointSettings(temporary=True)
+    made, effects = vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
+    return made, effects, SharedEndpoint(owner, vpn, made, name)
+
+
+def _durable(vpn: MessageVpn, name: str, pattern: str, *, is_shared: bool) -> tuple[Endpoint, list[Effect]]:
+    broker = vpn.broker
     exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
     found = broker.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
@@ -124,75 +147,26 @@ def _durable(
     return found, effects
 
 
-class Unsubscribing:
-    """A link without a source: closing it deletes the durable topic endpoint it is named after."""
-
-    def __init__(self, connection: Connection, link: Link, endpoint: Endpoint) -> None:
-        self._connection = connection
-        self._link = link
-        self._endpoint = endpoint
-
-    @property
-    def key(self) -> Any:
-        """It has no transfers, and so no place among those links."""
-        return None
-
-    def detached(self, *, closed: bool) -> None:
-        vpn = self._connection.vpn
-        if closed and vpn.broker.find(self._endpoint.name) is self._endpoint:
-            vpn.delete(self._endpoint)
-            self._connection.log_event("unsubscribed", **{log_keys.ENDPOINT: self._endpoint.name})
-
-    def lost(self) -> None:
-        """Nothing was asked for: only a close is."""
-
-    def refuse(self, refused: Refused) -> None:
-        detach(self._connection, self._link, refused)
-
-
-def _kept(connection: Connection, link: Link, capabilities: Collection[str]) -> Endpoint | None:
+def kept_endpoint(vpn: MessageVpn, subscription: Subscription) -> Endpoint:
     """
-    The endpoint that a link without a source means. Without capabilities, as Qpid JMS attaches, its name may be that
-    of any sort of subscription: looked for are one that is not shared, the client's shared one, everybody's.
-    """
-    names = [
-        link.name,
-        _shared_name(connection, link.name, ()),
-        _shared_name(connection, link.name, ["global"]),
-    ]
-    if "shared" in capabilities:
-        names = [_shared_name(connection, link.name, capabilities)]
-    found = map(connection.vpn.broker.find, names)
-    return next((endpoint for endpoint in found if endpoint is not None), None)
-
-
-def unsubscribe(connection: Connection, link: Link, capabilities: Collection[str]) -> Unsubscribing:
-    """
-    Answer an attach without a source: the durable subscription that the link's name means, as it is kept.
+    The topic endpoint of a durable subscription that is to be given up, as a link without a source means it. Without
+    capabilities, as Qpid JMS attaches, its name may be that of any sort of subscription: looked for are one that is not
+    shared, the client's shared one, everybody's.
 
     Raises:
-        Refused: NOT_FOUND, there is none; RESOURCE_LOCKED, it has consumers; UNAUTHORIZED.
+        Refused: NOT_FOUND, there is none.
     """
-    found = _kept(connection, link, capabilities)
+    names = [
+        subscription.link_name,
+        subscription.name_shared_by(()),
+        subscription.name_shared_by(["global"]),
+    ]
+    if subscription.is_shared:
+        names = [subscription.shared_name]
+    found = next((endpoint for endpoint in map(vpn.broker.find, names) if endpoint is not None), None)
     if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT or found.settings.temporary:
         raise Refused(
             ErrorCode.NOT_FOUND,
-            f"a source needs an address, or dynamic; and there is no subscription {link.name!r}",
+            f"a source needs an address, or dynamic; and there is no subscription {subscription.link_name!r}",
         )
-    for pattern in found.subscriptions:
-        connection.access.require_source(
-            Address(AddressKind.TOPIC, pattern.removeprefix("!")),
-            None,
-            browses=False,
-            durable_name=found.name,
-        )
-    if found.flows:
-        raise Refused(
-            ErrorCode.RESOURCE_LOCKED, f"the subscription {link.name!r} has a consumer; close that first"
-        )
-    source = link.source
-    source.address = next(iter(found.subscriptions), "")
-    source.durability = Terminus.DELIVERIES
-    source.expiry_policy = Terminus.EXPIRE_NEVER
-    link.target.copy(link.remote_target)
-    return Unsubscribing(connection, link, found)
+    return found

@@ -1,46 +1,32 @@
 """
 Temporary nodes, and when their lives end (AMQP 1.0 sections 3.5.10 to 3.5.13).
 
-Each link that has such a node as its source or target has a hold on it, and lets go of it when it is detached, closed
+Each link that has such a node as its source or target has a lease on it, and releases it when it is detached, closed
 or lost with its connection. A temporary queue lives as its lifetime policy says; a temporary topic, which is no more
-than a name and keeps no messages, always goes with the link that made it.
-
-Invariant: a node's name belongs to whoever made it: to that connection while the link that made it is there, to its
-user afterwards, to nobody once the node is gone. None outlives the gateway.
+than a name and keeps no messages, always goes with the link that made it. None outlives the gateway.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from amqp_ext.lifetime import Lifetime
+from gateway.amqp.nodes.lease import NodeLease
+from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
-
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
+from gateway.vpn.message_vpn import MessageVpn
 
 LOOK_AGAIN_SECONDS: Final = 1.0
 """How late a queue that only its messages keep alive may be found empty."""
 
 
-class Hold(Protocol):
-    """What a link has on a temporary node."""
-
-    @property
-    def lifetime(self) -> Lifetime:
-        """The node's."""
-
-    def release(self) -> None:
-        """The link is gone. Once is enough, and twice does no harm."""
-
-
 class OwnedEndpoint:
     """
-    The hold on a topic endpoint that one link has to itself.
+    The lease on a topic endpoint that one link has to itself.
 
     Args:
         known_as: The name of the topic that others send to.
@@ -48,72 +34,75 @@ class OwnedEndpoint:
 
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
 
-    def __init__(self, connection: Connection, endpoint: Endpoint, known_as: str) -> None:
-        self._connection = connection
+    def __init__(self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, known_as: str) -> None:
         self.endpoint = endpoint
+        self._owner = owner
+        self._vpn = vpn
         self._known_as = known_as
-        connection.access.own(known_as)
+        owner.own(known_as)
 
     def release(self) -> None:
-        self._connection.access.disown(self._known_as)
-        vpn = self._connection.vpn
-        if vpn.broker.find(self.endpoint.name) is self.endpoint:
-            vpn.delete(self.endpoint)
+        """The link is gone, and the endpoint with it."""
+        self._owner.disown(self._known_as)
+        if self._vpn.broker.find(self.endpoint.name) is self.endpoint:
+            self._vpn.delete(self.endpoint)
 
 
 class SharedEndpoint(OwnedEndpoint):
-    """The hold on a topic endpoint that several links consume from: gone with the last of them."""
+    """The lease on a topic endpoint that several links consume from: gone with the last of them."""
 
     lifetime: Lifetime = Lifetime.DELETE_ON_NO_LINKS
 
     def release(self) -> None:
+        """The link is gone, and the endpoint with the last one."""
         if not self.endpoint.flows:
             super().release()
 
 
 class OwnedTopic:
-    """The hold on a temporary topic: no more than a name, as long as the link that asked for it."""
+    """The lease on a temporary topic: no more than a name, as long as the link that asked for it."""
 
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
 
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self._connection = connection
+    def __init__(self, owner: NodeOwner, topic: str) -> None:
+        self._owner = owner
         self._topic = topic
-        connection.access.own(topic)
+        owner.own(topic)
 
     def release(self) -> None:
-        self._connection.access.disown(self._topic)
+        """The link is gone, and the name with it."""
+        self._owner.disown(self._topic)
 
 
 class TemporaryQueue:
     """A dynamic node that is a queue, from the attach that made it to the end that its lifetime policy says."""
 
-    def __init__(self, connection: Connection, endpoint: Endpoint, lifetime: Lifetime) -> None:
+    def __init__(self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, lifetime: Lifetime) -> None:
         self.endpoint = endpoint
         self.lifetime = lifetime
-        self._vpn = connection.vpn
-        self._access = connection.access
+        self._owner = owner
+        self._vpn = vpn
         self._links = 0
         self._has_maker = True
         self._is_over = False
         self._is_waiting = False
-        self._access.own(endpoint.name)
-        self._access.temporary_queues[endpoint.name] = self
+        owner.own(endpoint.name)
+        owner.registry.add_temporary(endpoint.name, self)
 
-    def hold(self, *, is_maker: bool = False) -> QueueHold:
+    def lease(self, *, is_maker: bool = False) -> QueueLease:
         """One more link has the queue as its source or target; ``is_maker`` says that the queue is made for it."""
         self._links += 1
-        return QueueHold(self, is_maker=is_maker)
+        return QueueLease(self, is_maker=is_maker)
 
-    def let_go(self, *, is_maker: bool) -> None:
+    def released(self, *, is_maker: bool) -> None:
         """One link less has."""
         self._links -= 1
         if is_maker:
             self._has_maker = False
-            self._access.bequeath(self.endpoint.name)
-        self._look()
+            self._owner.bequeath(self.endpoint.name)
+        self._end_if_over()
 
-    def _look(self) -> None:
+    def _end_if_over(self) -> None:
         if self._is_over:
             return
         vpn, endpoint = self._vpn, self.endpoint
@@ -135,16 +124,16 @@ class TemporaryQueue:
 
     def _look_again(self) -> None:
         self._is_waiting = False
-        self._look()
+        self._end_if_over()
 
     def _end(self) -> None:
         self._is_over = True
-        self._access.disown(self.endpoint.name)
-        del self._access.temporary_queues[self.endpoint.name]
+        self._owner.disown(self.endpoint.name)
+        self._owner.registry.drop_temporary(self.endpoint.name)
 
 
-class QueueHold:
-    """The hold of one link on a temporary queue."""
+class QueueLease:
+    """The lease of one link on a temporary queue."""
 
     def __init__(self, queue: TemporaryQueue, *, is_maker: bool) -> None:
         self._queue = queue
@@ -162,44 +151,49 @@ class QueueHold:
         return self._queue.lifetime
 
     def release(self) -> None:
+        """The link is gone."""
         if not self._is_released:
             self._is_released = True
-            self._queue.let_go(is_maker=self._is_maker)
-
-
-def hold_on(connection: Connection, queue: str | None) -> QueueHold | None:
-    """A hold on the temporary queue of this name, for a link that is about to be attached; None where it is none."""
-    found = connection.access.temporary_queues.get(queue) if queue is not None else None
-    return found.hold() if found is not None else None
+            self._queue.released(is_maker=self._is_maker)
 
 
 class AutoDeleted:
-    """The hold of a consumer on a queue that goes with its last one; not when it is the gateway that sends it away."""
+    """
+    The lease of a consumer on a queue that goes with its last one; not when it is the gateway that sends it away.
+
+    Args:
+        is_stopping: Whether the gateway is being stopped.
+    """
 
     lifetime: Lifetime = Lifetime.DELETE_ON_NO_LINKS
 
-    def __init__(self, connection: Connection, endpoint: Endpoint) -> None:
-        self._connection = connection
+    def __init__(
+        self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, is_stopping: Callable[[], bool]
+    ) -> None:
+        self._owner = owner
+        self._vpn = vpn
         self._endpoint = endpoint
+        self._is_stopping = is_stopping
 
     def release(self) -> None:
-        connection, endpoint = self._connection, self._endpoint
-        if endpoint.flows or connection.container.is_stopping:
+        """The consumer is gone, and the queue with the last one."""
+        endpoint = self._endpoint
+        if endpoint.flows or self._is_stopping():
             return
-        exclusive = connection.access.exclusive_queues.get(endpoint.name)
-        if exclusive is not None and exclusive.endpoint is endpoint:
+        exclusive = self._owner.registry.exclusive_queue_of(endpoint)
+        if exclusive is not None:
             exclusive.release()
-        elif connection.vpn.broker.find(endpoint.name) is endpoint:
-            connection.vpn.delete(endpoint)
+        elif self._vpn.broker.find(endpoint.name) is endpoint:
+            self._vpn.delete(endpoint)
 
 
-def hold_of_consumer(connection: Connection, endpoint: Endpoint) -> Hold | None:
-    """A hold on the queue that a consumer is about to be bound to; None where the queue does not mind its going."""
-    return (
-        AutoDeleted(connection, endpoint)
-        if endpoint.settings.auto_delete
-        else hold_on(connection, endpoint.name)
-    )
+def lease_of_consumer(
+    owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, is_stopping: Callable[[], bool]
+) -> NodeLease | None:
+    """A lease on the queue that a consumer is about to be bound to; None where the queue outlives its consumers."""
+    if endpoint.settings.auto_delete:
+        return AutoDeleted(owner, vpn, endpoint, is_stopping)
+    return owner.registry.lease_on(endpoint.name)
 
 
 def temporary_name(kind: str) -> str:
@@ -207,33 +201,30 @@ def temporary_name(kind: str) -> str:
     return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
 
 
-def make_queue(connection: Connection, lifetime: Lifetime) -> tuple[QueueHold, list[Effect]]:
+def make_queue(owner: NodeOwner, vpn: MessageVpn, lifetime: Lifetime) -> tuple[QueueLease, list[Effect]]:
     """A temporary queue for the link that asks for it, and what has to be committed for it."""
-    endpoint, effects = connection.vpn.broker.create(
+    endpoint, effects = vpn.broker.create(
         temporary_name("QTMP"), EndpointKind.QUEUE, EndpointSettings(temporary=True)
     )
-    return TemporaryQueue(connection, endpoint, lifetime).hold(is_maker=True), effects
+    return TemporaryQueue(owner, vpn, endpoint, lifetime).lease(is_maker=True), effects
 
 
 def make_topic_endpoint(
-    connection: Connection,
+    owner: NodeOwner,
+    vpn: MessageVpn,
     subscriptions: Sequence[str],
     *,
     known_as: str | None = None,
-    no_local: bool = False,
+    no_local: str = "",
 ) -> tuple[OwnedEndpoint, list[Effect]]:
     """
     A topic endpoint that lives as long as its link.
 
     Args:
         known_as: The topic's name for those who send to it.
-        no_local: It does not want what its own container publishes.
+        no_local: The origin whose messages it does not want; empty where it wants everybody's.
     """
     name = temporary_name("TETMP")
-    settings = EndpointSettings(
-        exclusive=Exclusivity.REFUSE, temporary=True, no_local=connection.origin if no_local else ""
-    )
-    endpoint, effects = connection.vpn.broker.create(
-        name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions
-    )
-    return OwnedEndpoint(connection, endpoint, known_as or name), effects
+    settings = EndpointSettings(exclusive=Exclusivity.REFUSE, temporary=True, no_local=no_local)
+    endpoint, effects = vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions)
+    return OwnedEndpoint(owner, vpn, endpoint, known_as or name), effects

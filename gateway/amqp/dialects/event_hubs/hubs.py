@@ -87,7 +87,7 @@ class Hubs:
                 raise Refused(
                     ErrorCode.UNAUTHORIZED, f"the security_token of the request is not for {name!r}"
                 )
-        client.access.require_any(_USES, AddressKind.QUEUE, name)
+        client.authorization.require_any(_USES, AddressKind.QUEUE, name)
 
     async def _find_or_make(self, client: Client, name: str, shown: str | None) -> Endpoint:
         try:

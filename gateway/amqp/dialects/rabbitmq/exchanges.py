@@ -71,7 +71,7 @@ class Exchanges:
             if subscription == topic or subscription.startswith(f"{topic}/")
         ]
         for endpoint, _ in bound:
-            client.access.require_any((Action.ADMINISTER,), AddressKind.QUEUE, endpoint.name)
+            client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, endpoint.name)
         self._kinds.pop(name, None)
         for endpoint, subscription in bound:
             await administration.unsubscribe(endpoint, subscription)
@@ -84,12 +84,12 @@ class Exchanges:
             Refused: UNAUTHORIZED; RESOURCE_LOCKED, the queue is another connection's; NOT_FOUND; INVALID_FIELD, no
                 subscription says the same.
         """
-        access, administration = client.access, Administration(client.vpn)
-        access.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
-        access.require_unlocked(binding.queue)
+        authorization, administration = client.authorization, Administration(client.vpn)
+        authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+        authorization.require_unlocked(binding.queue)
         subscriptions = self._subscriptions_of(binding)
         for subscription in subscriptions:
-            access.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
+            authorization.require_any((Action.CONSUME,), AddressKind.TOPIC, subscription)
         endpoint = find(administration, binding.queue)
         for subscription in subscriptions:
             if subscription not in endpoint.subscriptions:
@@ -103,9 +103,9 @@ class Exchanges:
         Raises:
             Refused: As ``bind``.
         """
-        access, administration = client.access, Administration(client.vpn)
-        access.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
-        access.require_unlocked(binding.queue)
+        authorization, administration = client.authorization, Administration(client.vpn)
+        authorization.require_any((Action.CONSUME, Action.ADMINISTER), AddressKind.QUEUE, binding.queue)
+        authorization.require_unlocked(binding.queue)
         endpoint = find(administration, binding.queue)
         for subscription in self._subscriptions_of(binding):
             if subscription in endpoint.subscriptions:
@@ -118,7 +118,7 @@ class Exchanges:
         Raises:
             Refused: UNAUTHORIZED; NOT_FOUND.
         """
-        client.access.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, binding.queue)
+        client.authorization.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, binding.queue)
         there = find(Administration(client.vpn), binding.queue).subscriptions
         return all(subscription in there for subscription in self._subscriptions_of(binding))
 

@@ -8,13 +8,14 @@ declare it. To purge and to delete is to administer.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Final, cast
+from typing import Final
 
 from amqp_ext.addresses import AddressKind
 from amqp_ext.rabbitmq.commands import Declared, DeclareQueue, QueueState, Removed
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from gateway.amqp.dialects.hooks import Client
 from gateway.amqp.nodes.exclusive import ExclusiveQueue, locked_text
+from gateway.amqp.nodes.ownership import LockedQueue
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -36,8 +37,8 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; PRECONDITION_FAILED, it is another than
             declared; NOT_ALLOWED, its name is the gateway's.
     """
-    client.access.require_any(USES, AddressKind.QUEUE, command.name)
-    client.access.require_unlocked(command.name)
+    client.authorization.require_any(USES, AddressKind.QUEUE, command.name)
+    client.authorization.require_unlocked(command.name)
     vpn, name, arguments = client.vpn, command.name, command.arguments
     kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
     if vpn.broker.find(name) is not None:
@@ -51,10 +52,10 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
             ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
         )
     if not vpn.broker.create_queues:
-        client.access.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+        client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
     dead = arguments.dead_message_queue
     if dead:
-        client.access.require_any(USES, AddressKind.QUEUE, dead)
+        client.authorization.require_any(USES, AddressKind.QUEUE, dead)
     settings = EndpointSettings(
         exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
         temporary=command.is_exclusive,
@@ -64,7 +65,7 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
     made, effects = Administration(vpn).make(name, kind, settings)
     if command.is_exclusive:
         # Before anybody else's turn, and before its connection could go.
-        ExclusiveQueue(cast("Any", client), made)
+        ExclusiveQueue(client.owner, vpn, made)
     await vpn.committed(effects)
     return Declared(_state(client, made), is_new=True)
 
@@ -76,7 +77,7 @@ async def describe(client: Client, name: str) -> QueueState:
     Raises:
         Refused: UNAUTHORIZED; NOT_FOUND.
     """
-    client.access.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, name)
+    client.authorization.require_any((*USES, Action.BROWSE), AddressKind.QUEUE, name)
     return _state(client, find(Administration(client.vpn), name))
 
 
@@ -87,8 +88,8 @@ async def purge(client: Client, name: str) -> Removed:
     Raises:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_FOUND.
     """
-    client.access.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
-    client.access.require_unlocked(name)
+    client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+    client.authorization.require_unlocked(name)
     administration = Administration(client.vpn)
     return Removed(await administration.purge(find(administration, name)))
 
@@ -100,8 +101,8 @@ async def delete(client: Client, name: str) -> Removed:
     Raises:
         Refused: UNAUTHORIZED; RESOURCE_LOCKED, it is another connection's; NOT_ALLOWED, it is a link's temporary one.
     """
-    client.access.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
-    client.access.require_unlocked(name)
+    client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+    client.authorization.require_unlocked(name)
     administration = Administration(client.vpn)
     endpoint = administration.vpn.broker.find(name)
     if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
@@ -151,9 +152,8 @@ def _check_same_life(client: Client, endpoint: Endpoint, command: DeclareQueue) 
         )
 
 
-def _exclusive(client: Client, endpoint: Endpoint) -> ExclusiveQueue | None:
-    found = client.access.exclusive_queues.get(endpoint.name)
-    return found if found is not None and found.endpoint is endpoint else None
+def _exclusive(client: Client, endpoint: Endpoint) -> LockedQueue | None:
+    return client.owner.registry.exclusive_queue_of(endpoint)
 
 
 def _state(client: Client, endpoint: Endpoint) -> QueueState:

@@ -290,7 +290,7 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
     for _ in range(2):
         assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
     assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
-    assert gateway.call(lambda g: g._container.transactions_bytes if g._container else 0) == 0
+    assert gateway.call(lambda g: g._container.transactions.used_bytes if g._container else 0) == 0
 
 
 def test_control_messages_that_are_none(client: Client) -> None:
@@ -332,7 +332,8 @@ def acknowledged(gateway: RunningGateway) -> int:
 
     def count(running: Gateway) -> int:
         assert running._container is not None
-        found = [connection.transactions._open.values() for connection in running._container.connections]
+        clients = [connection._client for connection in running._container.connections]
+        found = [client.transactions._open.values() for client in clients if client is not None]
         return sum(len(transaction.acknowledged) for opened in found for transaction in opened)
 
     return gateway.call(count)

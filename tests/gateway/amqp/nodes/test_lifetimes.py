@@ -237,5 +237,5 @@ def test_a_name_that_lived_on_is_free_afterwards(gateway: RunningGateway, connec
     with pytest.raises(Refused) as refused:
         client.sender(maker.address)
     assert refused.value.name == "amqp:not-found"
-    shared = gateway.call(lambda running: running._container._shared_access["default"])  # type: ignore[union-attr]
-    assert (shared.owners, shared.temporary_queues) == ({}, {})
+    nodes = gateway.call(lambda running: running._container.shared_by("default").nodes)  # type: ignore[union-attr]
+    assert (nodes._owners, nodes._temporary) == ({}, {})

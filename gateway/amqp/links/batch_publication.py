@@ -14,27 +14,27 @@ from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.transaction import Staged, commit_transaction
 
 
-class BatchedLink(Protocol):
-    """A link that batches come in on, and what it tells its peer of them."""
+class BatchPublisher(Protocol):
+    """A link that batches come in on."""
 
     def stage(self, content: bytes) -> Staged:
         """
-        A message as it is kept until its transaction commits.
+        A message, or a batch, with the topic it goes to.
 
         Raises:
             Refused: It is no message, or may not be sent where it wants to go.
         """
 
-    def accepted(self, deliveries: list[Any]) -> None:
-        """They are durable."""
+    def accepted(self, deliveries: Any) -> None:
+        """These deliveries are durable: tell the publisher."""
 
-    def not_stored(self, deliveries: list[Any], refused: Refused) -> None:
-        """They are not, and why."""
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        """These deliveries were not taken."""
 
 
 def publish_batch(
     vpn: MessageVpn,
-    link: BatchedLink,
+    publisher: BatchPublisher,
     messages_of: Callable[[bytes], list[bytes]],
     content: bytes,
     delivery: Any,
@@ -44,30 +44,29 @@ def publish_batch(
     Publish what is in a batch; its delivery is accepted when all of it is durable.
 
     Args:
-        link: Where it came in; what that is told of the delivery, it tells the peer.
-        messages_of: Takes a batch apart; raises CodecError for what is none.
+        publisher: Where it came in; what that is told of the delivery, it tells the peer.
         delivery: None where it came settled.
     """
     deliveries = [] if delivery is None else [delivery]
     try:
-        topic = link.stage(content).topic
+        topic = publisher.stage(content).topic
         staged = [Staged(topic, message, bare_offset(message)) for message in messages_of(content)]
     except CodecError as error:
-        link.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
+        publisher.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
         return
     except Refused as refused:
-        link.not_stored(deliveries, refused)
+        publisher.not_stored(deliveries, refused)
         return
 
     def then(error: Exception | None) -> None:
         if error is None:
-            link.accepted(deliveries)
+            publisher.accepted(deliveries)
         else:
             why = f"the store could not write: {error}; nothing was stored"
-            link.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
+            publisher.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
 
     try:
         commit_transaction(vpn, staged, (), origin, then)
     except Refused as refused:
         whole = f"a batch is taken as a whole or not at all: {refused.text}"
-        link.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))
+        publisher.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from proton import Condition
 
-from gateway.amqp.engine.close_errors import LastWord
+from gateway.amqp.engine.close_errors import CloseError
 from tests.support.frames import CLOSE, frame, parse
 
-WORD = LastWord("amqp:illegal-state", "not now")
+ERROR = CloseError("amqp:illegal-state", "not now")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ WORD = LastWord("amqp:illegal-state", "not now")
 )
 def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, text: str) -> None:
     """What the engine finds is said with the specification's condition; what is not known goes as it is."""
-    word = LastWord.of(Condition("amqp:as-it-is", said))
+    word = CloseError.of(Condition("amqp:as-it-is", said))
     assert word.condition == condition
     assert text in word.text
     assert "aborted" not in word.text
@@ -37,7 +37,7 @@ def test_an_error_of_the_engine_gets_its_condition(said: str, condition: str, te
 def test_the_last_frame_is_replaced() -> None:
     """What was to be written before the close frame stays as it was, even where it looks like one."""
     before = frame(CLOSE, []) + frame(0x14, [], b"\x02\x00\x00\x00\x00\x53\x18")
-    output = WORD.put_into(before + frame(CLOSE, ["the engine's words"]))
+    output = ERROR.put_into(before + frame(CLOSE, ["the engine's words"]))
     assert output.startswith(before)
     closed = parse(output, len(before), len(output))
     assert closed is not None
@@ -50,4 +50,4 @@ def test_the_last_frame_is_replaced() -> None:
 )
 def test_where_no_close_frame_is_last_nothing_is_replaced(output: bytes) -> None:
     """Output that does not end with a close frame goes as it is."""
-    assert WORD.put_into(output) == output
+    assert ERROR.put_into(output) == output

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Final, Protocol
 
 from amqp_ext.transactions import (
     ACCEPTED,
@@ -24,22 +25,79 @@ from amqp_ext.transactions import (
     transactional,
 )
 from gateway import log_keys
+from gateway.amqp.connection_log import ConnectionLog
+from gateway.config import Limits
+from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.transaction import Staged, commit_transaction
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.amqp.connection import Connection
-    from gateway.amqp.links.outgoing import QueueConsumer
-    from gateway.amqp.links.publisher import PublishingLink
-
-OVERHEAD_BYTES = 256
+OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory besides its content."""
+
+
+class TransactionBudget:
+    """What messages of open transactions take, over all connections."""
+
+    def __init__(self) -> None:
+        self.used_bytes = 0
+
+    def use(self, size_bytes: int) -> None:
+        """A message waits for its transaction's commit."""
+        self.used_bytes += size_bytes
+
+    def free(self, size_bytes: int) -> None:
+        """Messages wait no longer."""
+        self.used_bytes -= size_bytes
 
 
 class Controller(Protocol):
     """Who declared a transaction: the link to the coordinator."""
+
+
+class TransactedPublisher(Protocol):
+    """A link that messages of a transaction come in on."""
+
+    def stage(self, content: bytes) -> Staged:
+        """
+        A message as it is kept until its transaction commits.
+
+        Raises:
+            Refused: It is no message, or may not be sent where it wants to go.
+        """
+
+    def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
+        """Tell the outcome that a delivery has if its transaction commits; None came settled."""
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        """These deliveries were not taken."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
+
+
+class TransactedConsumer(Protocol):
+    """A link whose deliveries a transaction acknowledges."""
+
+    @property
+    def flow(self) -> Flow | None:
+        """Its place at its endpoint; None once it is detached."""
+
+    @property
+    def in_transaction(self) -> Mapping[int, Transaction | None]:
+        """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
+
+    def acknowledged_in(self, transaction: Transaction, message_id: int) -> None:
+        """A transaction is to settle a delivery."""
+
+    def committed(self, outcomes: list[tuple[int, Outcome, Any]]) -> None:
+        """A transaction has committed what was said of these."""
+
+    def revert(self, message_id: int, delivery: Any) -> None:
+        """What was said of a delivery is void."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
 
 
 @dataclass(slots=True)
@@ -62,18 +120,38 @@ class Transaction:
         self.txn_id = txn_id
         self.controller = controller
         self.staged: list[Staged] = []
-        self.acknowledged: dict[tuple[QueueConsumer, int], _Acknowledged] = {}
+        self.acknowledged: dict[tuple[TransactedConsumer, int], _Acknowledged] = {}
         self.size_bytes = 0
         self.failure: Refused | None = None
         """Why it was rolled back, where nobody asked for that."""
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Transactions:
-    """Those of one connection."""
+class LocalTransactions:
+    """
+    Those of one connection.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    Args:
+        origin: Whom their messages come from.
+        budget: Shared by all connections.
+        schedule_flush: Has what the engine says be written at the end of this turn of the loop.
+    """
+
+    def __init__(
+        self,
+        vpn: MessageVpn,
+        origin: str,
+        limits: Limits,
+        budget: TransactionBudget,
+        log: ConnectionLog,
+        schedule_flush: Callable[[], None],
+    ) -> None:
+        self._vpn = vpn
+        self._origin = origin
+        self._limits = limits
+        self._budget = budget
+        self._log = log
+        self._schedule_flush = schedule_flush
         self._open: dict[bytes, Transaction] = {}
         self._size_bytes = 0
         self._number = 0
@@ -90,7 +168,7 @@ class Transactions:
         Raises:
             Refused: RESOURCE_LIMIT, too many are open.
         """
-        most = self._connection.limits.max_transactions
+        most = self._limits.max_transactions
         if len(self._open) >= most:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
@@ -132,10 +210,10 @@ class Transactions:
         try:
             settled = self._to_settle(transaction)
             commit_transaction(
-                self._connection.vpn,
+                self._vpn,
                 transaction.staged,
                 [(consumer.flow, ids) for consumer, ids in settled.items() if consumer.flow is not None],
-                self._connection.origin,
+                self._origin,
                 lambda problem: self._committed(transaction, problem, told),
             )
         except Refused:
@@ -143,9 +221,9 @@ class Transactions:
             raise
         self._stop_clock(transaction)
 
-    def _to_settle(self, transaction: Transaction) -> dict[QueueConsumer, list[int]]:
+    def _to_settle(self, transaction: Transaction) -> dict[TransactedConsumer, list[int]]:
         """What the commit settles for good, by link."""
-        found: dict[QueueConsumer, list[int]] = defaultdict(list)
+        found: dict[TransactedConsumer, list[int]] = defaultdict(list)
         for (consumer, message_id), one in transaction.acknowledged.items():
             flow = consumer.flow
             if flow is None or flow.endpoint.era != one.era or message_id not in flow.unsettled:
@@ -168,7 +246,7 @@ class Transactions:
             return
         self._free(transaction)
         # Before anybody is asked for more: these deliveries are out of the way.
-        by_consumer: dict[QueueConsumer, list[tuple[int, Outcome, Any | None]]] = defaultdict(list)
+        by_consumer: dict[TransactedConsumer, list[tuple[int, Outcome, Any | None]]] = defaultdict(list)
         for (consumer, message_id), one in transaction.acknowledged.items():
             by_consumer[consumer].append((message_id, one.outcome, one.delivery))
         told(None)
@@ -189,7 +267,7 @@ class Transactions:
 
     # --- what belongs to one ------------------------------------------------------------------------------------
 
-    def publish(self, link: PublishingLink, content: bytes, delivery: Any | None, fields: Any) -> None:
+    def publish(self, link: TransactedPublisher, content: bytes, delivery: Any | None, fields: Any) -> None:
         """A message came in a transaction; ``delivery`` is None where it came settled."""
         try:
             state = _state(fields)
@@ -209,9 +287,9 @@ class Transactions:
             if transaction.failure is None:
                 self._fail(transaction, _because_of(refused))
             reason = error(refused.code.condition, refused.text)
-            link.presume(delivery, transactional(state.txn_id, REJECTED, reason))
+            link.set_provisional_outcome(delivery, transactional(state.txn_id, REJECTED, reason))
         else:
-            link.presume(delivery, transactional(state.txn_id, ACCEPTED))
+            link.set_provisional_outcome(delivery, transactional(state.txn_id, ACCEPTED))
 
     def not_taken(self, fields: Any, refused: Refused) -> None:
         """A message of a transaction costs its link: the transaction is not to be committed without it."""
@@ -221,7 +299,7 @@ class Transactions:
             return
 
     def acknowledge(
-        self, consumer: QueueConsumer, message_id: int, fields: Any, delivery: Any | None
+        self, consumer: TransactedConsumer, message_id: int, fields: Any, delivery: Any | None
     ) -> None:
         """A delivery is to be settled with a transaction; ``delivery`` is None where the peer has settled it."""
         flow = consumer.flow
@@ -246,7 +324,7 @@ class Transactions:
             self._fail(transaction, _twice())
             consumer.revert(message_id, delivery)
             return
-        consumer.in_transaction[message_id] = transaction
+        consumer.acknowledged_in(transaction, message_id)
         outcome = state.outcome or Outcome(ACCEPTED)
         transaction.acknowledged[consumer, message_id] = _Acknowledged(outcome, delivery, flow.endpoint.era)
         self._start_clock(transaction)
@@ -256,12 +334,11 @@ class Transactions:
         self._fail(transaction, _twice())
 
     def _stage(self, transaction: Transaction, message: Staged) -> None:
-        connection = self._connection
-        limits, container = connection.limits, connection.container
+        limits = self._limits
         size = len(message.content) + OVERHEAD_BYTES
         for used, limit, name in (
             (self._size_bytes, limits.transaction_bytes, "transaction_bytes"),
-            (container.transactions_bytes, limits.transactions_bytes, "transactions_bytes"),
+            (self._budget.used_bytes, limits.transactions_bytes, "transactions_bytes"),
         ):
             if used + size > limit:
                 raise Refused(
@@ -271,7 +348,7 @@ class Transactions:
         transaction.staged.append(message)
         transaction.size_bytes += size
         self._size_bytes += size
-        container.transactions_bytes += size
+        self._budget.use(size)
         self._start_clock(transaction)
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -290,7 +367,7 @@ class Transactions:
         if transaction.failure is not None:
             return
         transaction.failure = refused
-        self._connection.warn(
+        self._log.warning(
             "transaction_rolled_back",
             **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
         )
@@ -306,13 +383,13 @@ class Transactions:
     def _free(self, transaction: Transaction) -> None:
         self._stop_clock(transaction)
         self._size_bytes -= transaction.size_bytes
-        self._connection.container.transactions_bytes -= transaction.size_bytes
+        self._budget.free(transaction.size_bytes)
         transaction.size_bytes = 0
         transaction.staged = []
 
     def _start_clock(self, transaction: Transaction) -> None:
         if transaction.timer is None:
-            seconds = self._connection.limits.transaction_timeout_ms / 1000
+            seconds = self._limits.transaction_timeout_ms / 1000
             loop = asyncio.get_running_loop()
             transaction.timer = loop.call_later(seconds, self._timed_out, transaction)
 
@@ -323,7 +400,7 @@ class Transactions:
             transaction.timer = None
 
     def _timed_out(self, transaction: Transaction) -> None:
-        limit = self._connection.limits.transaction_timeout_ms
+        limit = self._limits.transaction_timeout_ms
         self._fail(
             transaction,
             Refused(
@@ -331,7 +408,7 @@ class Transactions:
                 f"rolled back, as it was open for {limit} ms since its first message (transaction_timeout_ms)",
             ),
         )
-        self._connection.schedule_flush()
+        self._schedule_flush()
 
 
 def _state(fields: Any) -> TransactionalState:

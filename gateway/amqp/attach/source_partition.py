@@ -1,5 +1,5 @@
 """
-Answering an attach to a partition of a queue's log: a reader, in a group of consumers.
+An attach that reads a partition of a queue's log: a reader, in a group of consumers.
 
 The queue is a stream, made by the first attach to it where queues are made on first use; of a queue that is none, what
 was sent to it is read from the log. Nothing piles up for a group: it is a name beside which epochs count.
@@ -8,25 +8,22 @@ was sent to it is read from the log. Nothing piles up for a group: it is a name 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
-
-from proton import Link
+from typing import NamedTuple
 
 from amqp_ext.addresses import Address, AddressKind, PartitionPosition, queue_topic
-from amqp_ext.filters.filter_set import Filters
 from amqp_ext.replay_start import ReplayStart
-from gateway.amqp.attach.log import read_log
-from gateway.amqp.attach.request import epoch_of, kind_for
-from gateway.amqp.attach.stream import read_stream
+from gateway.amqp.attach.client import Client
+from gateway.amqp.attach.link_setup import LinkSetup
+from gateway.amqp.attach.queues import kind_of_queue
+from gateway.amqp.attach.request import AttachRequest
+from gateway.amqp.attach.source_log import LogSource
+from gateway.amqp.attach.source_stream import StreamSource
 from gateway.amqp.dialects.hooks import GroupMembership, ReaderGroups
-from gateway.amqp.links.outgoing import ReadingLink
+from gateway.amqp.links.reader import ReaderLink
 from gateway.core.endpoint.settings import EndpointKind
 
-if TYPE_CHECKING:
-    from gateway.amqp.connection import Connection
 
-
-class GroupedSource(NamedTuple):
+class GroupedPartition(NamedTuple):
     """A partition that somebody wants to read in a group."""
 
     address: Address
@@ -35,7 +32,7 @@ class GroupedSource(NamedTuple):
     groups: ReaderGroups
 
 
-def grouped_source(connection: Connection, address: Address) -> GroupedSource | None:
+def grouped_partition(client: Client, address: Address) -> GroupedPartition | None:
     """
     The partition that an address names; None where it names something else, or readers are in no groups here.
 
@@ -45,27 +42,27 @@ def grouped_source(connection: Connection, address: Address) -> GroupedSource | 
     position = address.position
     if position is None:
         return None
-    connection.spoken.check_position(position)
-    groups = connection.spoken.reader_groups(connection.vpn.name)
+    client.spoken.check_position(position)
+    groups = client.spoken.reader_groups(client.vpn.name)
     if groups is None:
         return None
     queue = replace(address, kind=AddressKind.QUEUE, position=None)
-    if kind_for(connection, queue) is EndpointKind.STREAM:
+    if kind_of_queue(client, queue) is EndpointKind.STREAM:
         queue = replace(queue, options={**address.options, "kind": EndpointKind.STREAM.value})
-    return GroupedSource(queue, position, groups)
+    return GroupedPartition(queue, position, groups)
 
 
-async def read_partition(
-    connection: Connection, link: Link, source: GroupedSource, filters: Filters, start: ReplayStart | None
-) -> None:
+async def partition_setup(
+    client: Client, request: AttachRequest, partition: GroupedPartition, start: ReplayStart | None
+) -> LinkSetup:
     """
-    Attach a reader.
+    How the link of a reader is set up; its queue is durable.
 
     Raises:
-        Refused: As for log readers; STOLEN, a reader with a higher epoch has the partition.
+        Refused: STOLEN, a reader with a higher epoch has the partition; as for other links to the queue.
     """
-    vpn, options, groups = connection.vpn, source.address.options, source.groups
-    name, group, epoch = source.address.name, source.position.consumer_group, epoch_of(link, options)
+    vpn, options, groups = client.vpn, partition.address.options, partition.groups
+    name, group, epoch = partition.address.name, partition.position.consumer_group, request.epoch(options)
     groups.check(name, group, epoch)
     endpoint, effects = vpn.broker.queue_for(
         name,
@@ -75,10 +72,9 @@ async def read_partition(
     )
     await vpn.committed(effects)
 
-    def join(reader: ReadingLink) -> GroupMembership:
+    def join(reader: ReaderLink) -> GroupMembership:
         return groups.join(name, group, epoch, reader)
 
     if endpoint.kind is EndpointKind.STREAM:
-        await read_stream(connection, link, endpoint, filters, start, options, join)
-    else:
-        await read_log(connection, link, [queue_topic(name)], filters, start, join)
+        return StreamSource(client, request, endpoint, start, options, join)
+    return LogSource(client, request, [queue_topic(name)], start, join)

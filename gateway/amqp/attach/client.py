@@ -1,0 +1,178 @@
+"""
+The client of an open connection: which Message VPN it is in, what it may do there, and what its links are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway import log_keys
+from gateway.amqp.attach.authorization import Authorization
+from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.dialects.hooks import BatchedTransfers, TokenCheck
+from gateway.amqp.dialects.registry import Spoken
+from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.output import Output
+from gateway.amqp.identity import ClientIdentity
+from gateway.amqp.links.local_transactions import LocalTransactions, TransactionBudget
+from gateway.amqp.nodes.ownership import NodeOwner, NodeRegistry
+from gateway.amqp.tasks import Tasks
+from gateway.config import Limits
+from gateway.core.errors import ErrorCode, Refused
+from gateway.users import Users
+from gateway.vpn.message_vpn import MessageVpn
+
+
+class CarryingConnection(Protocol):
+    """What a client uses of the connection that carries its links."""
+
+    @property
+    def identity(self) -> ClientIdentity:
+        """Who the client is."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those in effect when it connected."""
+
+    @property
+    def links(self) -> LinkTable:
+        """Its links and sessions."""
+
+    @property
+    def output(self) -> Output:
+        """What it writes."""
+
+    @property
+    def log(self) -> ConnectionLog:
+        """Lines about it."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """Work that takes time and is done for it."""
+
+    @property
+    def is_open(self) -> bool:
+        """It can still carry something."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Close it with an error."""
+
+
+class SharedState:
+    """What the clients of one Message VPN have in common on the wire."""
+
+    def __init__(self) -> None:
+        self.nodes = NodeRegistry()
+        self.relay_topics: dict[str, dict[str, str]] = {}
+        """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
+
+
+class Client:
+    """
+    The client of one open connection.
+
+    Args:
+        connection: What carries its links.
+        vpn: The Message VPN it opened.
+        shared: That Message VPN's.
+        budget: What all clients' transactions may hold.
+        spoken: What its listener speaks beyond AMQP 1.0.
+        batches: Which deliveries bring several messages, where a dialect has such.
+        shows_tokens: Only tokens say who it is.
+        is_stopping: Whether the gateway is being stopped.
+    """
+
+    def __init__(
+        self,
+        connection: CarryingConnection,
+        vpn: MessageVpn,
+        users: Users,
+        shared: SharedState,
+        budget: TransactionBudget,
+        is_stopping: Callable[[], bool],
+        spoken: Spoken,
+        batches: BatchedTransfers | None,
+        *,
+        shows_tokens: bool,
+    ) -> None:
+        self.vpn = vpn
+        self.users = users
+        self.shared = shared
+        self.is_stopping = is_stopping
+        self.identity = connection.identity
+        self.limits = connection.limits
+        self.carrier = Carrier(connection.links, connection.output, connection.log)
+        self.log = connection.log
+        self.spawn = connection.tasks.spawn
+        self._connection = connection
+        self._token_user: str | None = None
+        """The user that its tokens are of."""
+        self.transactions = LocalTransactions(
+            vpn,
+            self.identity.origin,
+            self.limits,
+            budget,
+            self.log,
+            connection.output.schedule_flush,
+        )
+        self.owner = NodeOwner(self.identity, shared.nodes)
+        """What it owns, and what goes with it."""
+        self._authorize()
+        self.spoken = spoken
+        self.batches = batches
+        self.token_check: TokenCheck | None = spoken.token_check(self) if shows_tokens else None
+        """What its tokens permit, where tokens say who it is."""
+
+    def _authorize(self) -> None:
+        user = self.identity.user
+        self.authorization = Authorization(user, self.users.permissions(user), self.vpn, self.owner)
+        self.relay_topics = self.shared.relay_topics.setdefault(user, {})
+
+    @property
+    def origin(self) -> str:
+        """Whom its messages come from, for consumers that do not want their own."""
+        return self.identity.origin
+
+    @property
+    def is_connected(self) -> bool:
+        """Its connection can still carry something."""
+        return self._connection.is_open
+
+    def become(self, user: str) -> None:
+        """
+        A token has said who the client is.
+
+        Raises:
+            Refused: UNAUTHORIZED, the user may not enter the Message VPN, or it is another user's connection.
+        """
+        if self._token_user not in (None, user):
+            raise Refused(
+                ErrorCode.UNAUTHORIZED,
+                f"this connection is user {self._token_user!r}'s: connect anew for {user!r}",
+            )
+        if self._token_user is None:
+            self.users.check_entry(user, self.vpn.name)
+            self._token_user = user
+            self.identity.sign_in(user)
+            self._authorize()
+            self.log.bind(**{log_keys.USER: user})
+
+    def refuse(self, refused: Refused) -> None:
+        """Close its connection with an error."""
+        self._connection.refuse(refused)
+
+    def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """
+        Its connection is gone, and nodes with it.
+
+        Args:
+            guarded: Calls what it is given, whatever that raises: no node's mistake is to cost another its end.
+        """
+        for queue in self.owner.exclusive_queues:
+            guarded(queue.release)
+
+    def left(self) -> None:
+        """Its connection is gone, and forgotten with it whose messages are whose."""
+        self.vpn.origins.forget(self)

@@ -1,0 +1,179 @@
+"""
+The AMQP container: all that is AMQP in this process, its listeners, its connections, and what these have in common.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import defaultdict
+from collections.abc import Mapping
+
+from amqp_ext.sasl.server import SaslServer
+from gateway.amqp.attach.client import CarryingConnection, Client, SharedState
+from gateway.amqp.connection import Connection
+from gateway.amqp.dialects.hooks import BatchedTransfers
+from gateway.amqp.dialects.registry import Dialects, Spoken
+from gateway.amqp.links.local_transactions import TransactionBudget
+from gateway.amqp.listener import Listener
+from gateway.config import Listener as ListenerSettings
+from gateway.config import Settings
+from gateway.core.errors import ErrorCode, Refused
+from gateway.users import Users
+from gateway.vpn.message_vpn import MessageVpn
+
+
+class Container:
+    """
+    All that is AMQP in this process.
+
+    Args:
+        vpns: By name; ``default`` is among them.
+    """
+
+    def __init__(self, settings: Settings, users: Users, vpns: Mapping[str, MessageVpn]) -> None:
+        self.settings = settings
+        self.container_id = f"rewind-{secrets.token_hex(4)}"
+        self.connections: dict[Connection, None] = {}
+        self.failures = 0
+        """Mistakes of ours that cost a connection or link since the start."""
+        self.transactions = TransactionBudget()
+        """What messages of open transactions take, over all connections."""
+        self._users = users
+        self._vpns = vpns
+        self._dialects = Dialects(users)
+        self._is_stopping = False
+        self._number = 0
+        self._shared: defaultdict[str, SharedState] = defaultdict(SharedState)
+        """By the Message VPN's name."""
+        self._listeners = [Listener(self, listener) for listener in settings.listeners]
+
+    def reload(self, settings: Settings) -> None:
+        """
+        Make these the settings for new connections; the directory of users is as they say already. Connections of
+        users of whom other things are said now are closed: what they had been permitted is spread over their links.
+
+        Raises:
+            gateway.tls.TlsError: A certificate cannot be used.
+        """
+        before, users = self.settings.users, settings.users
+        self.settings = settings
+        for listener, its_settings in zip(self._listeners, settings.listeners, strict=True):
+            listener.reload(its_settings)
+        refused = Refused(
+            ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
+        )
+        for connection in list(self.connections):
+            user = connection.user
+            if before.get(user) != users.get(user) or (users and user not in users):
+                connection.stop(refused)
+
+    async def start(self) -> list[str]:
+        """Begin to accept clients; the URLs they use."""
+        return [await listener.start() for listener in self._listeners]
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """Accept no more, close the connections there are, and wait a little for peers to answer."""
+        self._is_stopping = True
+        for listener in self._listeners:
+            await listener.stop()
+        refused = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")
+        for connection in list(self.connections):
+            connection.stop(refused)
+        deadline = asyncio.get_running_loop().time() + grace_seconds
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.01)
+
+    def shared_by(self, vpn: str) -> SharedState:
+        """What the clients of a Message VPN have in common."""
+        return self._shared[vpn]
+
+    # --- what listeners use (``gateway.amqp.listener.ListeningContainer``) ----------------------------------------
+
+    def next_number(self) -> int:
+        """For a new connection."""
+        self._number += 1
+        return self._number
+
+    def spoken_by(self, listener: ListenerSettings) -> Spoken:
+        """What a listener speaks beyond AMQP 1.0."""
+        return self._dialects.spoken_by(listener)
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether there is room for one more connection."""
+        if len(self.connections) >= self.settings.limits.max_connections:
+            return False
+        self.connections[connection] = None
+        return True
+
+    def left(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.pop(connection, None)
+
+    def count_failure(self) -> None:
+        """A mistake of ours has cost a connection."""
+        self.failures += 1
+
+    def sasl(self, mechanisms: tuple[str, ...], certificate_name: str | None) -> SaslServer:
+        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
+        users = self._users
+        return SaslServer(
+            mechanisms=mechanisms,
+            credentials=users.stored_password,
+            external_user=users.name_of_certificate(certificate_name),
+            sasl_required="ANONYMOUS" not in mechanisms,
+            nonce=lambda: secrets.token_urlsafe(18),
+            decoy_key=users.decoy_key,
+            decoy_iterations=users.decoy_iterations,
+        )
+
+    def open_client(
+        self,
+        connection: CarryingConnection,
+        hostname: str | None,
+        spoken: Spoken,
+        batches: BatchedTransfers | None,
+        *,
+        shows_tokens: bool,
+    ) -> Client:
+        """
+        The client of a connection, in the Message VPN that its open frame asks for.
+
+        Args:
+            shows_tokens: Who it is, it says later, by tokens.
+
+        Raises:
+            Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
+                is not enabled.
+        """
+        vpn = self._vpn_for(hostname, None if shows_tokens else connection.identity.user)
+        return Client(
+            connection,
+            vpn,
+            self._users,
+            self._shared[vpn.name],
+            self.transactions,
+            lambda: self._is_stopping,
+            spoken,
+            batches,
+            shows_tokens=shows_tokens,
+        )
+
+    def _vpn_for(self, hostname: str | None, user: str | None) -> MessageVpn:
+        """
+        The VPN an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
+
+        Args:
+            user: None where that is known later (``gateway.users.Users.check_entry``).
+        """
+        name = hostname or ""
+        if name.startswith("vhost:"):
+            name = name.removeprefix("vhost:")
+            if name not in self._vpns:
+                raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
+        vpn = self._vpns.get(name) or self._vpns["default"]
+        if user is not None:
+            self._users.check_entry(user, vpn.name)
+        if not vpn.settings.enabled:
+            raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
+        return vpn

@@ -1,0 +1,196 @@
+"""
+The links of one connection, and its sessions: the one place that knows which are attached, by what name, and which of
+them wait for room in the connection's output.
+
+A link is here from its attach until the peer has detached it; as an attached one from the answer (``register``) until
+either side detaches. Invariant: nobody else writes to what is kept here. ``incoming`` and ``outgoing`` are read by the
+loop over the engine's events, once an event, and so are plain dictionaries by C structure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from proton import Link, Session
+
+from gateway import log_keys
+from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.engine.attached_link import AttachedLink, Receiving, Sending, WaitingLink
+from gateway.amqp.engine.conditions import condition_of, room_of
+from gateway.amqp.engine.link_names import LinkNames
+from gateway.core.errors import Refused
+
+
+class LinkTable:
+    """
+    The links and sessions of one connection.
+
+    Args:
+        log: Of the connection.
+        schedule_flush: Has what the engine says be written at the end of this turn of the loop.
+    """
+
+    def __init__(self, log: ConnectionLog, schedule_flush: Callable[[], None]) -> None:
+        self.incoming: dict[Any, Receiving] = {}
+        """Attached links that messages come in on, by C structure."""
+        self.outgoing: dict[Any, Sending] = {}
+        """Attached links whose events are taken one by one, by C structure."""
+        self.names = LinkNames()
+        self._log = log
+        self._schedule_flush = schedule_flush
+        self._attached: dict[Link, AttachedLink] = {}
+        self._link_counts: dict[Session, int] = {}
+        """Open sessions, and how many links of each the peer has not detached."""
+        self._waiting: dict[WaitingLink, None] = {}
+        """Links that have credit and messages, but no room in the connection's output."""
+
+    # --- sessions -----------------------------------------------------------------------------------------------
+
+    @property
+    def sessions(self) -> Collection[Session]:
+        """The open ones."""
+        return self._link_counts.keys()
+
+    def begin_session(self, session: Session) -> None:
+        """A session has begun."""
+        self._link_counts[session] = 0
+
+    def end_session(self, session: Session) -> None:
+        """A session has ended, and its links with it."""
+        for link in [link for link in self._attached if link.session == session]:
+            self._drop(link, closed=False)
+        self.names.end(session)
+        self._link_counts.pop(session, None)
+
+    # --- from the attach to the detach --------------------------------------------------------------------------
+
+    @property
+    def attached(self) -> Collection[AttachedLink]:
+        """The attached links."""
+        return self._attached.values()
+
+    def count_attach(self, link: Link) -> int:
+        """
+        The peer attaches a link in an open session.
+
+        Returns:
+            How many links of that session the peer has not detached, refused ones among them: they are kept as long.
+        """
+        self._link_counts[link.session] += 1
+        return self._link_counts[link.session]
+
+    def replaced_by(self, link: Link) -> AttachedLink | None:
+        """
+        Note the name of a link that the peer attaches.
+
+        Returns:
+            The link that is attached by this name, in this direction and session; None if none is.
+
+        Raises:
+            UnicodeDecodeError: The name is no text.
+        """
+        older = self.names.add(link)
+        return None if older is None else self._attached.get(older)
+
+    def register(self, attached: AttachedLink) -> None:
+        """A link is about to be answered: from now on its events go to it."""
+        link = attached.link
+        key = link._impl
+        if attached.incoming is not None:
+            self.incoming[key] = attached.incoming
+        if attached.outgoing is not None:
+            self.outgoing[key] = attached.outgoing
+        self._attached[link] = attached
+
+    def detach(self, link: Link, refused: Refused | None) -> None:
+        """Close a link from our side, with an error or without: nothing more goes to it."""
+        if refused is not None:
+            link.condition = condition_of(refused, room_of(link))
+            self._log.info(
+                "link_detached",
+                **{
+                    log_keys.LINK: self.name_of(link),
+                    log_keys.CONDITION: refused.code.condition,
+                    log_keys.REPLAY_ERROR: refused.code.replay_error,
+                    log_keys.REASON: refused.text,
+                },
+            )
+        link.close()
+        self._drop(link, closed=True)
+        self._schedule_flush()
+
+    def detached(self, link: Link, *, closed: bool) -> None:
+        """The peer has detached (or closed) a link: its name and its place are free."""
+        self._drop(link, closed=closed)
+        self.names.forget(link)
+        if link.session in self._link_counts:
+            self._link_counts[link.session] -= 1
+
+    def drop_all(self) -> None:
+        """The connection is being closed: links end with it, and get no detach of their own."""
+        for link in list(self._attached):
+            self._drop(link, closed=False)
+
+    def lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """
+        The connection is gone.
+
+        Args:
+            guarded: Calls what it is given, whatever that raises: no link's mistake is to cost another its end.
+        """
+        for attached in list(self._attached.values()):
+            guarded(attached.lost)
+        self._attached.clear()
+        self._waiting.clear()
+        self.incoming.clear()
+        self.outgoing.clear()
+        self.names = LinkNames()
+
+    def _drop(self, link: Link, *, closed: bool) -> None:
+        attached = self._attached.pop(link, None)
+        if attached is not None:
+            attached.detached(closed=closed)
+            key = link._impl
+            self.incoming.pop(key, None)
+            self.outgoing.pop(key, None)
+
+    # --- what is asked of it ------------------------------------------------------------------------------------
+
+    def name_of(self, link: Link) -> str:
+        """The name by which a link was attached."""
+        return self.names.of(link)
+
+    def attached_at(self, key: Any) -> Link | None:
+        """The attached link with this C structure that transfers go over; None if there is none."""
+        if key not in self.incoming and key not in self.outgoing:
+            return None
+        return next((link for link in self._attached if link._impl == key), None)
+
+    def deal_with_arrived(self) -> None:
+        """Take what the peer has sent until now on all links: it is in the engine, and perhaps not taken yet."""
+        for receiving in list(self.incoming.values()):
+            receiving.receive()
+        for sending in list(self.outgoing.values()):
+            sending.report()
+
+    # --- room for output ----------------------------------------------------------------------------------------
+
+    def wait_for_output(self, link: WaitingLink) -> None:
+        """Tell a link when the connection has room for output again."""
+        self._waiting[link] = None
+
+    def stop_waiting(self, link: WaitingLink) -> None:
+        """A link has nothing to send any more."""
+        self._waiting.pop(link, None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """A link waits for room in the connection's output."""
+        return bool(self._waiting)
+
+    def offer_output(self) -> None:
+        """There is room: links that waited for it may send."""
+        waiting, self._waiting = self._waiting, {}
+        for link in waiting:
+            link.writable()

@@ -1,0 +1,241 @@
+"""
+Transfers that go out on one link, and what their receiver says of them, straight on proton's C engine.
+
+What happens once a message happens here, and is measured by the benchmark: some C calls, one bytes object. No logging,
+no wrapper objects. Everything that happens once a link is elsewhere and uses proton's public objects, which this class
+takes apart only to reach the C structures inside.
+
+Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from cproton_ffi import ffi, lib
+from proton import Link
+
+from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.reader_batches import batch_of
+from gateway.amqp.engine.native import (
+    ACCEPTED,
+    MODIFIED,
+    NULL,
+    REJECTED,
+    RELEASED,
+    TRANSACTIONAL,
+    state_fields,
+)
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
+
+SMALL_BYTES: Final = 16 * 1024
+"""Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
+
+BATCH_BYTES: Final = 128 * 1024
+"""Content in a delivery that is a batch, about."""
+
+_tag = ffi.new("uint64_t *")
+_tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _tag)})[0]
+
+
+class OutgoingTransfers:
+    """
+    Messages going out on one link.
+
+    Args:
+        pre_settled: Whether deliveries go out settled: the peer wants no say in them.
+        on_outcomes: Called with what the peer said of deliveries: ids accepted, and (id, outcome, failed,
+            undeliverable here) of all others; and, to be called when that is durable, how to settle those deliveries
+            that the peer waits for (None when it waits for none).
+        on_transactional: Called with an id, the fields of the transactional-state that the peer gave its delivery,
+            and the delivery, None where the peer has settled it.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        splicer: Splicer,
+        *,
+        pre_settled: bool,
+        default_outcome: int,
+        on_credit: Callable[[], None],
+        on_outcomes: Callable[
+            [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
+        ],
+        on_transactional: Callable[[int, Any, Any], None],
+    ) -> None:
+        self._on_transactional = on_transactional
+        self._link = link._impl
+        self._session = lib.pn_link_session(self._link)
+        self._splicer = splicer
+        self._pre_settled = pre_settled
+        self._default_outcome = default_outcome
+        self._on_credit = on_credit
+        self._on_outcomes = on_outcomes
+        self._unsettled: dict[Any, int] = {}
+        self._accepted: list[int] = []
+        self._others: list[tuple[int, int, bool, bool]] = []
+        self._confirm: list[Any] = []
+        self._average_bytes = 256
+        self.in_batches = False
+        """Several messages go in one delivery (``amqp_ext.message.reader_batches``); only where they go out settled."""
+        self.is_closed = False
+
+    @property
+    def key(self) -> Any:
+        return self._link
+
+    @property
+    def credit(self) -> int:
+        return 0 if self.is_closed else int(lib.pn_link_credit(self._link))
+
+    @property
+    def unsettled_count(self) -> int:
+        return len(self._unsettled)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the session holds that the peer, or the socket, has not taken yet."""
+        return 0 if self.is_closed else int(lib.pn_session_outgoing_bytes(self._session))
+
+    def room(self, free_bytes: int) -> int:
+        """Messages that can be sent now, by credit and by the bytes that may still be buffered."""
+        if self.is_closed or free_bytes <= 0:
+            return 0
+        return min(int(lib.pn_link_credit(self._link)), free_bytes // self._average_bytes + 1)
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        """Send messages; there must be credit for them."""
+        if self.is_closed:
+            return
+        link, tag, tag_bytes = self._link, _tag, _tag_bytes
+        deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
+        unsettled = self._unsettled
+        pre_settled = self._pre_settled
+        fronts = self._splicer.fronts(rows, attempts, end_id)
+        if self.in_batches:
+            self._send_batches(rows, fronts)
+            return
+        total = 0
+        for (message_id, _, _, bare, _, content), front in zip(rows, fronts, strict=True):
+            tag[0] = message_id
+            delivery = deliver(link, tag_bytes)
+            size = len(content)
+            if size < SMALL_BYTES:
+                data = front + (content[bare:] if bare else content)
+                send(link, data, len(data))
+            else:
+                send(link, front, len(front))
+                send(link, content[bare:] if bare else content, size - bare)
+            total += size
+            advance(link)
+            if pre_settled:
+                lib.pn_delivery_settle(delivery)
+            else:
+                unsettled[delivery] = message_id
+        self._average_bytes = max(total // len(rows), 1) + 200
+
+    def _send_batches(self, rows: Sequence[Row], fronts: Sequence[bytes]) -> None:
+        """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
+        total = sum(len(row[5]) for row in rows)
+        count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
+        for first in range(0, len(rows), count):
+            batch = rows[first : first + count]
+            bares = [row[5][row[3] :] if row[3] else row[5] for row in batch]
+            data = batch_of(fronts[first : first + count], bares)
+            _tag[0] = batch[0][0]
+            delivery = lib.pn_delivery(self._link, _tag_bytes)
+            lib.pn_link_send(self._link, data, len(data))
+            lib.pn_link_advance(self._link)
+            lib.pn_delivery_settle(delivery)
+        self._average_bytes = max(total // len(rows), 1) + 200
+
+    def updated(self, delivery: Any) -> None:
+        """An event about one of our deliveries: note what the peer said."""
+        if self.is_closed:
+            return
+        is_settled = lib.pn_delivery_settled(delivery)
+        state = lib.pn_delivery_remote_state(delivery)
+        if state == ACCEPTED:
+            message_id = self._unsettled.pop(delivery, None)
+            if message_id is not None:
+                self._accepted.append(message_id)
+        elif state == TRANSACTIONAL:
+            self._updated_in_transaction(delivery, bool(is_settled))
+            return
+        elif state in (REJECTED, RELEASED, MODIFIED) or is_settled:
+            message_id = self._unsettled.pop(delivery, None)
+            if message_id is not None:
+                self._note(delivery, message_id, state)
+        else:
+            # Received (a partial state), or nothing new.
+            message_id = None
+        if message_id is None and lib.pn_link_current(self._link) != NULL:
+            # Ours are never current here: each is complete when it is made.
+            raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
+        if is_settled:
+            lib.pn_delivery_settle(delivery)
+        elif message_id is not None:
+            lib.pn_delivery_update(delivery, state)
+            self._confirm.append(delivery)
+
+    def _updated_in_transaction(self, delivery: Any, is_settled: bool) -> None:
+        """The delivery stays unsettled here until the transaction is over; its peer may have settled it."""
+        message_id = self._unsettled.get(delivery)
+        fields = state_fields(delivery)
+        if is_settled:
+            self._unsettled.pop(delivery, None)
+            lib.pn_delivery_settle(delivery)
+        if message_id is not None:
+            self._on_transactional(message_id, fields, None if is_settled else delivery)
+
+    def settle(self, delivery: Any, outcome: int) -> None:
+        """A transaction has committed what the peer said of a delivery."""
+        if not self.is_closed and self._unsettled.pop(delivery, None) is not None:
+            lib.pn_delivery_update(delivery, outcome)
+            lib.pn_delivery_settle(delivery)
+
+    def _note(self, delivery: Any, message_id: int, state: int) -> None:
+        if state not in (REJECTED, RELEASED, MODIFIED):
+            # Settled without an outcome: the source's default outcome holds (AMQP 1.0 section 3.5.3).
+            state = self._default_outcome
+            if state == ACCEPTED:
+                self._accepted.append(message_id)
+                return
+            # Modified, as JMS clients name it in their sources: delivery-failed.
+            self._others.append((message_id, state, True, False))
+            return
+        failed = undeliverable = False
+        if state == MODIFIED:
+            disposition = lib.pn_delivery_remote(delivery)
+            failed = bool(lib.pn_disposition_is_failed(disposition))
+            undeliverable = bool(lib.pn_disposition_is_undeliverable(disposition))
+        self._others.append((message_id, state, failed, undeliverable))
+
+    def report(self) -> None:
+        """Hand on what was noted since the last time."""
+        accepted, others, confirm = self._accepted, self._others, self._confirm
+        if not accepted and not others:
+            return
+        self._accepted, self._others, self._confirm = [], [], []
+        self._on_outcomes(accepted, others, (lambda: self._settle(confirm)) if confirm else None)
+
+    def _settle(self, deliveries: Sequence[Any]) -> None:
+        if self.is_closed:
+            return
+        for delivery in deliveries:
+            lib.pn_delivery_settle(delivery)
+
+    def on_flow(self) -> None:
+        if not self.is_closed:
+            self._on_credit()
+
+    def drained(self) -> bool:
+        """
+        There is nothing to send: credit the peer wants drained is used up (AMQP 1.0 section 2.6.7). False: not before
+        what is queued is written; the engine would not tell it once the session's window opens.
+        """
+        link, is_drain = self._link, not self.is_closed and lib.pn_link_get_drain(self._link)
+        return not is_drain or (not lib.pn_link_queued(link) and lib.pn_link_drained(link) >= 0)

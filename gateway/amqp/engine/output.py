@@ -1,0 +1,130 @@
+"""
+What one connection writes: its engine's output once a turn of the loop, however many messages went into it, and not at
+all while the socket's buffer is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from proton import Transport
+
+from gateway.amqp.engine.close_errors import CloseError
+from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.native import pull
+
+
+class Output:
+    """
+    The output of one connection.
+
+    Args:
+        limit_bytes: Past so many bytes in the socket's buffer, no more messages are sent.
+        failed: Called in the ``except`` block of a mistake that was made while something was written.
+    """
+
+    def __init__(self, limit_bytes: int, failed: Callable[[], None]) -> None:
+        self._limit_bytes = limit_bytes
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._socket: asyncio.Transport | None = None
+        self._transport: Transport | None = None
+        self._links: LinkTable | None = None
+        self._filter: Callable[[bytes], bytes] | None = None
+        self._is_scheduled = False
+        self._is_writable = True
+        self._close_error: CloseError | None = None
+        self._all_written: Callable[[], None] | None = None
+
+    # --- what links use -----------------------------------------------------------------------------------------
+
+    @property
+    def free_bytes(self) -> int:
+        """How many bytes of messages the connection takes before it has enough to write."""
+        if self._socket is None or not self._is_writable:
+            return 0
+        return self._limit_bytes - self._socket.get_write_buffer_size()
+
+    def schedule_flush(self) -> None:
+        """Write what the engine has at the end of this turn of the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    # --- what the connection does -------------------------------------------------------------------------------
+
+    @property
+    def is_writable(self) -> bool:
+        """The socket's buffer has room."""
+        return self._is_writable
+
+    def connect(self, socket: asyncio.Transport) -> None:
+        """The socket is there: bytes can be written."""
+        self._socket = socket
+
+    def begin(
+        self, transport: Transport, links: LinkTable, output_filter: Callable[[bytes], bytes] | None
+    ) -> None:
+        """
+        The engine is there: what it has to say is written from now on.
+
+        Args:
+            output_filter: Given any piece of the engine's output; returns what is written instead.
+        """
+        self._transport = transport
+        self._links = links
+        self._filter = output_filter
+
+    def pause(self) -> None:
+        """The socket's buffer is full."""
+        self._is_writable = False
+
+    def resume(self) -> None:
+        """The socket's buffer has room again."""
+        self._is_writable = True
+        self.flush()
+
+    def close_with(self, error: CloseError) -> None:
+        """The engine's close frame is to say this."""
+        self._close_error = error
+
+    def end(self, all_written: Callable[[], None]) -> None:
+        """Nothing more begins: ``all_written`` is called whenever the engine has no more to say."""
+        self._all_written = all_written
+
+    def lost(self) -> None:
+        """The connection is gone: nothing more is written."""
+        self._transport = None
+
+    def flush(self) -> None:
+        """Write what the engine has, as far as the socket takes it."""
+        self._is_scheduled = False
+        transport, links = self._transport, self._links
+        if transport is None or links is None:
+            return
+        try:
+            while self._is_writable:
+                data = pull(transport)
+                if not data:
+                    if links.names.unanswered:
+                        links.names.written()
+                    break
+                if self._close_error is not None:
+                    data = self._close_error.put_into(data + b"".join(iter(lambda: pull(transport), b"")))
+                if links.names.unanswered:
+                    links.names.saw(data)
+                self.write(data)
+            if links.is_waiting and self.free_bytes > 0:
+                links.offer_output()
+            if self._all_written is not None and self._is_writable and transport.pending() < 0:
+                self._all_written()
+        except Exception:
+            self._failed()
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the peer, as frames or what comes before them."""
+        if self._filter is not None:
+            data = self._filter(data)
+        if data and self._socket is not None and not self._socket.is_closing():
+            self._socket.write(data)

@@ -1,0 +1,49 @@
+"""
+What attached links of all kinds have in common (``gateway.amqp.engine.attached_link.AttachedLink``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from proton import Link
+
+from gateway.amqp.engine.attached_link import Receiving, Sending
+from gateway.amqp.engine.carrier import Carrier
+from gateway.core.errors import Refused
+
+
+class BaseLink(ABC):
+    """
+    An attached link.
+
+    Args:
+        link: The engine's.
+        carrier: Its connection.
+    """
+
+    def __init__(self, link: Link, carrier: Carrier) -> None:
+        self.link = link
+        self._links, self._output, self._log = carrier
+
+    @property
+    def incoming(self) -> Receiving | None:
+        """What takes its transfers."""
+        return None
+
+    @property
+    def outgoing(self) -> Sending | None:
+        """What takes its events one by one."""
+        return None
+
+    @abstractmethod
+    def detached(self, *, closed: bool) -> None:
+        """The peer or we have detached (or closed) the link, or its session is gone."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.detached(closed=False)
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
+        self._links.detach(self.link, refused)

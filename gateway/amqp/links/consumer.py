@@ -1,0 +1,193 @@
+"""
+The link of a consumer of an endpoint: messages go out on it, and what the peer says of them is done to the endpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from proton import Link
+
+from amqp_ext.message.annotations import Splicer
+from amqp_ext.transactions import Outcome
+from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.engine.native import ACCEPTED, MODIFIED, RELEASED
+from gateway.amqp.identity import ClientIdentity
+from gateway.amqp.links.local_transactions import LocalTransactions, Transaction
+from gateway.amqp.links.sending_link import SendingLink
+from gateway.amqp.nodes.lease import NodeLease
+from gateway.core.endpoint.endpoint import Flow
+from gateway.core.model import Row
+from gateway.vpn.message_vpn import MessageVpn
+
+
+class Consumer(SendingLink):
+    """
+    A consumer bound to an endpoint.
+
+    Args:
+        lease: What it has on a temporary node.
+        max_unsettled: Deliveries it may leave unsettled, where its endpoint does not say.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        carrier: Carrier,
+        client: ClientIdentity,
+        splicer: Splicer,
+        *,
+        vpn: MessageVpn,
+        transactions: LocalTransactions,
+        lease: NodeLease | None,
+        max_unsettled: int,
+    ) -> None:
+        super().__init__(
+            link,
+            carrier,
+            client,
+            splicer,
+            # The engine does not show the source's default outcome; a failed delivery loses nothing.
+            default_outcome=MODIFIED,
+            on_credit=self._set_demand,
+            on_outcomes=self._outcomes,
+        )
+        self._vpn = vpn
+        self._transactions = transactions
+        self._lease = lease
+        self._max_unsettled = max_unsettled
+        self.flow: Flow | None = None
+        self.in_transaction: dict[int, Transaction | None] = {}
+        """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
+
+    def begin(self, flow: Flow) -> None:
+        """The attach is answered: messages of the endpoint may go out."""
+        self.flow = flow
+
+    def ready(self) -> None:
+        """Say what it can take, for the first time."""
+        if self.flow is not None:
+            self._vpn.ask(self.flow, self.room())
+
+    def room(self) -> int:
+        room = super().room()
+        if self.flow is not None and not self.is_pre_settled:
+            return min(room, self._most_unsettled(self.flow) - len(self.flow.unsettled))
+        return room
+
+    def _most_unsettled(self, flow: Flow) -> int:
+        """Deliveries it may leave unsettled: as its endpoint has it, else the gateway."""
+        return flow.endpoint.settings.max_unsettled or self._max_unsettled
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        super().send(rows, attempts, end_id)
+        if self.is_pre_settled and self.flow is not None:
+            # At most once is what the peer asked for: sent is consumed.
+            self._vpn.settle(self.flow, [row[0] for row in rows])
+
+    def idle(self) -> None:
+        super().idle()
+        if self.flow is not None:
+            # Credit that was drained is gone: what comes next is not for this flow.
+            self.flow.demand = self.room()
+
+    def _set_demand(self) -> None:
+        flow = self.flow
+        if flow is None:
+            return
+        self._vpn.ask(flow, self.room())
+        if len(flow.unsettled) >= self._most_unsettled(flow):
+            # There is nothing for it until it settles: a drain need not wait for that.
+            self.idle()
+
+    def _outcomes(
+        self,
+        accepted: list[int],
+        others: list[tuple[int, int, bool, bool]],
+        confirm: Callable[[], None] | None,
+    ) -> None:
+        flow = self.flow
+        if flow is None:
+            return
+        if self.in_transaction:
+            self._leave_transactions([*accepted, *(message_id for message_id, _, _, _ in others)])
+        if accepted:
+            self._vpn.settle(flow, accepted)
+        # Rejected means: never again (AMQP 1.0 section 3.4.3).
+        rejected = [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
+        if rejected:
+            self._vpn.dead.bury_rejected(flow, rejected)
+        undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
+        if undeliverable:
+            self._vpn.shun(flow, undeliverable)
+        back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
+        if back:
+            self._vpn.release(flow, back, failed=False)
+        failed = [i for i, state, failed, _ in others if state == MODIFIED and failed]
+        if failed:
+            self._vpn.release(flow, failed, failed=True)
+        if confirm is not None:
+            self._vpn.commit((), lambda _: self._confirmed(confirm))
+        self._set_demand()
+
+    # --- in a transaction ---------------------------------------------------------------------------------------
+
+    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        self._transactions.acknowledge(self, message_id, state, delivery)
+
+    def acknowledged_in(self, transaction: Transaction, message_id: int) -> None:
+        """A transaction is to settle a delivery."""
+        self.in_transaction[message_id] = transaction
+
+    def _leave_transactions(self, ids: list[int]) -> None:
+        """What the peer says of these holds at once."""
+        for message_id in ids:
+            transaction = self.in_transaction.pop(message_id, None)
+            if transaction is not None:
+                self._transactions.settled_outside(transaction)
+                self.in_transaction.pop(message_id, None)
+
+    def committed(self, outcomes: list[tuple[int, Outcome, Any]]) -> None:
+        """A transaction has committed these: those accepted are gone, the others get what was said of them."""
+        for message_id, outcome, delivery in outcomes:
+            self.in_transaction.pop(message_id, None)
+            if delivery is not None:
+                self.transfers.settle(delivery, outcome.code)
+        others = [(i, o.code, o.failed, o.undeliverable) for i, o, _ in outcomes if o.code != ACCEPTED]
+        self._outcomes([], others, None)
+        self._output.schedule_flush()
+
+    def revert(self, message_id: int, delivery: Any) -> None:
+        """
+        What was said of a delivery in a transaction is void. It stays with its consumer, which says what becomes of it;
+        one that the consumer has settled (None) is as one that failed (AMQP 1.0 section 4.4.2).
+        """
+        self.in_transaction.pop(message_id, None)
+        if delivery is not None:
+            self.in_transaction[message_id] = None
+        elif self.flow is not None:
+            self._vpn.release(self.flow, [message_id], failed=True)
+            self._set_demand()
+
+    def _confirmed(self, confirm: Callable[[], None]) -> None:
+        confirm()
+        self._output.schedule_flush()
+
+    # --- the link -----------------------------------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        if self.flow is not None and self.flow.demand <= 0 and self.transfers.credit > 0:
+            self._set_demand()
+
+    def detached(self, *, closed: bool) -> None:
+        self.transfers.is_closed = True
+        if self.flow is not None:
+            self._vpn.unbind(self.flow)
+            self.flow = None
+        if self._lease is not None:
+            self._lease.release()
+
+    def finish(self) -> None:
+        """A bounded replay is over: detach without error."""
+        self._links.detach(self.link, None)

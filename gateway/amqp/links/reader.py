@@ -1,0 +1,109 @@
+"""
+The link of a reader: of the log, of a stream, or of a queue that it browses. Whatever it says of a delivery changes
+nothing: nothing is written when it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from proton import Link
+
+from amqp_ext.message.annotations import Splicer
+from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.engine.native import ACCEPTED
+from gateway.amqp.identity import ClientIdentity
+from gateway.amqp.links.sending_link import SendingLink
+from gateway.amqp.nodes.lease import NodeLease
+
+FINISH_SECONDS: Final = 30.0
+"""How long a bounded replay that has sent everything waits for settlements before it detaches."""
+
+
+class Feed(Protocol):
+    """Where a reader's messages come from."""
+
+    def run(self) -> None:
+        """Send what the link takes. Called when credit or room came."""
+
+    def close(self) -> None:
+        """The link is gone."""
+
+
+class ReaderLink(SendingLink):
+    """
+    A reader.
+
+    Attributes:
+        lease: What it has on the temporary queue that it browses, or of the group it is one of.
+    """
+
+    def __init__(self, link: Link, carrier: Carrier, client: ClientIdentity, splicer: Splicer) -> None:
+        super().__init__(
+            link,
+            carrier,
+            client,
+            splicer,
+            default_outcome=ACCEPTED,
+            on_credit=self._run,
+            on_outcomes=self._outcomes,
+        )
+        self.lease: NodeLease | None = None
+        self._feed: Feed | None = None
+        self._is_finished = False
+
+    def begin(self, feed: Feed) -> None:
+        """The attach is answered: messages may go out."""
+        self._feed = feed
+
+    def ready(self) -> None:
+        """Send what can be sent, for the first time."""
+        self._run()
+
+    def _run(self) -> None:
+        if self._feed is not None:
+            self._feed.run()
+
+    def _outcomes(
+        self,
+        accepted: list[int],
+        others: list[tuple[int, int, bool, bool]],
+        confirm: Callable[[], None] | None,
+    ) -> None:
+        if confirm is not None:
+            confirm()
+            self._output.schedule_flush()
+        if self._is_finished and not self.transfers.unsettled_count:
+            self._end()
+
+    def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
+        if delivery is not None:
+            self.transfers.settle(delivery, ACCEPTED)
+        self._outcomes([], [], None)
+
+    def _resume(self) -> None:
+        if self.transfers.credit > 0:
+            self._run()
+
+    def detached(self, *, closed: bool) -> None:
+        self.transfers.is_closed = True
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+        if self.lease is not None:
+            self.lease.release()
+
+    def finish(self) -> None:
+        """A bounded replay is over: detach without error, once its reader has settled what it got."""
+        # A client that settles may do so to the end; one that never does has the end marked on its last message.
+        self._is_finished = True
+        if self.transfers.unsettled_count:
+            asyncio.get_running_loop().call_later(FINISH_SECONDS, self._end)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.transfers.is_closed:
+            self._links.detach(self.link, None)

@@ -1,0 +1,43 @@
+"""
+Work that takes time and is done for one connection: it ends with the connection, and a mistake in it costs no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Tasks:
+    """
+    The work under way for one connection.
+
+    Args:
+        failed: Called in the ``except`` block of what the work raised.
+        done: Called when some work is done, however it ended.
+    """
+
+    def __init__(self, failed: Callable[[Exception], None], done: Callable[[], None]) -> None:
+        self._failed = failed
+        self._done = done
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin some work; it starts in the next turn of the loop."""
+        task = self._loop.create_task(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """The connection is gone: nobody waits for any of it."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self._failed(error)
+        self._done()
