@@ -65,12 +65,12 @@ class Options:
     One read of one log or of several, as asked for.
 
     ``start`` is a replay start text (``beginning``, ``#17``, ``10m``, ...); ``stop`` the first offset not
-    to read, or None for everything there was when the read was planned. Both may name a place's own.
+    to read, or None for everything there was when the read was planned. Both may name an address's own.
     ``since`` and ``before`` are the same as times, in ms, and go before them. ``partitions`` None means one
     for each core; ``per_trigger`` is the most offsets of a micro-batch.
     """
 
-    places: tuple[Address, ...]
+    addresses: tuple[Address, ...]
     patterns: tuple[str, ...] = (">",)
     start: str | tuple[str, ...] = "beginning"
     stop: int | tuple[int | None, ...] | None = None
@@ -86,21 +86,21 @@ class Options:
     @property
     def broker(self) -> Broker:
         """The first of the brokers."""
-        first = self.places[0]
+        first = self.addresses[0]
         if not isinstance(first, Broker):
             raise OptionError("Option url is missing: this needs a broker.")
         return first
 
-    def selection(self, place: int = 0) -> Selection:
-        """What is read of one place."""
+    def selection(self, number: int = 0) -> Selection:
+        """What is read at one address."""
         return Selection(
             patterns=self.patterns,
-            start=self.start if isinstance(self.start, str) else self.start[place],
-            stop=self.stop[place] if isinstance(self.stop, tuple) else self.stop,
+            start=self.start if isinstance(self.start, str) else self.start[number],
+            stop=self.stop[number] if isinstance(self.stop, tuple) else self.stop,
             since=self.since,
             before=self.before,
             fail_on_data_loss=self.fail_on_data_loss,
-            partition=place,
+            partition=number,
         )
 
 
@@ -134,16 +134,16 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     password_file, tls_ca = read("passwordFile", _filled, None), read("tlsCa", _filled, None)
     no_urls: tuple[tuple[str, int, bool], ...] = ()
     urls, path = read("url", _urls, no_urls), read("path", _folder, None)
-    places: tuple[Address, ...] = tuple(
+    addresses: tuple[Address, ...] = tuple(
         Broker(host, port, vpn, user, password_file, tls, tls_ca) for host, port, tls in urls
     )
     archive = read("archive", _filled, None)
     if archive is not None and len(urls) > 1:
         problems.append("Option archive goes with one url: each log has an archive of its own.")
     if path is None and not urls and archive is not None:
-        places = (Archived(archive),)
+        addresses = (Archived(archive),)
     if path is not None:
-        places = (Folder(path, vpn or DEFAULT_VPN),)
+        addresses = (Folder(path, vpn or DEFAULT_VPN),)
     if path is not None or "url" not in values:
         for name in ("user", "passwordFile", "tlsCa"):
             if name in values:
@@ -169,7 +169,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
     since, before = read("startingTimestamp", _time, None), read("endingTimestamp", _time, None)
     if since is not None and before is not None and since > before:
         problems.append(f"Option endingTimestamp={before} is before startingTimestamp={since}.")
-    count = len(places)
+    count = len(addresses)
     earliest: str | tuple[str, ...] = "live" if mode == "stream" else "beginning"
     start = read("startingOffsets", lambda text: _starting(text, count), earliest)
     if mode == "batch":
@@ -188,7 +188,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
             if name in values
         ]
     options = Options(
-        places=places,
+        addresses=addresses,
         patterns=read("subscribe", _patterns, (">",)),
         start=read("replayStart", _start_text, None) or start,
         stop=read("endingOffsets", lambda text: _ending(text, count), None),
@@ -268,18 +268,18 @@ def _offset(text: str) -> int:
     return int(text)
 
 
-def _starting(text: str, places: int) -> str | tuple[str, ...]:
+def _starting(text: str, count: int) -> str | tuple[str, ...]:
     if text.startswith("{"):
         words = {-2: "beginning", -1: "live"}
-        return tuple(words.get(offset, f"#{offset}") for offset in _each(text, places))
+        return tuple(words.get(offset, f"#{offset}") for offset in _each(text, count))
     if text.lower() in {"earliest", "latest"}:
         return "beginning" if text.lower() == "earliest" else "live"
     return f"#{_offset(text)}"
 
 
-def _ending(text: str, places: int) -> int | tuple[int | None, ...] | None:
+def _ending(text: str, count: int) -> int | tuple[int | None, ...] | None:
     if text.startswith("{"):
-        offsets = _each(text, places)
+        offsets = _each(text, count)
         if -2 in offsets:
             raise ValueError("a batch that ends at the beginning would read nothing")
         return tuple(None if offset == -1 else offset for offset in offsets)
@@ -288,15 +288,15 @@ def _ending(text: str, places: int) -> int | tuple[int | None, ...] | None:
     return None if text.lower() == "latest" else _offset(text)
 
 
-def _each(text: str, places: int) -> list[int]:
+def _each(text: str, count: int) -> list[int]:
     """The offsets of ``{"0": 17, "1": -1}``, by partition; -2 is earliest and -1 latest, as with Kafka."""
     found = json.loads(text)
-    if sorted(found) != sorted(map(str, range(places))):
-        raise ValueError(f"it has to name each partition, 0 to {places - 1}")
+    if sorted(found) != sorted(map(str, range(count))):
+        raise ValueError(f"it has to name each partition, 0 to {count - 1}")
     for offset in found.values():
         if type(offset) is not int or not -2 <= offset < 1 << 63:
             raise ValueError("an offset is a whole number below 2^63; -2 is earliest, -1 latest")
-    return [found[str(place)] for place in range(places)]
+    return [found[str(number)] for number in range(count)]
 
 
 def _time(text: str) -> int | None:

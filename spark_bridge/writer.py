@@ -160,7 +160,7 @@ def _target(given: Mapping[str, str]) -> tuple[Broker, str | None]:
         else:
             raise OptionError(f"Option {name} is none of a writer; there are topic, {', '.join(_WITH_URL)}.")
     options = parse(rest)
-    if len(options.places) > 1:
+    if len(options.addresses) > 1:
         raise OptionError("Option url names several brokers; a writer has one.")
     if topic == "":
         raise OptionError("Option topic is empty; give a topic, or an address such as queue://orders.")

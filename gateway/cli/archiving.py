@@ -139,7 +139,7 @@ def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
         except click.ClickException as error:
             raise ArchiveError(f"The gateway was not told what it may trim: {error.message}") from None
 
-    address = parse(given).places[0]
+    address = parse(given).addresses[0]
     assert not isinstance(address, Archived)
     return Archiver(live_log(address), storage_at(to), told=told if tell else None)
 

@@ -13,12 +13,12 @@ from spark_bridge.places.log_place import LogPlace
 
 def log_places(options: Options) -> tuple[LogPlace, ...]:
     """The logs that are read, in the order of the column ``partition``."""
-    return tuple(log_place(options, number) for number in range(len(options.places)))
+    return tuple(log_place(options, number) for number in range(len(options.addresses)))
 
 
 def log_place(options: Options, number: int) -> LogPlace:
     """One of them."""
-    address = options.places[number]
+    address = options.addresses[number]
     if isinstance(address, Archived):
         return ArchivedLog(address.url)
     log = live_log(address)

@@ -153,14 +153,14 @@ def test_several_urls_may_have_offsets_each() -> None:
             "endingOffsets": '{"1": 9, "0": -1}',
         }
     )
-    assert [place.url for place in options.places] == ["amqp://a:5672", "amqp://b:5672"]
+    assert [address.url for address in options.addresses] == ["amqp://a:5672", "amqp://b:5672"]
     assert [options.selection(place).start for place in (0, 1)] == ["#5", "beginning"]
     assert [options.selection(place).stop for place in (0, 1)] == [None, 9]
 
 
 def test_a_path_is_a_file_of_a_vpn() -> None:
     """A folder names the Message VPN's file in it, and takes no login."""
-    assert parse({"path": "/data", "messageVpn": "trading"}).places == (Folder("/data", "trading"),)
+    assert parse({"path": "/data", "messageVpn": "trading"}).addresses == (Folder("/data", "trading"),)
     with pytest.raises(OptionError, match="Option user belongs to a url"):
         parse({"path": "/data", "user": "ann", "passwordFile": "/x"})
 

@@ -28,7 +28,7 @@ def two_days(folder: Path) -> StoredLog:
 
 def log_of(given: dict[str, str]) -> ArchivableLog:
     """The log that options name."""
-    (address,) = parse(given).places
+    (address,) = parse(given).addresses
     assert not isinstance(address, Archived)
     return live_log(address)
 
