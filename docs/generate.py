@@ -30,9 +30,11 @@ import click
 
 from amqp_ext.address_options import OPTIONS
 from amqp_ext.replay_start.value import StartKind
+from gateway.admin.semp.endpoint_attributes import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind
 from gateway.config import example_toml
 from gateway.config.limits import AlarmThresholds, Limits, Store
+from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.settings_schema import settings_of
 from gateway.config.vpn import Queue
 from gateway.core.errors import ErrorCode
@@ -156,19 +158,20 @@ def alarms() -> str:
 
 
 def queue_settings() -> str:
-    """What can be said of a queue in the configuration."""
-    return _settings(Queue)
+    """What can be said of a queue, in the configuration and over HTTP."""
+    attributes = {attribute.setting.name: attribute.name for attribute in SETTING_ATTRIBUTES}
+    names = {key.key: attributes[key.setting.name] for key in QUEUE_KEYS} | {"kind": "kind"}
+    return _settings(Queue, names)
 
 
-def _settings(kind: type) -> str:
+def _settings(kind: type, attributes: Mapping[str, str] | None = None) -> str:
     values = kind()
-    return table(
-        ("Setting", "Default", "What it says, and why"),
-        (
-            (code(key), code(_toml(getattr(values, attribute))), description)
-            for attribute, key, description in settings_of(kind)
-        ),
-    )
+    rows = [
+        (code(key), code(_toml(getattr(values, attribute))), description, code((attributes or {}).get(key)))
+        for attribute, key, description in settings_of(kind)
+    ]
+    heads = ("Setting", "Default", "What it says, and why", "Over HTTP")
+    return table(heads, rows) if attributes else table(heads[:3], (row[:3] for row in rows))
 
 
 def _toml(value: object) -> str:

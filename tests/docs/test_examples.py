@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.skipif(find_spec("pyspark") is None, reason="no pyspark here")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", _pages(spark=True), ids=_name)
 def test_a_page_with_spark_does_what_it_says(page: Path, tmp_path: Path) -> None:
