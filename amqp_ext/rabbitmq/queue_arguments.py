@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _WITHOUT_MEANING: Final = frozenset(
     {
@@ -54,7 +54,11 @@ class ArgumentError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueArguments:
-    """What a declaration says of a queue; None where it says nothing. Sizes in bytes, times in milliseconds."""
+    """
+    What a declaration says of a queue; None where it says nothing. Sizes in bytes, times in milliseconds.
+
+    A field that is a setting of an endpoint is called like it.
+    """
 
     is_stream: bool = False
     max_ttl_ms: int | None = None
@@ -68,20 +72,10 @@ class QueueArguments:
     def to_map(self) -> dict[str, Any]:
         """As RabbitMQ says it."""
         found: dict[str, Any] = {"x-queue-type": "stream" if self.is_stream else "quorum"}
-        for name, value in (
-            ("x-message-ttl", self.max_ttl_ms),
-            ("x-max-length", self.quota_messages),
-            ("x-max-length-bytes", self.quota_bytes),
-            ("x-dead-letter-routing-key", self.dead_message_queue),
-            ("x-delivery-limit", self.max_redelivery),
-            ("x-single-active-consumer", self.single_active_consumer),
-        ):
+        for argument in _ARGUMENTS:
+            value = getattr(self, argument.setting)
             if value:
-                found[name] = value
-        if self.dead_message_queue:
-            found["x-dead-letter-exchange"] = ""
-        if self.priorities:
-            found["x-max-priority"] = 9
+                found[argument.name] = value if argument.told is None else argument.told
         return found
 
 
@@ -100,14 +94,17 @@ def read_queue_arguments(arguments: Mapping[Any, Any]) -> QueueArguments:
     for name, value in arguments.items():
         if name == "x-queue-type" or name in _WITHOUT_MEANING or (is_stream and name in _BOUNDS_OF_STREAMS):
             continue
-        read = _READERS.get(name)
-        if read is None:
+        argument = _BY_NAME.get(name)
+        if argument is None and name not in _ONLY:
             raise ArgumentError(f"the argument {name!r:.80} has no meaning here; leave it out")
         if is_stream:
             raise ArgumentError(
                 f"the argument {name} is of queues, and a stream has none of it; leave it out"
             )
-        fields |= read(value)
+        if name in _ONLY:
+            _check_only(name, value)
+        elif argument is not None:
+            fields[argument.setting] = argument.read(name, value)
     if "dead_message_queue" not in fields and "x-dead-letter-exchange" in arguments:
         raise ArgumentError(
             "x-dead-letter-exchange without an x-dead-letter-routing-key would send dead letters back to their queue; "
@@ -116,57 +113,77 @@ def read_queue_arguments(arguments: Mapping[Any, Any]) -> QueueArguments:
     return QueueArguments(is_stream=is_stream, **fields)
 
 
-def _whole(name: str, field: str, least: int = 0) -> Callable[[Any], dict[str, Any]]:
-    def read(value: Any) -> dict[str, Any]:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ArgumentError(f"{name} is a whole number of at least {least}, not {value!r:.80}")
-        return {field: int(value)}
-
-    return read
+def _positive(name: str, value: Any) -> int:
+    return _whole(name, value, 1)
 
 
-def _overflow(value: Any) -> dict[str, Any]:
-    if value != "reject-publish":
-        raise ArgumentError(
-            f"x-overflow {value!r:.80} is not there: a full queue rejects what comes, which is 'reject-publish'"
-        )
-    return {}
+def _whole(name: str, value: Any, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ArgumentError(f"{name} is a whole number of at least {least}, not {value!r:.80}")
+    return int(value)
 
 
-def _dead_letter_exchange(value: Any) -> dict[str, Any]:
-    if value != "":
-        raise ArgumentError(
-            f"dead letters go to a queue: x-dead-letter-exchange is '' and x-dead-letter-routing-key the queue's name, "
-            f"not the exchange {value!r:.80}"
-        )
-    return {}
+def _is_above_zero(name: str, value: Any) -> bool:
+    return _whole(name, value, 0) > 0
 
 
-def _dead_letter_queue(value: Any) -> dict[str, Any]:
+def _queue(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ArgumentError(f"x-dead-letter-routing-key is the name of a queue, not {value!r:.80}")
-    return {"dead_message_queue": str(value)}
+        raise ArgumentError(f"{name} is the name of a queue, not {value!r:.80}")
+    return str(value)
 
 
-def _single_active_consumer(value: Any) -> dict[str, Any]:
+def _boolean(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ArgumentError(f"x-single-active-consumer is a boolean, not {value!r:.80}")
-    return {"single_active_consumer": value}
+        raise ArgumentError(f"{name} is a boolean, not {value!r:.80}")
+    return value
 
 
-def _max_priority(value: Any) -> dict[str, Any]:
-    return {"priorities": _whole("x-max-priority", "most")(value)["most"] > 0}
+def _check_only(name: str, value: Any) -> None:
+    allowed, sentence = _ONLY[name]
+    if value != allowed:
+        raise ArgumentError(sentence.format(value=f"{value!r:.80}"))
 
 
-_READERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {
-    "x-message-ttl": _whole("x-message-ttl", "max_ttl_ms", 1),
-    "x-max-length": _whole("x-max-length", "quota_messages", 1),
-    "x-max-length-bytes": _whole("x-max-length-bytes", "quota_bytes", 1),
-    "x-overflow": _overflow,
-    "x-dead-letter-exchange": _dead_letter_exchange,
-    "x-dead-letter-routing-key": _dead_letter_queue,
-    "x-delivery-limit": _whole("x-delivery-limit", "max_redelivery", 1),
-    "x-deliver-limit": _whole("x-deliver-limit", "max_redelivery", 1),  # as the Python client spells it
-    "x-single-active-consumer": _single_active_consumer,
-    "x-max-priority": _max_priority,
+class _Argument(NamedTuple):
+    """An argument that says a setting."""
+
+    name: str
+    setting: str
+    """Field of ``QueueArguments``."""
+    read: Callable[[str, Any], Any]
+    """The setting's value, of the argument's name and value; raises ``ArgumentError``."""
+    told: Any = None
+    """What a description says where the setting is there; None for its value."""
+
+
+_ONLY: Final[Mapping[str, tuple[str, str]]] = {
+    "x-overflow": (
+        "reject-publish",
+        "x-overflow {value} is not there: a full queue rejects what comes, which is 'reject-publish'",
+    ),
+    "x-dead-letter-exchange": (
+        "",
+        "dead letters go to a queue: x-dead-letter-exchange is '' and x-dead-letter-routing-key the queue's name, "
+        "not the exchange {value}",
+    ),
+}
+"""Arguments that may have one value, which says what is so anyway, and why not another."""
+
+_ARGUMENTS: Final = (
+    _Argument("x-message-ttl", "max_ttl_ms", _positive),
+    _Argument("x-max-length", "quota_messages", _positive),
+    _Argument("x-max-length-bytes", "quota_bytes", _positive),
+    _Argument("x-dead-letter-routing-key", "dead_message_queue", _queue),
+    _Argument("x-delivery-limit", "max_redelivery", _positive),
+    _Argument("x-single-active-consumer", "single_active_consumer", _boolean),
+    _Argument("x-dead-letter-exchange", "dead_message_queue", _queue, told=""),
+    _Argument("x-max-priority", "priorities", _is_above_zero, told=9),
+)
+"""In the order in which a description has them."""
+
+_BY_NAME: Final = {
+    **{argument.name: argument for argument in _ARGUMENTS},
+    # As the Python client spells it.
+    "x-deliver-limit": _Argument("x-deliver-limit", "max_redelivery", _positive),
 }
