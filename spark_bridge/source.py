@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from spark_bridge.errors import Refused
 from spark_bridge.options import Options, parse
 from spark_bridge.partitions import LogPartition, shares
-from spark_bridge.places.opened import log_place, log_places
+from spark_bridge.places.from_options import log_place, log_places
 from spark_bridge.schema import DDL, DDL_WITHOUT_HEADERS, chosen
 from spark_bridge.stream import LogStream
 from spark_bridge.writer import LogStreamWriter, LogWriter

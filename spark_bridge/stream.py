@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
 from spark_bridge.partitions import LogPartition, shares
-from spark_bridge.places.opened import log_places
+from spark_bridge.places.from_options import log_places
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss
 from store.archive.id_range import IdRange

@@ -22,7 +22,7 @@ from gateway.cli.api import Api
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse
 from spark_bridge.places.addresses import Archived
-from spark_bridge.places.opened import live_log
+from spark_bridge.places.from_options import live_log
 from store.archive import compaction
 from store.archive.archiver import Archiver, Limits
 from store.archive.errors import ArchiveError, LogError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from spark_bridge.options import Options
-from spark_bridge.places.opened import log_place
+from spark_bridge.places.from_options import log_place
 from store.archive.columns import Columns
 from store.archive.id_range import IdRange
 

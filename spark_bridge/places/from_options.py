@@ -5,9 +5,9 @@ from __future__ import annotations
 from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.options import Options
 from spark_bridge.places.addresses import Archived, Folder
-from spark_bridge.places.archived_log import ArchivedLog
-from spark_bridge.places.broker_log import BrokerLog
-from spark_bridge.places.file_log import FileLog
+from spark_bridge.places.archive_place import ArchivePlace
+from spark_bridge.places.broker_place import BrokerPlace
+from spark_bridge.places.file_place import FilePlace
 from spark_bridge.places.log_place import LogPlace
 
 
@@ -20,11 +20,11 @@ def log_place(options: Options, number: int) -> LogPlace:
     """One of them."""
     address = options.addresses[number]
     if isinstance(address, Archived):
-        return ArchivedLog(address.url)
+        return ArchivePlace(address.url)
     log = live_log(address)
-    return log if options.archive is None else ArchivedLog(options.archive, log)
+    return log if options.archive is None else ArchivePlace(options.archive, log)
 
 
-def live_log(address: Broker | Folder) -> BrokerLog | FileLog:
+def live_log(address: Broker | Folder) -> BrokerPlace | FilePlace:
     """A gateway's own log."""
-    return BrokerLog(address) if isinstance(address, Broker) else FileLog(address)
+    return BrokerPlace(address) if isinstance(address, Broker) else FilePlace(address)

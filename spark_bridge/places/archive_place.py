@@ -33,7 +33,7 @@ from store.archive.storage import storage_at
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivedLog:
+class ArchivePlace:
     """An archive, with the log that it is of where that is to be read, too."""
 
     archive: str

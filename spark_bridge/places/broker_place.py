@@ -21,7 +21,7 @@ from store.archive.id_range import IdRange
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLog:
+class BrokerPlace:
     """The replay log of a Message VPN of a running gateway."""
 
     broker: Broker

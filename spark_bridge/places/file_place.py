@@ -18,7 +18,7 @@ from store.archive.id_range import IdRange
 
 
 @dataclass(frozen=True, slots=True)
-class FileLog:
+class FilePlace:
     """The replay log in a Message VPN's file."""
 
     folder: Folder
