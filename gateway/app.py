@@ -10,7 +10,9 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -23,9 +25,13 @@ from gateway.amqp.container import Container
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, settle
 from gateway.tls import TlsError
 from gateway.users import Users
+from gateway.vpn.clock import Clock
 from gateway.vpn.message_vpns import MessageVpns
+from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder
 from store.errors import StoreError
+from store.ports import Stores
+from store.sqlite.store import SqliteStores
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five
@@ -39,10 +45,26 @@ log = structlog.get_logger()
 class Gateway:
     """A gateway that runs in the current event loop. ``start`` it, and ``stop`` it."""
 
-    def __init__(self, configuration: Configuration | Settings) -> None:
+    def __init__(
+        self,
+        configuration: Configuration | Settings,
+        *,
+        stores: Callable[[Path], Stores] = SqliteStores,
+        clock: Clock | None = None,
+        tuning: Tuning | None = None,
+    ) -> None:
+        """
+        Args:
+            stores: Where messages are kept, in a data folder.
+            clock: The Message VPNs' clock; the machine's, if none is given.
+            tuning: How their work is portioned, if not as usual.
+        """
         if isinstance(configuration, Settings):
             configuration = Configuration(settings=configuration)
         self._configuration = configuration
+        self._open_stores = stores
+        self._clock = clock
+        self._tuning = tuning
         self._users: Users | None = None
         self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
@@ -65,7 +87,14 @@ class Gateway:
         settings = self._configuration.settings
         self._folder = DataFolder(settings.data)
         try:
-            self._vpns = MessageVpns(self._configuration, self._folder, lambda: self.connections)
+            self._vpns = MessageVpns(
+                self._configuration,
+                self._folder.path,
+                self._open_stores(self._folder.path),
+                lambda: self.connections,
+                clock=self._clock,
+                tuning=self._tuning,
+            )
             self._vpns.start()
             self._users = Users(settings)
             self._container = Container(settings, self._users, self._vpns)
@@ -106,7 +135,7 @@ class Gateway:
                 self._admin_server.renew()
             except TlsError as error:  # it was sound a moment ago
                 log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
-            reloaded.refused += await self._vpns.take(self._configuration)
+            reloaded.refused += await self._vpns.reconfigure(self._configuration)
             for difference in reloaded.applied:
                 log.info("setting_changed", **{log_keys.REASON: str(difference)})
             for difference in reloaded.refused:
@@ -138,8 +167,8 @@ class Gateway:
     def problem(self) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.http.Health``)."""
         for name, vpn in (self._vpns or {}).items():
-            if vpn.store_problem is not None:
-                return f"Message VPN {name!r}: {vpn.store_problem}"
+            if vpn.committer.problem is not None:
+                return f"Message VPN {name!r}: {vpn.committer.problem}"
         return None
 
     def ready_line(self) -> str:

@@ -136,7 +136,11 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ("rewind_published_messages", "Messages made durable.", counters.published_messages),
         ("rewind_published_bytes", "Content of messages made durable.", counters.published_bytes),
         ("rewind_settled_messages", "Messages consumers have settled.", counters.settled_messages),
-        ("rewind_direct_dropped_messages", "Direct messages that nobody took.", vpn.direct_dropped),
+        (
+            "rewind_direct_dropped_messages",
+            "Direct messages that nobody took.",
+            vpn.counters.direct_dropped_messages,
+        ),
         ("rewind_commits", "Transactions of the store.", counters.commits),
         ("rewind_commit_batches", "Batches in those: turns of the loop.", counters.batches),
         ("rewind_commit_failures", "Transactions that failed.", counters.failed_commits),
@@ -144,19 +148,19 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
     ):
         families.counter(metric, text, _VPN, [name], value)
     for metric, text, seen in (
-        ("rewind_commit_seconds", "How long commits took, each with its sync.", vpn.commit_seconds),
+        ("rewind_commit_seconds", "How long commits took, each with its sync.", vpn.committer.commit_seconds),
         ("rewind_commit_messages", "Messages published in one transaction.", counters.commit_messages),
     ):
         families.histogram(metric, text, _VPN, [name], seen)
     for metric, text, value in (
-        ("rewind_store_up", "1 unless the last write failed.", int(vpn.store_problem is None)),
-        ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.pending_bytes),
+        ("rewind_store_up", "1 unless the last write failed.", int(vpn.committer.problem is None)),
+        ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.committer.pending_bytes),
         ("rewind_connections", "Open AMQP connections.", clients),
         ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),
         ("rewind_log_bytes", "Content in the replay log.", broker.log.size_bytes),
         ("rewind_log_quota_bytes", "Most that the log may hold; 0 is no bound.", broker.policy.quota_bytes),
         ("rewind_log_first_id", "The oldest id that may be in the log.", broker.log.first_id),
         ("rewind_log_last_id", "The newest id.", broker.log.next_id - 1),
-        ("rewind_log_readers", "Log and stream readers.", len(vpn.onlookers.log_feeds)),
+        ("rewind_log_readers", "Log and stream readers.", len(vpn.readers.log_feeds)),
     ):
         families.gauge(metric, text, _VPN, [name], value)

@@ -68,7 +68,7 @@ async def _require_topics(
 ) -> None:
     if administrator.is_anyone:
         return  # and what is not there is said by the operation, after what is wrong with the request
-    found = resources_of(request).administration(vpn).vpn.broker.find(name)
+    found = resources_of(request).administration(vpn).vpn.endpoints.find(name)
     topics: list[str] = []
     if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
         topics = [*(topic for topic in found.subscriptions if not topic.startswith("!")), *more]

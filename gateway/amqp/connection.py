@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
             # Unless the peer has closed, this has the engine say what is wrong.
             transport.close_tail()
         self._events.pump(collector, self._dispatch)
-        if self._client is not None and self._client.vpn.wait_for_room(self._resume_reading):
+        if self._client is not None and self._client.vpn.committer.wait_for_room(self._resume_reading):
             self._pause_reading()
         self.output.schedule_flush()
         if room < 0:

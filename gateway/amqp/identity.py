@@ -7,7 +7,7 @@ from __future__ import annotations
 
 class ClientIdentity:
     """
-    The client of one connection (``gateway.vpn.links.Client``).
+    The client of one connection (``gateway.vpn.clients.Client``).
 
     Args:
         number: The connection's, unique while the gateway runs.

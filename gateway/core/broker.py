@@ -22,19 +22,19 @@ from gateway.core.effects import (
     Effect,
     Publication,
     Ranked,
+    RenumberEndpoint,
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cursor import LogReader
 from gateway.core.log.point import Point
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState
 from gateway.core.recovered import StoredEndpoint
-from gateway.core.replay.commands import EndpointReplays
+from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.starts import LogFacts
 from gateway.core.replay.states import Replay
 
@@ -86,19 +86,33 @@ class Route(NamedTuple):
 
 
 class Broker:
-    def __init__(self, log: LogState, policy: LogPolicy, *, window: int, create_queues: bool) -> None:
+    def __init__(
+        self,
+        log: LogState,
+        policy: LogPolicy,
+        *,
+        window: int,
+        create_queues: bool,
+        flow_quantum: int = FLOW_QUANTUM,
+    ) -> None:
+        """
+        Args:
+            window: Ready ids of an endpoint that are kept in memory.
+            create_queues: Whether queues are made on first use.
+            flow_quantum: Messages a consumer is given before the next one's turn.
+        """
         self.log = log
         self.policy = policy
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
-        self.log_readers: dict[LogReader, None] = {}
         self.points = Points(self)
-        self.replays = EndpointReplays(self)
+        self.replay_commands = ReplayCommands(self)
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
         self.trimming_below = 0
         """Ids below this are trimmed, or are about to be: no replay may put them back."""
         self._window = window
+        self._flow_quantum = flow_quantum
         self._by_number: dict[int, Endpoint] = {}
         self._next_number = 1
         # A first-level wildcard leaves traffic sent to other queues by name alone.
@@ -120,6 +134,7 @@ class Broker:
                 EndpointKind(definition.kind),
                 EndpointSettings.from_json(definition.settings),
                 self._window,
+                self._flow_quantum,
                 depth=found.depth,
                 size_bytes=found.size_bytes,
                 beyond=found.newest_id,
@@ -167,7 +182,7 @@ class Broker:
         if name in self.endpoints:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"an endpoint named {name!r} exists already")
         patterns = [TopicPattern.parse(pattern) for pattern in subscriptions]
-        endpoint = Endpoint(self._take_number(), name, kind, settings, self._window)
+        endpoint = Endpoint(self._take_number(), name, kind, settings, self._window, self._flow_quantum)
         self._register(endpoint)
         effects: list[Effect] = [endpoint.definition()]
         for text, pattern in zip(subscriptions, patterns, strict=True):
@@ -470,6 +485,38 @@ class Broker:
         self._by_number[new] = endpoint
         self.forget_routes()
         return old, new
+
+    def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> None:
+        """Go by these from now on."""
+        self.policy = policy
+        self.create_queues = create_queues
+        self._routes.clear()
+
+    def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
+        """
+        Drop everything that lies on a queue or topic endpoint.
+
+        Returns:
+            How many messages that were, and the effects.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, a replay is under way.
+        """
+        replay = endpoint.replay
+        if replay is not None and replay.is_under_way:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"a replay of {endpoint.name!r} is {replay.state.value}; cancel it first",
+            )
+        count = endpoint.depth
+        old, new = self.renumber(endpoint)
+        return count, [RenumberEndpoint(old, new, replay.to_json() if replay is not None else None)]
+
+    def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
+        """Change what an endpoint is like; what lies on it stays."""
+        endpoint.settings = settings
+        self._routes.clear()
+        return [endpoint.definition()]
 
     def forget_routes(self) -> None:
         """Where messages go has changed."""

@@ -7,27 +7,23 @@ Every command is durable when it returns. Reading looks at the log off the loop,
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.effects import Effect, RenumberEndpoint
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import archive_saved, report_archived
 from gateway.core.model import Row
 from gateway.core.replay.copy import begin_copy, check_copy, end_copy
 from gateway.core.replay.starts import Resolved
-from store.errors import LogTrimmed
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.message_vpn import MessageVpn
+from store.errors import LogTrimmed, WriteFailed
 
 TALLY_IDS: Final = 50_000
 """Ids of the log counted in one statement: some ten milliseconds on a reader's thread."""
@@ -79,7 +75,7 @@ class Administration:
         Raises:
             Refused: NOT_FOUND, there is none of these kinds.
         """
-        endpoint = self.vpn.broker.find(name)
+        endpoint = self.vpn.endpoints.find(name)
         if endpoint is None or endpoint.kind not in kinds:
             raise Refused(ErrorCode.NOT_FOUND, f"there is no {kinds[0].value} {name!r}")
         return endpoint
@@ -91,28 +87,11 @@ class Administration:
         Make an endpoint.
 
         Raises:
-            Refused: As ``make`` says.
+            Refused: As ``Endpoints.create`` says.
         """
-        endpoint, effects = self.make(name, kind, settings, subscriptions)
-        await self.vpn.committed(effects)
+        endpoint = self.vpn.endpoints.create(name, kind, settings, subscriptions)
+        await self.vpn.committer.committed()
         return endpoint
-
-    def make(
-        self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
-    ) -> tuple[Endpoint, list[Effect]]:
-        """
-        An endpoint, and what has to be committed for it.
-
-        Raises:
-            Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
-                INVALID_FIELD, its dead messages would come back to it.
-        """
-        broker = self.vpn.broker
-        _check_dead_message_queue(name, settings)
-        if kind is EndpointKind.STREAM:
-            broker.policy.check_can_be_viewed()
-        endpoint, effects = broker.create(name, kind, settings, subscriptions)
-        return endpoint, [*effects, *self._dead_message_queue(settings)]
 
     async def change(self, endpoint: Endpoint, settings: EndpointSettings) -> None:
         """
@@ -123,23 +102,9 @@ class Administration:
                 INVALID_FIELD, its dead messages would come back to it.
         """
         self._check_ours(endpoint)
-        _check_dead_message_queue(endpoint.name, settings)
-        for name, setting in SETTINGS.items():
-            if setting.fixed and getattr(settings, name) != getattr(endpoint.settings, name):
-                raise Refused(
-                    ErrorCode.NOT_ALLOWED,
-                    f"{name} of {endpoint.name!r} is said when it is made: it {setting.fixed}",
-                )
-        endpoint.settings = settings
-        await self.vpn.committed([endpoint.definition(), *self._dead_message_queue(settings)])
-        self.vpn.look_at(endpoint)
-        self.vpn.streams.look_at(endpoint)
-
-    def _dead_message_queue(self, settings: EndpointSettings) -> list[Effect]:
-        name, broker = settings.dead_message_queue, self.vpn.broker
-        if not name or broker.find(name) is not None:
-            return []
-        return broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
+        self.vpn.endpoints.change(endpoint, settings)
+        await self.vpn.committer.committed()
+        self.vpn.endpoints.changed(endpoint)
 
     async def delete(self, endpoint: Endpoint) -> None:
         """
@@ -149,8 +114,8 @@ class Administration:
             Refused: PRECONDITION_FAILED, the configuration would bring it back.
         """
         self._check_ours(endpoint)
-        self.vpn.delete(endpoint)
-        await self.vpn.committed(())
+        self.vpn.endpoints.delete(endpoint)
+        await self.vpn.committer.committed()
 
     @staticmethod
     def _check_ours(endpoint: Endpoint) -> None:
@@ -174,8 +139,8 @@ class Administration:
                 ErrorCode.ALREADY_EXISTS,
                 f"{endpoint.name!r} has the subscription {subscription!r} already",
             )
-        self.vpn.set_subscriptions(endpoint, [*endpoint.subscriptions, subscription])
-        await self.vpn.committed(())
+        self.vpn.endpoints.set_subscriptions(endpoint, [*endpoint.subscriptions, subscription])
+        await self.vpn.committer.committed()
 
     async def change_topic(self, endpoint: Endpoint, topic: str) -> None:
         """
@@ -191,8 +156,8 @@ class Administration:
                 ErrorCode.RESOURCE_LOCKED,
                 f"topic endpoint {endpoint.name!r} has a consumer of its topic; change it when there is none",
             )
-        self.vpn.set_subscriptions(endpoint, [topic])
-        await self.vpn.committed(())
+        self.vpn.endpoints.set_subscriptions(endpoint, [topic])
+        await self.vpn.committer.committed()
 
     async def unsubscribe(self, endpoint: Endpoint, subscription: str) -> None:
         """
@@ -205,8 +170,8 @@ class Administration:
         if subscription not in endpoint.subscriptions:
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} has no subscription {subscription!r}")
         left = [text for text in endpoint.subscriptions if text != subscription]
-        self.vpn.set_subscriptions(endpoint, left)
-        await self.vpn.committed(())
+        self.vpn.endpoints.set_subscriptions(endpoint, left)
+        await self.vpn.committer.committed()
 
     async def purge(self, endpoint: Endpoint) -> int:
         """
@@ -222,16 +187,8 @@ class Administration:
         if endpoint.kind is EndpointKind.STREAM:
             await vpn.streams.purge(endpoint)
             return 0
-        replay = endpoint.replay
-        if replay is not None and replay.is_under_way:
-            raise Refused(
-                ErrorCode.PRECONDITION_FAILED,
-                f"a replay of {endpoint.name!r} is {replay.state.value}; cancel it first",
-            )
-        count = endpoint.depth
-        old, new = vpn.broker.renumber(endpoint)
-        vpn.feed_of(endpoint).clear()
-        await vpn.committed([RenumberEndpoint(old, new, replay.to_json() if replay is not None else None)])
+        count = vpn.endpoints.purge(endpoint)
+        await vpn.committer.committed()
         return count
 
     async def copy_message(self, endpoint: Endpoint, message_id: int) -> None:
@@ -245,7 +202,7 @@ class Administration:
         vpn = self.vpn
         async with self._copying:
             check_copy(vpn.broker, endpoint)
-            await vpn.committed(())
+            await vpn.committer.committed()
             number, reader = endpoint.number, vpn.reader
             rows, is_there = await asyncio.wrap_future(
                 reader.submit(
@@ -255,7 +212,7 @@ class Administration:
             if not rows or rows[0][4] is not None:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
-                    f"message {message_id} is not in the replay log, which {vpn.broker.log_facts().holds}",
+                    f"message {message_id} is not in the replay log, which {vpn.log.facts().holds}",
                 )
             if is_there or endpoint.number != number:
                 raise Refused(
@@ -263,12 +220,12 @@ class Administration:
                 )
             effect = begin_copy(vpn.broker, endpoint, rows[0], priority_of(rows[0][5]))
 
-            def committed(error: sqlite3.Error | None) -> None:
+            def committed(error: WriteFailed | None) -> None:
                 end_copy(endpoint, effect, is_committed=error is None)
-                vpn.look_at(endpoint)
+                vpn.consumers.deliver(endpoint)
 
-            vpn.commit([effect], committed)
-            await vpn.committed(())
+            vpn.committer.commit([effect], committed)
+            await vpn.committer.committed()
 
     # --- replay -----------------------------------------------------------------------------------------------
 
@@ -277,23 +234,24 @@ class Administration:
         Replay the log to an endpoint, whoever consumes from it; a replay under way is cancelled by it.
 
         Raises:
-            Refused: As contract section 8 has it; INVALID_FIELD, the start asks for what a client alone can have.
+            Refused: It may not, or cannot start there (docs/reference/refusals.md); INVALID_FIELD, the start asks for
+                what a client alone can have.
         """
         vpn = self.vpn
         _check_unbounded(start)
-        vpn.broker.replays.check(endpoint, by_client=False)
-        resolved = await vpn.resolve_start_on(endpoint, start)
-        if vpn.broker.find(endpoint.name) is not endpoint:
+        vpn.replays.check(endpoint, by_client=False)
+        resolved = await vpn.log.resolve_start_on(endpoint, start)
+        if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
-        vpn.broker.replays.check(endpoint, by_client=False)
+        vpn.replays.check(endpoint, by_client=False)
         vpn.replays.start(endpoint, resolved.first, None)
-        await vpn.committed(())
+        await vpn.committer.committed()
         return resolved
 
     async def cancel_replay(self, endpoint: Endpoint, *, force_complete: bool) -> None:
-        """See ``Replays.cancel``."""
+        """See ``ReplayRunner.cancel``."""
         self.vpn.replays.cancel(endpoint, force_complete=force_complete)
-        await self.vpn.committed(())
+        await self.vpn.committer.committed()
 
     async def preview(self, endpoint: Endpoint, start: ReplayStart) -> Preview:
         """
@@ -305,9 +263,9 @@ class Administration:
         vpn = self.vpn
         _check_unbounded(start)
         if endpoint.kind is not EndpointKind.STREAM:
-            vpn.broker.replays.check(endpoint, by_client=False)
-        resolved = await vpn.resolve_start_on(endpoint, start)
-        matches, patterns = vpn.broker.topic_matcher(endpoint), vpn.broker.topic_patterns(endpoint)
+            vpn.replays.check(endpoint, by_client=False)
+        resolved = await vpn.log.resolve_start_on(endpoint, start)
+        matches, patterns = vpn.log.matcher_of(endpoint), vpn.log.patterns_of(endpoint)
         messages = size_bytes = 0
         position, end = resolved.first, vpn.broker.log.next_id
         while position < end:
@@ -340,11 +298,11 @@ class Administration:
         if start.kind in (StartKind.DATE, StartKind.AGO):
             # A time before the log is no mistake: there is nothing to trim. An id behind its end would be one.
             place = replace(start, missing=Missing.CLAMP)
-        if start.kind is StartKind.DATE and int(str(start.value)) > self.vpn.now_ms():
+        if start.kind is StartKind.DATE and int(str(start.value)) > self.vpn.runtime.clock.now_ms():
             raise Refused(
                 ErrorCode.UNKNOWN_START, "the date to trim to is in the future; name one in the past"
             )
-        resolved = await self.vpn.resolve_start(place, (">",))
+        resolved = await self.vpn.log.resolve_start(place, (">",))
         return await self.vpn.trimmer.trim_before(resolved.first)
 
     async def archived(self, last_id: int, generation: int) -> int:
@@ -361,7 +319,7 @@ class Administration:
         vpn = self.vpn
         effect = report_archived(vpn.broker, last_id, generation)
         if effect is not None:
-            await vpn.committed([effect])
+            await vpn.committer.committed([effect])
             archive_saved(vpn.broker, effect)
             vpn.trimmer.run()
         return vpn.broker.log.archived_id
@@ -417,12 +375,4 @@ def _check_unbounded(start: ReplayStart) -> None:
         raise Refused(
             ErrorCode.INVALID_FIELD,
             "a replay by an administrator goes on to live at full speed: `until`, `speed` and `rate` are for clients",
-        )
-
-
-def _check_dead_message_queue(name: str, settings: EndpointSettings) -> None:
-    if settings.dead_message_queue == name:
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"{name!r} cannot be its own dead message queue: its dead messages would come back; name another",
         )

@@ -28,5 +28,9 @@ class Counters:
     batches: int = 0
     """Batches of effects in those."""
     failed_commits: int = 0
+    direct_dropped_messages: int = 0
+    """Direct messages that nobody took, or that there was no room for: nobody was told."""
+    activity: int = 0
+    """Batches published or settled: whether there is live traffic."""
     commit_messages: Histogram = field(default_factory=lambda: Histogram(_BATCH_BOUNDS))
     """Messages published in one transaction: group commit at work."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
 
 from gateway.config import Difference, Queue
 from gateway.config.queue_settings import QUEUE_KEYS
@@ -20,12 +19,9 @@ from gateway.core.broker import Broker
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.vpn.committer import Committer
+from gateway.vpn.endpoints import Endpoints
 from store.errors import StoreError
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
-
-MEGABYTE: Final = 1_048_576
 
 
 def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) -> None:
@@ -56,23 +52,32 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
         raise StoreError("cannot declare the queues of", file, cause, hint)
 
 
-def redeclare(vpn: MessageVpn, queues: Mapping[str, Queue], refused: list[Difference]) -> dict[str, Queue]:
+def redeclare(
+    vpn: str,
+    broker: Broker,
+    committer: Committer,
+    endpoints: Endpoints,
+    before: Mapping[str, Queue],
+    queues: Mapping[str, Queue],
+    refused: list[Difference],
+) -> dict[str, Queue]:
     """
     Bring queues to what is declared of them now; one that is declared no longer stays, and is the administrators'.
 
     Args:
+        vpn: The Message VPN's name, for what is refused.
+        before: The queues that were declared until now.
         refused: Gets what cannot be as long as the gateway runs.
 
     Returns:
         The queues that are as they are declared.
     """
-    broker, before = vpn.broker, vpn.settings.queues
     fitting = dict(queues)
     for name, queue in queues.items():
         found = broker.find(name)
         if found is None:
             continue
-        path = dotted(["vpn", vpn.name, "queue", name])
+        path = dotted(["vpn", vpn, "queue", name])
         if found.kind.value != queue.kind:
             del fitting[name]
             refused.append(
@@ -88,17 +93,13 @@ def redeclare(vpn: MessageVpn, queues: Mapping[str, Queue], refused: list[Differ
                 reason = key.setting.fixed
                 refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
     changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
-    vpn.commit(declare(broker, changed))
+    committer.commit(declare(broker, changed))
     for name in before.keys() - queues.keys():
         found = broker.find(name)
         if found is not None:
-            found.settings = replace(found.settings, declared=False)
-            vpn.commit([found.definition()])
+            committer.commit(broker.change_settings(found, replace(found.settings, declared=False)))
     for name in changed:
-        endpoint = broker.endpoints[name]
-        vpn.look_at(endpoint)
-        vpn.streams.subscriptions_changed(endpoint)
-        vpn.replays.subscriptions_changed(endpoint)
+        endpoints.redeclared(broker.endpoints[name])
     return fitting
 
 
@@ -117,8 +118,9 @@ def declare(broker: Broker, queues: Mapping[str, Queue]) -> list[Effect]:
             # The store has seen to it: what lies on it was arranged before it was read.
             assert found.settings.priorities == settings.priorities
             purged = found.settings
-            found.settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
-            effects += [found.definition(), *broker.set_subscriptions(found, queue.subscriptions)]
+            settings = replace(settings, purged_below=purged.purged_below, purged_ms=purged.purged_ms)
+            effects += broker.change_settings(found, settings)
+            effects += broker.set_subscriptions(found, queue.subscriptions)
     for name in {queue.settings.dead_message_queue for queue in queues.values()} - {""}:
         if broker.find(name) is None:
             effects += broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -31,9 +30,13 @@ from gateway.config.administered import (
 )
 from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.clock import Clock, SystemClock
 from gateway.vpn.declared import redeclare
 from gateway.vpn.message_vpn import MessageVpn
-from store.sqlite.database import DataFolder
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.settings import MEGABYTE
+from gateway.vpn.tuning import Tuning
+from store.ports import StoreOptions, Stores
 
 log = structlog.get_logger()
 
@@ -55,11 +58,21 @@ class MessageVpns(Mapping[str, MessageVpn]):
     def __init__(
         self,
         configuration: Configuration,
-        folder: DataFolder,
+        folder: Path,
+        stores: Stores,
         connections: Callable[[], Iterable[Connected]],
+        *,
+        clock: Clock | None = None,
+        tuning: Tuning | None = None,
     ) -> None:
         """
         Open all that are configured, and all that administrators made.
+
+        Args:
+            folder: Where it is kept what administrators made.
+            stores: Where messages are kept.
+            connections: Those that are open now.
+            clock: The machine's, if none is given.
 
         Raises:
             store.errors.StoreError: A file cannot be used.
@@ -67,10 +80,14 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """
         self._configuration = configuration
         self._folder = folder
+        self._stores = stores
         self._connections = connections
+        self._clock = clock or SystemClock()
+        self._tuning = tuning or Tuning()
+        self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
-        self._kept: ChangesByVpn = read_administered(folder.path)
+        self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         for name, vpn in settings.vpns.items():
             self._open(name, vpn)
@@ -103,8 +120,10 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     def _open(self, name: str, vpn: Vpn) -> MessageVpn:
         settings = self._configuration.settings
-        opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, settings.store, self._folder)
-        opened.alarms.thresholds = settings.alarms
+        store = self._stores.open(name, self._clock.now_ms(), _store_options(settings, vpn))
+        runtime = Runtime(self._loop, structlog.get_logger(**{log_keys.VPN: name}), self._clock, self._tuning)
+        opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, store, runtime)
+        opened.set_limits(settings.limits, settings.alarms)
         return opened
 
     # --- what administrators do -------------------------------------------------------------------------------
@@ -160,7 +179,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 )
             if changes:
                 await self._keep({**self._kept, name: {**self._kept.get(name, {}), **changes}})
-                self._take(vpn, settings)
+                self._reconfigure(vpn, settings)
 
     async def delete(self, name: str) -> None:
         """
@@ -178,10 +197,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             await self._keep({other: changes for other, changes in self._kept.items() if other != name})
             del self._vpns[name]
             await vpn.close()
-            file = self._folder.file_of(name)
-            for suffix in ("", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    Path(f"{file}{suffix}").unlink()
+            self._stores.remove(name)
             log.info("vpn_deleted", **{log_keys.VPN: name})
 
     def _why_not_delete(self, vpn: MessageVpn) -> str | None:
@@ -213,15 +229,15 @@ class MessageVpns(Mapping[str, MessageVpn]):
             )
 
     async def _keep(self, kept: ChangesByVpn) -> None:
-        write = asyncio.get_running_loop().run_in_executor(None, write_administered, self._folder.path, kept)
+        write = asyncio.get_running_loop().run_in_executor(None, write_administered, self._folder, kept)
         try:
             await asyncio.shield(write)
         except OSError as error:
             raise Refused(ErrorCode.INTERNAL, f"the change could not be stored: {error}") from error
         self._kept = kept
 
-    def _take(self, vpn: MessageVpn, settings: Vpn) -> None:
-        vpn.take(settings)
+    def _reconfigure(self, vpn: MessageVpn, settings: Vpn) -> None:
+        vpn.reconfigure(settings)
         if not settings.enabled:
             refused = Refused(ErrorCode.CONNECTION_FORCED, f"the Message VPN {vpn.name!r} was disabled")
             for connection in list(self._connections()):
@@ -230,7 +246,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     # --- a configuration that was read again ------------------------------------------------------------------
 
-    async def take(self, configuration: Configuration) -> list[Difference]:
+    async def reconfigure(self, configuration: Configuration) -> list[Difference]:
         """
         Make these the settings in effect.
 
@@ -244,16 +260,35 @@ class MessageVpns(Mapping[str, MessageVpn]):
             vpns = administered_over(configuration.settings, self._kept, named).vpns
             refused: list[Difference] = []
             for vpn in self._vpns.values():
-                vpn.limits, vpn.alarms.thresholds = (
-                    configuration.settings.limits,
-                    configuration.settings.alarms,
-                )
+                vpn.set_limits(configuration.settings.limits, configuration.settings.alarms)
             for name, settings in vpns.items():
                 found = self._vpns.get(name)
                 if found is None:
                     if setting_path(name) in named or name in self._kept:
                         self._open(name, settings).start()
                 elif found.settings != settings:
-                    queues = redeclare(found, settings.queues, refused)
-                    self._take(found, replace(settings, queues=queues))
+                    queues = redeclare(
+                        name,
+                        found.broker,
+                        found.committer,
+                        found.endpoints,
+                        found.settings.queues,
+                        settings.queues,
+                        refused,
+                    )
+                    self._reconfigure(found, replace(settings, queues=queues))
             return refused
+
+
+def _store_options(settings: Settings, vpn: Vpn) -> StoreOptions:
+    limits, store = settings.limits, settings.store
+    return StoreOptions(
+        page_rows=limits.read_page_rows,
+        page_bytes=limits.read_page_bytes,
+        read_threads=store.read_threads,
+        checkpoint_bytes=store.checkpoint_mb * MEGABYTE,
+        wal_limit_bytes=store.wal_limit_mb * MEGABYTE,
+        synchronous=store.synchronous,
+        index=vpn.replay_log.index,
+        priorities={name: queue.settings.priorities for name, queue in vpn.queues.items()},
+    )

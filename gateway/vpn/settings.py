@@ -1,17 +1,26 @@
-"""What the settings of a replay log mean to the broker."""
+"""The settings of a Message VPN that are in effect, and what those of its replay log mean to the broker."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Final
 
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.config import ReplayLog
+from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.log.policy import LogPolicy
-from gateway.vpn.declared import MEGABYTE
+
+MEGABYTE: Final = 1_048_576
 
 _ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
 """Settings that the policy has as they are."""
+
+
+@dataclass(slots=True)
+class CurrentSettings:
+    """Settings in effect; their owner, ``MessageVpn``, puts others in their place while the gateway runs."""
+
+    vpn: Vpn
+    limits: Limits
 
 
 def log_policy(log: ReplayLog) -> LogPolicy:

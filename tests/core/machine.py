@@ -5,7 +5,6 @@ What both machines have in common: messages come in, threads and disks get on or
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,9 +15,10 @@ from amqp_ext.addresses import queue_topic
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind
 from gateway.core.errors import Refused
+from store.errors import ReadFailed
 from tests.core.model import message
 from tests.core.naive_store import GENERATION
-from tests.core.world import UNLOGGED, Tuning, World
+from tests.core.world import UNLOGGED, Sizes, World
 
 TOPICS = ("a/x", "a/x", "a/x", "a/y", "b/x", UNLOGGED, queue_topic("q1"), queue_topic("q2"))
 
@@ -26,8 +26,8 @@ picks = st.integers(0, 7)
 few = st.integers(1, 4)
 mostly = st.sampled_from([True, True, True, False])
 
-tunings = st.builds(
-    Tuning,
+sizes = st.builds(
+    Sizes,
     window=st.integers(1, 6),
     page_rows=st.integers(1, 4),
     tail_bytes=st.sampled_from([1, 1, 1_000, 100_000]),
@@ -78,9 +78,9 @@ class VpnMachine(RuleBasedStateMachine):
         super().__init__()
         self.serial = 0
 
-    @initialize(tuning=tunings, history=st.integers(0, 6))
-    def start(self, tuning: Tuning, history: int = 0) -> None:
-        self.world = World(tuning)
+    @initialize(sizes=sizes, history=st.integers(0, 6))
+    def start(self, sizes: Sizes, history: int = 0) -> None:
+        self.world = World(sizes)
         self.begin()
         if history:
             self.publish("a/x", history, False, 0, 0)
@@ -117,7 +117,7 @@ class VpnMachine(RuleBasedStateMachine):
         deliveries = [] if is_direct else list(contents)
         world.publisher.waiting.update(deliveries)
         world.on_loop(
-            lambda: world.vpn.publish(
+            lambda: world.vpn.publishing.publish(
                 world.publisher, topic, contents, [bare for _, bare in made], deliveries, is_direct=is_direct
             )
         )
@@ -170,7 +170,7 @@ class VpnMachine(RuleBasedStateMachine):
         world = self.world
         first_id = await world.vpn.trimmer.trim_before(before)
         assert first_id == world.store.first_id
-        assert first_id >= min(before, world.vpn.broker.log.first_id)
+        assert first_id >= min(before, world.vpn.log.first_id)
 
     def spawn(
         self, order: Callable[..., Coroutine[Any, Any, None]], *args: Any, is_prompt: bool = False
@@ -178,7 +178,7 @@ class VpnMachine(RuleBasedStateMachine):
         """Have something done; promptly means that it need not wait until the store is read."""
 
         async def guarded() -> None:
-            with contextlib.suppress(Refused, sqlite3.Error):
+            with contextlib.suppress(Refused, ReadFailed):
                 await order(*args)
 
         world = self.world

@@ -88,7 +88,7 @@ class Consumer:
         replayed = [i for i in content.ids if content.is_replayed(published[i])]
         assert content.cut is not None or end_id == max(replayed), "the end is the last message before live"
 
-    def idle(self) -> None:
+    def nothing_to_send(self) -> None:
         pass
 
     def finish(self) -> None:
@@ -102,23 +102,23 @@ class Consumer:
 
     def ask(self) -> None:
         if self.flow is not None and self.content is not None:
-            self._world.vpn.ask(self.flow, self.room())
+            self._world.vpn.consumers.set_demand(self.flow, self.room())
 
     def settle(self, ids: Sequence[int]) -> None:
         assert self.flow is not None
         if self.content is not None:
             for i in ids:
                 self.content.settled(i)
-        self._world.vpn.settle(self.flow, list(ids))
+        self._world.vpn.consumers.settle(self.flow, list(ids))
 
     def release(self, ids: Sequence[int], *, failed: bool, undeliverable: bool) -> None:
         assert self.flow is not None and self.content is not None
         if undeliverable and ids:
             self._shunned.update(ids)
-            self._world.vpn.shun(self.flow, list(ids))
+            self._world.vpn.consumers.exclude(self.flow, list(ids))
         for i in ids:
             self.content.given_back(i, failed=failed)
-        self._world.vpn.release(self.flow, list(ids), failed=failed)
+        self._world.vpn.consumers.release(self.flow, list(ids), failed=failed)
 
     def reject(self, ids: Sequence[int]) -> None:
         assert self.flow is not None and self.content is not None
@@ -127,7 +127,7 @@ class Consumer:
         else:
             for i in ids:
                 self.content.settled(i)
-        self._world.vpn.dead.bury_rejected(self.flow, list(ids))
+        self._world.vpn.consumers.reject(self.flow, list(ids))
 
     def left(self) -> None:
         """It is attached no more: what it had not settled is due again."""
@@ -160,9 +160,9 @@ class LogConsumer:
         """Everything it must have received by now, or will, in order."""
         for row in world.store.published.values():
             self.offer(row)
-        self._is_past = last is not None and last < world.vpn.broker.log.next_id
+        self._is_past = last is not None and last < world.vpn.log.next_id
         """It ends before live: which message is the last, can be known in time."""
-        self.has_history = bisect_left(self.due, world.vpn.tail.next_id) > 0
+        self.has_history = bisect_left(self.due, world.vpn.cache.next_id) > 0
         """There was something to read before live when it attached, and the gateway had been told so."""
 
     def offer(self, row: Row) -> None:
@@ -191,7 +191,7 @@ class LogConsumer:
             self.marked.append(end_id)
             assert len(self.marked) == 1
 
-    def idle(self) -> None:
+    def nothing_to_send(self) -> None:
         pass
 
     def finish(self) -> None:

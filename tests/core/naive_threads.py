@@ -4,7 +4,6 @@ The store's threads without threads: a writer that commits, and a reader that re
 
 from __future__ import annotations
 
-import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,7 +11,7 @@ from typing import Any, TypeVar
 
 from gateway.core.effects import Effect
 from gateway.core.model import Row
-from store.errors import LogTrimmed
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage
 from tests.core.naive_store import NaiveStore
 
@@ -25,7 +24,7 @@ class NaiveWriter:
     def __init__(
         self,
         store: NaiveStore,
-        on_commit: Callable[[list[Batch], sqlite3.Error | None], None],
+        on_commit: Callable[[list[Batch], WriteFailed | None], None],
         *,
         is_quick: bool,
     ) -> None:
@@ -38,7 +37,7 @@ class NaiveWriter:
     def submit(self, batch: Batch) -> None:
         self.waiting.append(batch)
 
-    def commit_now(self, batch: Batch) -> tuple[bool, sqlite3.Error | None]:
+    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
         if not self._is_quick:
             return False, None
         assert not self.waiting, "everything submitted was reported"
@@ -62,7 +61,7 @@ class NaiveWriter:
             self.owed += [
                 e for batch in batches for e in batch.effects if not isinstance(e, UNDONE_BY_FAILURE)
             ]
-            self._on_commit(batches, sqlite3.OperationalError("database or disk is full"))
+            self._on_commit(batches, WriteFailed("database or disk is full"))
 
     def _write(self, batches: list[Batch]) -> None:
         owed, self.owed = self.owed, []
@@ -103,7 +102,7 @@ class NaiveReader:
 
     def fail(self, count: int) -> None:
         for future, _ in self._take(count):
-            future.set_exception(sqlite3.OperationalError("disk I/O error"))
+            future.set_exception(ReadFailed("disk I/O error"))
 
     def _take(self, count: int) -> list[tuple[Future[Any], Callable[[], Any]]]:
         return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]

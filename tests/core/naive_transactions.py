@@ -7,14 +7,14 @@ more is rolled back before that is asked.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.transaction import Staged, commit_transaction
+from gateway.vpn.publishing import Staged
+from store.errors import WriteFailed
 from tests.core.machine import TOPICS, VpnMachine, few, mostly, picks
 from tests.core.model import Content, message
 from tests.core.naive_links import Consumer
@@ -54,7 +54,7 @@ class NaiveTransaction:
         asked = [(c.flow, ids) for c, ids in by_flow.items() if c.flow is not None]
         before = self._surroundings()
         try:
-            commit_transaction(world.vpn, self.staged, asked, "", self._told)
+            world.vpn.publishing.commit_transaction(self.staged, asked, "", self._told)
         except Refused as refused:
             assert refused.code is ErrorCode.ROLLED_BACK
             assert self._surroundings() == before
@@ -78,7 +78,7 @@ class NaiveTransaction:
         ]
         return broker.next_id, broker.log.size_bytes, found
 
-    def _told(self, error: sqlite3.Error | None) -> None:
+    def _told(self, error: WriteFailed | None) -> None:
         self._world.committing.remove(self)
         assert error is None or self._world.has_failed_to_write
         assert self.what_is_durable() <= {error is None}

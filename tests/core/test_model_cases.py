@@ -14,17 +14,16 @@ from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.replay.states import ReplayState
 from tests.core.test_model_endpoints import EndpointMachine
 from tests.core.test_model_log import LogMachine
-from tests.core.world import Tuning, World, replaced_surroundings
+from tests.core.world import Sizes, World
 
 
 @pytest.fixture
 def machine() -> Iterator[EndpointMachine]:
     """One whose rules are called by hand; everything it has checks of is checked in the end."""
-    with replaced_surroundings():
-        machine = EndpointMachine()
-        machine.start(tuning=Tuning())
-        yield machine
-        machine.teardown()
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes())
+    yield machine
+    machine.teardown()
 
 
 def publish(machine: EndpointMachine, count: int, topic: str = "a/x", ttl_ms: int = 0) -> None:
@@ -106,7 +105,7 @@ def test_a_replay_that_could_not_write_leaves_no_depth(machine: EndpointMachine)
 
 def test_what_spills_while_a_page_is_read_is_read_by_the_next(machine: EndpointMachine) -> None:
     """A page that found nothing says nothing of what was committed since it was asked for."""
-    world = World(Tuning(window=1, page_rows=1, tail_bytes=1))
+    world = World(Sizes(window=1, page_rows=1, tail_bytes=1))
     machine.world = world
     machine.begin()
     replayed(machine)
@@ -159,7 +158,7 @@ def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine
 
 def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine: EndpointMachine) -> None:
     """A rejected message whose content cannot be read for its copy goes to nobody, and is buried when it can."""
-    world = World(Tuning(window=1, page_rows=1, tail_bytes=1))
+    world = World(Sizes(window=1, page_rows=1, tail_bytes=1))
     machine.world = world
     queue, dead = with_dead_message_queue(machine)
     reject_one(machine, queue)
@@ -213,7 +212,7 @@ def test_a_backlog_of_dead_messages_waits_for_the_disk(machine: EndpointMachine)
         machine.disk_fails(count=1, is_write=True)
         world.loop.run()
         assert queue.depth == 12
-        assert 0 < sum(len(burial.ids) for burial in world.vpn.dead._under_way) <= 4
+        assert 0 < sum(len(letters.ids) for letters in world.vpn.dead_letters._under_way) <= 4
     for _ in range(10):
         machine.settle_down()
     assert (queue.depth, dead.depth) == (0, 12)
@@ -270,18 +269,17 @@ def test_ids_that_a_crash_took_back_stay_live_behind_a_replay_that_was_complete(
 
 def test_a_point_made_again_survives_a_full_disk() -> None:
     """Where a point's deletion and another of its name could not be written, the first is there as before."""
-    with replaced_surroundings():
-        machine = LogMachine()
-        machine.start(tuning=Tuning())
-        machine.make_point("one", is_prompt=False)
-        machine.settle_down()
-        before = machine.world.broker.points["one"]
-        machine.delete_point(pick=0)
-        machine.make_point("one", is_prompt=False)
-        machine.disk_fails(count=2, is_write=True)
-        machine.world.loop.run()
-        assert machine.world.broker.points == {"one": before}
-        machine.teardown()
+    machine = LogMachine()
+    machine.start(sizes=Sizes())
+    machine.make_point("one", is_prompt=False)
+    machine.settle_down()
+    before = machine.world.broker.points["one"]
+    machine.delete_point(pick=0)
+    machine.make_point("one", is_prompt=False)
+    machine.disk_fails(count=2, is_write=True)
+    machine.world.loop.run()
+    assert machine.world.broker.points == {"one": before}
+    machine.teardown()
 
 
 def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine: EndpointMachine) -> None:

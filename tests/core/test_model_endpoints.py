@@ -6,9 +6,6 @@ Queues and topic endpoints against a naive model, through whatever order of even
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -21,7 +18,6 @@ from gateway.core.replay.states import ReplayState
 from tests.core.machine import TOPICS, few, mostly, picks, starts
 from tests.core.naive_links import Consumer
 from tests.core.naive_transactions import TransactingMachine
-from tests.core.world import replaced_surroundings
 
 EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
 
@@ -54,12 +50,6 @@ outcomes = st.sampled_from(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _surroundings() -> Iterator[None]:
-    with replaced_surroundings():
-        yield
-
-
 class EndpointMachine(TransactingMachine):
     """Consumers and administrators of a few endpoints."""
 
@@ -84,7 +74,7 @@ class EndpointMachine(TransactingMachine):
         options.temporary = temporary and name == "t1"
         endpoint, effects = world.broker.create(name, kind, options, subscriptions)
         world.new_content(endpoint, None)
-        world.on_loop(lambda: world.vpn.commit(effects))
+        world.on_loop(lambda: world.vpn.committer.commit(effects))
 
     @precondition(lambda self: self.world.broker.endpoints)
     @rule(pick=picks, subscriptions=st.sampled_from((*SUBSCRIPTIONS, None)))
@@ -96,9 +86,9 @@ class EndpointMachine(TransactingMachine):
         """
         vpn, endpoint = self.world.vpn, self.endpoint(pick)
         if subscriptions is None:
-            self.world.on_loop(lambda: vpn.delete(endpoint))
+            self.world.on_loop(lambda: vpn.endpoints.delete(endpoint))
         elif endpoint.replay is None or not endpoint.replay.is_reading:
-            self.world.on_loop(lambda: vpn.set_subscriptions(endpoint, subscriptions))
+            self.world.on_loop(lambda: vpn.endpoints.set_subscriptions(endpoint, subscriptions))
 
     def endpoint(self, pick: int) -> Endpoint:
         endpoints = self.world.broker.endpoints
@@ -141,22 +131,22 @@ class EndpointMachine(TransactingMachine):
     ) -> None:
         """As the wire side does it."""
         world, vpn, broker = self.world, self.world.vpn, self.world.broker
-        resolved = await vpn.resolve_start(start or NOTHING_ASKED, broker.topic_patterns(endpoint))
+        resolved = await vpn.log.resolve_start(start or NOTHING_ASKED, broker.topic_patterns(endpoint))
         if broker.find(endpoint.name) is not endpoint:
             return
         if start is not None:
-            broker.replays.check(endpoint, by_client=True)
+            vpn.replays.check(endpoint, by_client=True)
         selects = (lambda row: consumer.wants(row[0])) if consumer.selects else None
-        flow = vpn.bind(endpoint, consumer, epoch, selects)
+        flow = vpn.consumers.bind(endpoint, consumer, epoch, selects)
         is_attached = False
         try:
             if start is not None:
                 vpn.replays.start(endpoint, resolved.first, flow)
-                await vpn.committed(())
+                await vpn.committer.committed()
             is_attached = flow in endpoint.flows
         finally:
             if not is_attached:
-                vpn.unbind(flow)
+                vpn.consumers.unbind(flow)
         if is_attached:
             consumer.flow = flow
             consumer.content = world.contents[endpoint.number]
@@ -170,11 +160,11 @@ class EndpointMachine(TransactingMachine):
 
     async def _replay(self, endpoint: Endpoint, start: ReplayStart) -> None:
         vpn, broker = self.world.vpn, self.world.broker
-        resolved = await vpn.resolve_start(start, broker.topic_patterns(endpoint))
+        resolved = await vpn.log.resolve_start(start, broker.topic_patterns(endpoint))
         if broker.find(endpoint.name) is endpoint:
-            broker.replays.check(endpoint, by_client=False)
+            vpn.replays.check(endpoint, by_client=False)
             vpn.replays.start(endpoint, resolved.first, None)
-            await vpn.committed(())
+            await vpn.committer.committed()
 
     @precondition(lambda self: self.world.broker.endpoints)
     @rule(pick=picks, in_flight=st.integers(1, 3), behind=st.integers(0, 3), count=few)
@@ -310,7 +300,7 @@ class EndpointMachine(TransactingMachine):
         late = [i for k, i in enumerate(ids) if chosen >> k & 1]
         flow = consumer.flow
         if late and flow is not None:
-            world.on_loop(lambda: world.vpn.settle(flow, late))
+            world.on_loop(lambda: world.vpn.consumers.settle(flow, late))
 
     @precondition(lambda self: self.world.consumers)
     @rule(which=st.integers(1, 15))
@@ -322,7 +312,7 @@ class EndpointMachine(TransactingMachine):
             flow = consumer.flow
             assert flow is not None
             consumer.left()
-            self.world.on_loop(lambda flow=flow: self.world.vpn.unbind(flow))
+            self.world.on_loop(lambda flow=flow: self.world.vpn.consumers.unbind(flow))
 
     def consumer(self, pick: int) -> Consumer:
         return self.world.consumers[pick % len(self.world.consumers)]

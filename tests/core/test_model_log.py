@@ -6,9 +6,6 @@ The replay log and its readers against a naive model, through whatever order of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -21,18 +18,12 @@ from gateway.core.log.point import Point
 from gateway.core.replay.starts import Resolved
 from tests.core.machine import VpnMachine, bounded_starts, mostly, picks
 from tests.core.naive_links import LogConsumer, takes
-from tests.core.world import UNLOGGED, replaced_surroundings
+from tests.core.world import UNLOGGED
 
 EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
 
 PATTERNS = ((">",), ("a/>",), ("a/x",), (queue_topic("q1"),), ("b/x", UNLOGGED))
 POINTS = ("one", "two")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _surroundings() -> Iterator[None]:
-    with replaced_surroundings():
-        yield
 
 
 class LogMachine(VpnMachine):
@@ -46,7 +37,7 @@ class LogMachine(VpnMachine):
             "q1", EndpointKind.QUEUE, EndpointSettings(quota_messages=8), ("b/x", UNLOGGED)
         )
         world.new_content(endpoint, None)
-        world.on_loop(lambda: world.vpn.commit(effects))
+        world.on_loop(lambda: world.vpn.committer.commit(effects))
 
     # --- readers ----------------------------------------------------------------------------------------------------
 
@@ -73,10 +64,10 @@ class LogMachine(VpnMachine):
 
     async def _read_log(self, patterns: tuple[str, ...], start: ReplayStart, credit: int) -> None:
         world = self.world
-        resolved = await world.vpn.resolve_start(start, patterns)
+        resolved = await world.vpn.log.resolve_start(start, patterns)
         self.check_start(start, patterns, resolved)
         consumer = LogConsumer(world, patterns, resolved.first, resolved.last)
-        consumer.feed = world.vpn.onlookers.read_log(resolved, patterns, consumer)
+        consumer.feed = world.vpn.readers.read_log(resolved, patterns, consumer)
         consumer.credit = credit
         world.log_consumers.append(consumer)
         consumer.feed.run()
@@ -126,7 +117,7 @@ class LogMachine(VpnMachine):
 
     async def _make_point(self, name: str) -> None:
         serial = self.serial
-        point = await self.world.vpn.create_point(name)
+        point = await self.world.vpn.log.create_point(name)
         if self.world.broker.points.get(name) is point:
             assert self.world.store.points[name] == point, "told before it was durable"
             self.points[name] = (point, serial)
@@ -139,7 +130,7 @@ class LogMachine(VpnMachine):
     async def _delete_point(self, name: str) -> None:
         point = self.points.pop(name, None)
         try:
-            await self.world.vpn.delete_point(name)
+            await self.world.vpn.log.delete_point(name)
         except Refused:
             if point is not None and name in self.world.broker.points:
                 self.points[name] = point

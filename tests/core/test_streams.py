@@ -102,7 +102,7 @@ def test_a_stream_is_not_rewound(by_client: bool) -> None:
     """An endpoint replay puts messages on an endpoint; on a stream there is no place for them."""
     broker = broker_of()
     with pytest.raises(Refused) as refused:
-        broker.replays.check(stream(broker), by_client=by_client)
+        broker.replay_commands.check(stream(broker), by_client=by_client)
     assert refused.value.code is ErrorCode.NOT_ALLOWED
 
 

@@ -7,32 +7,23 @@ clock, the store's threads and the links.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from amqp_ext.addresses import queue_topic
-from gateway.config import Limits, ReplayLog, Store, Vpn
-from gateway.core.endpoint import endpoint as endpoint_module
+from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
-from gateway.vpn import message_vpn
-from gateway.vpn.delivery import endpoint_feed, history_pace, log_feed, log_source
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.replay import replay_feed as replay_pump
-from gateway.vpn.replay import replays
-from gateway.vpn.upkeep import alarms as alarm_watch
-from gateway.vpn.upkeep import dead_letters as dead_messages
-from gateway.vpn.upkeep import trimmer
-from gateway.vpn.upkeep.dead_letters import Burial
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.tuning import Tuning
+from gateway.vpn.upkeep.dead_letters import DeadLetters
+from store.errors import WriteFailed
+from store.ports import OnCommit
 from tests.core.model import Content, Publisher, is_expired, matches
 from tests.core.naive_links import Consumer, LogConsumer
 from tests.core.naive_store import NaiveStore
@@ -46,10 +37,6 @@ UNLOGGED = "c/x"
 """The one topic that the log does not take."""
 
 VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",)))
-STORE = Store()
-FOLDER: Any = SimpleNamespace(file_of=Path)
-
-_world: World
 
 
 class Clock:
@@ -70,49 +57,44 @@ class _Silent:
     warning = error = info
 
 
-@contextmanager
-def replaced_surroundings() -> Iterator[None]:
-    """While it lasts, every Message VPN is opened in the world made last."""
-    with ExitStack() as stack:
-        for module in (alarm_watch, dead_messages, message_vpn, replays, trimmer):
-            stack.enter_context(patch.object(module, "log", _Silent()))
-        for module, names in TUNED.items():
-            for name in names:
-                stack.enter_context(patch.object(module, name, getattr(module, name)))
-        for module in (history_pace, log_feed):
-            stack.enter_context(patch.object(module, "seconds", _seconds))
-        stack.enter_context(patch.object(log_source, "processor_seconds", _seconds))
-        stack.enter_context(
-            patch.multiple(
-                message_vpn,
-                open_file=lambda *args, **kwargs: None,
-                recover=lambda path: _world.store.recover(),
-                Reader=lambda *args, **kwargs: _world.reader,
-                Writer=lambda path, on_commit, **kwargs: NaiveWriter(
-                    _world.store, on_commit, is_quick=_world.tuning.is_quick
-                ),
-                now_ms=lambda: _world.clock.now,
-            )
-        )
-        yield
+class _Clock:
+    """The world's clocks. Who looks at the loop's takes a millisecond, so that turns take time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._looks = 0
+
+    def now_ms(self) -> int:
+        return self._world.clock.now
+
+    def seconds(self) -> float:
+        self._looks += 1
+        return self._world.loop.time() + self._looks / 1_000
+
+    processor_seconds = seconds
 
 
-def _seconds() -> float:
-    return _world.seconds()
+class _Store:
+    """What a Message VPN is given for its store."""
 
+    place = "here"
 
-TUNED: dict[Any, tuple[str, ...]] = {
-    dead_messages: ("UNDER_WAY_MOST",),
-    endpoint_module: ("FLOW_QUANTUM",),
-    endpoint_feed: ("FLOW_QUANTUM", "TURN_ROWS"),
-    history_pace: ("LONGEST_PAUSE",),
-    log_feed: ("SLICE_ROWS", "TURN_ROWS", "TURN_ROWS_BESIDE_LIVE"),
-    replay_pump: ("AHEAD_WITHOUT_CONSUMER",),
-}
+    def __init__(self, store: NaiveStore, reader: NaiveReader, *, is_quick: bool) -> None:
+        self._store = store
+        self._is_quick = is_quick
+        self.recovered = store.recover()
+        self.reader: Any = reader
+
+    def start_writer(self, on_commit: OnCommit) -> Any:
+        self.writer = NaiveWriter(self._store, on_commit, is_quick=self._is_quick)
+        return self.writer
+
+    def close(self) -> None:
+        """Nothing goes on by itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class Sizes:
     """Small numbers, so that few messages are many. ``log_quota`` in bytes, 0 for none."""
 
     window: int = 4
@@ -125,25 +107,31 @@ class Tuning:
 
 
 class World:
-    def __init__(self, tuning: Tuning) -> None:
-        global _world  # noqa: PLW0603 - who opens a VPN cannot be told which world it is in
-        _world = self
-        self.tuning = tuning
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
         self.clock = Clock()
-        self.looks = 0
+        self._clock = _Clock(self)
         self.store = NaiveStore()
         self.store.on_row = self._committed
         self.store.on_dropped = lambda number: self.contents[number].dropped()
         self.publisher = Publisher(self.store)
         self.limits = Limits(
-            endpoint_window=tuning.window,
-            read_page_rows=tuning.page_rows,
-            tail_bytes=tuning.tail_bytes,
-            max_unsettled_per_flow=tuning.ahead,
+            endpoint_window=sizes.window,
+            read_page_rows=sizes.page_rows,
+            tail_bytes=sizes.tail_bytes,
+            max_unsettled_per_flow=sizes.ahead,
         )
-        for module, names in TUNED.items():
-            for name in names:
-                setattr(module, name, tuning.ahead + 1 if module is replay_pump else tuning.quantum)
+        quantum = sizes.quantum
+        self.tuning = Tuning(
+            flow_quantum=quantum,
+            endpoint_turn_rows=quantum,
+            log_slice_rows=quantum,
+            log_turn_rows=quantum,
+            log_turn_rows_beside_live=quantum,
+            longest_pause=quantum,
+            replay_ahead_without_consumer=sizes.ahead + 1,
+            dead_letters_under_way=quantum,
+        )
         self.contents: dict[int, Content] = {}
         """By endpoint number; those that are durable, or about to be."""
         self.consumers: list[Consumer] = []
@@ -158,19 +146,16 @@ class World:
 
     # --- begun and ended --------------------------------------------------------------------------------------------
 
-    def seconds(self) -> float:
-        """The loop's clock; who looks at it takes a millisecond, so that turns take time."""
-        self.looks += 1
-        return self.loop.time() + self.looks / 1_000
-
     def open(self) -> None:
         self.loop = StepLoop()
-        self.reader = NaiveReader(self.store, self.tuning.page_rows)
+        self.reader = NaiveReader(self.store, self.sizes.page_rows)
+        store = _Store(self.store, self.reader, is_quick=self.sizes.is_quick)
+        runtime = Runtime(self.loop, _Silent(), self._clock, self.tuning)
         with self.loop.running():
-            self.vpn = MessageVpn("default", VPN, self.limits, STORE, FOLDER)
+            self.vpn = MessageVpn("default", VPN, self.limits, store, runtime)
             self.broker = self.vpn.broker
-            self.broker.policy.quota_bytes = self.tuning.log_quota
-            self.writer: NaiveWriter = self.vpn._writer  # type: ignore[assignment]
+            self.broker.policy.quota_bytes = self.sizes.log_quota
+            self.writer = store.writer
             self._listen()
             for endpoint in self.broker.endpoints.values():
                 self.contents[endpoint.number].restarted(endpoint.replay)
@@ -196,9 +181,11 @@ class World:
     def _listen(self) -> None:
         """Tell the model what the gateway does by itself."""
         broker, vpn = self.broker, self.vpn
-        publish, bury, put, written = broker.publish, vpn.dead.bury, vpn.dead._put, vpn.dead._written
+        dead_letters = vpn.dead_letters
+        publish, remove = broker.publish, dead_letters.remove
+        put, written = dead_letters._put, dead_letters._written
         start, fail = vpn.replays.start, vpn.replays.fail
-        finish_reading = broker.replays.finish_reading
+        finish_reading = broker.replay_commands.finish_reading
 
         def published(now: int, topic: str, contents: list[bytes], *args: Any, **options: Any) -> Any:
             logged = broker.policy.takes(topic) and not options.get("is_direct")
@@ -216,36 +203,36 @@ class World:
                     self.contents[endpoint.number].routed.update(taken)
             return found
 
-        def buried(flow: Flow, rows: Sequence[Row], reason: str) -> None:
+        def removed(flow: Flow, rows: Sequence[Row], reason: str) -> None:
             endpoint = flow.endpoint
             content = self.contents[endpoint.number]
             is_discarded = endpoint.settings.dead_message_queue in ("", endpoint.name)
             for row in rows:
-                self._check_burial(content, endpoint, row, reason)
+                self._check_dead(content, endpoint, row, reason)
                 content.unsettled.pop(row[0], None)
                 if is_discarded:
                     content.buried(row[0])
                 else:
                     content.taken_to_bury(row[0])
-            bury(flow, rows, reason)
+            remove(flow, rows, reason)
 
-        def being_put(burial: Burial, flow: Flow, rows: Sequence[Row]) -> None:
+        def being_put(letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
             self.published_last = []
-            put(burial, flow, rows)
-            self.buried[burial] = burial.number, burial.ids, self.published_last
+            put(letters, flow, rows)
+            self.buried[letters] = letters.number, letters.ids, self.published_last
 
-        def buried_at_last(burial: Burial, retired: Retired, error: sqlite3.Error | None) -> None:
+        def written_at_last(letters: DeadLetters, retired: Retired, error: WriteFailed | None) -> None:
             assert error is None or self.has_failed_to_write
-            content = self.contents.get(burial.number)
+            content = self.contents.get(letters.number)
             if error is not None:
-                del self.buried[burial]
+                del self.buried[letters]
             if content is not None and error is None:
-                for i in burial.ids:
+                for i in letters.ids:
                     content.committed(i)
-            elif content is not None and retired.era != burial.endpoint.era:
-                for i in burial.ids:
+            elif content is not None and retired.era != letters.endpoint.era:
+                for i in letters.ids:
                     content.not_committed(i, None)
-            written(burial, retired, error)
+            written(letters, retired, error)
 
         def started(endpoint: Endpoint, first: int, requester: Flow | None) -> None:
             self.contents[endpoint.number].note_hand_over()
@@ -270,12 +257,12 @@ class World:
             return finish_reading(endpoint)
 
         broker.publish = published  # type: ignore[method-assign]
-        vpn.dead.bury = buried  # type: ignore[method-assign]
-        vpn.dead._put = being_put  # type: ignore[method-assign]
-        vpn.dead._written = buried_at_last  # type: ignore[method-assign]
+        dead_letters.remove = removed  # type: ignore[method-assign]
+        dead_letters._put = being_put  # type: ignore[method-assign]
+        dead_letters._written = written_at_last  # type: ignore[method-assign]
         vpn.replays.start = started  # type: ignore[method-assign]
         vpn.replays.fail = failed  # type: ignore[method-assign]
-        broker.replays.finish_reading = finished  # type: ignore[method-assign]
+        broker.replay_commands.finish_reading = finished  # type: ignore[method-assign]
 
     def _committed(self, row: Row) -> None:
         for content in self.contents.values():
@@ -318,7 +305,7 @@ class World:
                 return room
         return 0
 
-    def _check_burial(self, content: Content, endpoint: Endpoint, row: Row, reason: str) -> None:
+    def _check_dead(self, content: Content, endpoint: Endpoint, row: Row, reason: str) -> None:
         message_id, settings = row[0], endpoint.settings
         if reason == "rejected":
             assert message_id in content.unsettled, "buried although it went back"
@@ -344,7 +331,7 @@ class World:
                 self.writer.commit(len(self.writer.waiting))
             elif self.reader.waiting:
                 self.reader.read(len(self.reader.waiting))
-            elif timers > 0 or any(feed.is_scheduled for feed in self.vpn.onlookers.log_feeds):
+            elif timers > 0 or any(feed.is_scheduled for feed in self.vpn.readers.log_feeds):
                 # What failed is tried again after a second; the sweep for expired messages goes on for ever.
                 timers -= 1
                 self.loop.advance(1.0)
@@ -421,7 +408,7 @@ class World:
         if is_reading and replay is not None:
             assert replay.state is ReplayState.ACTIVE
             ahead = endpoint.settings.max_unsettled or self.limits.max_unsettled_per_flow
-            full = min(ahead, replay_pump.AHEAD_WITHOUT_CONSUMER)
+            full = min(ahead, self.tuning.replay_ahead_without_consumer)
             assert replay.outstanding >= full, "it goes on as long as there is room"
         is_exclusive = endpoint.settings.exclusive is not Exclusivity.NONE
         for consumer in self.consumers:

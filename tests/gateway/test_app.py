@@ -126,7 +126,7 @@ def test_a_store_that_cannot_write_is_a_problem(tmp_path: Path) -> None:
         assert running.call(lambda gateway: gateway.problem()) is None
 
         def fail(gateway: Gateway) -> str | None:
-            gateway.vpns["default"].store_problem = "the last write failed: disk is full"
+            gateway.vpns["default"].committer.problem = "the last write failed: disk is full"
             return gateway.problem()
 
         assert running.call(fail) == "Message VPN 'default': the last write failed: disk is full"

@@ -58,8 +58,13 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
 class RunningGateway:
     """A gateway from `start` (or the beginning of a `with` block) to `stop`; it may be started again."""
 
-    def __init__(self, settings: Settings | Configuration) -> None:
+    def __init__(self, settings: Settings | Configuration, **given: Any) -> None:
+        """
+        Args:
+            given: What the gateway runs on, where that is the test's: ``stores``, ``clock``, ``tuning``.
+        """
         self.settings = settings
+        self._given = given
         self.url = ""
         """Where AMQP clients connect; a new port at every start."""
         self.urls: list[str] = []
@@ -147,7 +152,7 @@ class RunningGateway:
 
         def order(gateway: Gateway) -> None:
             vpn = gateway.vpns["default"]
-            vpn.set_subscriptions(vpn.broker.endpoints[endpoint], subscriptions)
+            vpn.endpoints.set_subscriptions(vpn.broker.endpoints[endpoint], subscriptions)
 
         self.call(order)
 
@@ -157,7 +162,7 @@ class RunningGateway:
 
     def log_readers(self) -> int:
         """Log readers attached to the Message VPN `default`."""
-        return self.call(lambda gateway: len(gateway.vpns["default"].onlookers.log_feeds))
+        return self.call(lambda gateway: len(gateway.vpns["default"].readers.log_feeds))
 
     def flows(self, endpoint: str) -> int:
         """Consumers bound to an endpoint."""
@@ -185,10 +190,10 @@ class RunningGateway:
             assert self._gateway is not None
             vpn = self._gateway.vpns["default"]
             found = vpn.broker.endpoints[endpoint]
-            resolved = await vpn.resolve_start(parse_text(start), vpn.broker.topic_patterns(found))
-            vpn.broker.replays.check(found, by_client=False)
+            resolved = await vpn.log.resolve_start(parse_text(start), vpn.log.patterns_of(found))
+            vpn.replays.check(found, by_client=False)
             vpn.replays.start(found, resolved.first, None)
-            await vpn.committed(())
+            await vpn.committer.committed()
 
         asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
 
@@ -201,7 +206,7 @@ class RunningGateway:
             assert self._gateway is not None
             vpn = self._gateway.vpns["default"]
             vpn.replays.cancel(vpn.broker.endpoints[endpoint], force_complete=force_complete)
-            await vpn.committed(())
+            await vpn.committer.committed()
 
         asyncio.run_coroutine_threadsafe(order(), loop).result(STOP_SECONDS)
 
@@ -228,7 +233,7 @@ class RunningGateway:
     async def _serve(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._gateway = Gateway(self.settings)
+        self._gateway = Gateway(self.settings, **self._given)
         try:
             await self._gateway.start()
         except BaseException as error:
@@ -242,7 +247,7 @@ class RunningGateway:
 
 
 def _depth(vpn: MessageVpn, name: str) -> int | None:
-    endpoint = vpn.broker.find(name)
+    endpoint = vpn.endpoints.find(name)
     return None if endpoint is None else endpoint.depth
 
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from proton import Described, byte, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from amqp_ext.replay_id import format_replay_id
 from gateway.config import Vpn
-from gateway.vpn import message_vpn
+from gateway.vpn.clock import SystemClock
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
@@ -36,23 +35,30 @@ def arrival_ms(number: int) -> int:
     return BEGAN_MS + 1_000 * (number + 1)
 
 
+class _Clock(SystemClock):
+    """The gateway's wall clock, moved by hand."""
+
+    ms = BEGAN_MS
+
+    def now_ms(self) -> int:  # type: ignore[override]
+        return self.ms
+
+
 @contextmanager
 def gateway_with_log(
     folder: Path, targets: Sequence[str], vpn: Vpn | None = None
 ) -> Iterator[RunningGateway]:
     """A gateway with this log, on which it stays `NOW_MS`; the messages were sent to these addresses in turn."""
-    now = [BEGAN_MS]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_vpn, "now_ms", lambda: now[0])
-        with RunningGateway(settings_for(folder, vpn)) as running:
-            with Client(running.url) as client:
-                senders = [client.sender(target) for target in targets]
-                for number in range(COUNT):
-                    now[0] = arrival_ms(number)
-                    senders[number % len(senders)].send_all([data(number)])
-                client.close()
-            now[0] = NOW_MS
-            yield running
+    clock = _Clock()
+    with RunningGateway(settings_for(folder, vpn), clock=clock) as running:
+        with Client(running.url) as client:
+            senders = [client.sender(target) for target in targets]
+            for number in range(COUNT):
+                clock.ms = arrival_ms(number)
+                senders[number % len(senders)].send_all([data(number)])
+            client.close()
+        clock.ms = NOW_MS
+        yield running
 
 
 @dataclass(frozen=True, slots=True)

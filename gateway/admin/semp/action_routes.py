@@ -257,7 +257,7 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         check_log(body.sourceReplayLogName)
         endpoint = endpoint_of(administration, name, kinds)
         wanted = _replay_id("replicationGroupMsgId", body.replicationGroupMsgId)
-        if wanted.generation != administration.vpn.broker.log.generation:
+        if wanted.generation != administration.vpn.log.generation:
             raise Refused(ErrorCode.LOG_MODIFIED, f"{wanted} is of another generation of the log")
         await administration.copy_message(endpoint, min(wanted.number, 2**63 - 1))
         return answer(request)

@@ -33,7 +33,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
-from gateway.vpn.links import ConsumingLink
+from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
 
 
@@ -171,7 +171,7 @@ def monitor_routes() -> APIRouter:
         if paging.after is not None and paging.after.isascii() and paging.after.isdigit():
             position = int(paging.after[:19])
         else:
-            resolving = running.resolve_start(parse_text(start), (topic,))
+            resolving = running.log.resolve_start(parse_text(start), (topic,))
             position = (await while_waiting(request, resolving)).first
         # A rare topic may be far away.
         found = await while_waiting(request, administration.logged_messages(position, paging.count, (topic,)))
@@ -199,7 +199,7 @@ def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...],
             endpoint = broker.find(name)
             if endpoint is None:
                 return None
-            return monitored(endpoint, vpn, broker.log.next_id, running.now_ms())
+            return monitored(endpoint, vpn, broker.log.next_id, running.clock.now_ms())
 
         names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
         page, cursor = await paging.page(names, show)
@@ -210,7 +210,7 @@ def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...],
         administration = vpn_of(request, vpn)
         running = administration.vpn
         endpoint = endpoint_of(administration, name, kinds)
-        found = monitored(endpoint, vpn, running.broker.log.next_id, running.now_ms())
+        found = monitored(endpoint, vpn, running.broker.log.next_id, running.clock.now_ms())
         return answer(request, paging.shown(found))
 
     @tree.get(
@@ -233,7 +233,7 @@ def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,
         "state": "up" if vpn.settings.enabled else "down",
-        "storeProblem": vpn.store_problem,
+        "storeProblem": vpn.committer.problem,
         "clientCount": clients,
         "endpointCount": len(broker.endpoints),
         "msgReplayInitializingCount": states.count(ReplayState.INITIALIZING),
@@ -241,8 +241,8 @@ def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
         "msgReplayPendingCompleteCount": states.count(ReplayState.PENDING_COMPLETE),
         "msgReplayFailedCount": states.count(ReplayState.FAILED),
         "lastMsgId": broker.log.next_id - 1,
-        "pendingBytes": vpn.pending_bytes,
-        "directDroppedMsgCount": vpn.direct_dropped,
+        "pendingBytes": vpn.committer.pending_bytes,
+        "directDroppedMsgCount": vpn.counters.direct_dropped_messages,
     }
 
 
@@ -261,7 +261,7 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     active = endpoint.active_flows
     found: dict[str, dict[str, Any]] = {}
     for number, flow in enumerate(endpoint.flows):
-        link: ConsumingLink = flow.link
+        link: ConsumerLink = flow.link
         shown: _Flow = {
             "msgVpnName": vpn,
             "flowId": number,

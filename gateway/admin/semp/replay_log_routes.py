@@ -243,10 +243,10 @@ def _add_points(tree: Tree) -> None:
     @tree.post(path, rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
     async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
         administration = vpn_of(request, vpn)
-        point = await administration.vpn.create_point(body.replayPointName, parse_text(body.start))
+        point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
         return answer(request, _point(administration, point))
 
     @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=DONE)
     async def delete(request: Request, vpn: Name, name: Name) -> Answer:
-        await vpn_of(request, vpn).vpn.delete_point(name)
+        await vpn_of(request, vpn).vpn.log.delete_point(name)
         return answer(request)

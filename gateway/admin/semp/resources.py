@@ -17,7 +17,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import Refused
 from gateway.users import Users
 from gateway.vpn.administration import Administration
-from gateway.vpn.links import ClientIdentity
+from gateway.vpn.clients import ClientIdentity
 from gateway.vpn.message_vpns import MessageVpns
 
 LOG_NAME: Final = "default"

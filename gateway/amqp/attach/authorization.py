@@ -101,7 +101,7 @@ class Authorization:
 
     def _require_replay(self, address: Address) -> None:
         """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""
-        found = self._vpn.broker.find(address.name) if address.kind is AddressKind.QUEUE else None
+        found = self._vpn.endpoints.find(address.name) if address.kind is AddressKind.QUEUE else None
         stream = EndpointKind.STREAM
         if found is not None and found.kind is stream:
             return
@@ -114,7 +114,7 @@ class Authorization:
 
     def _require_takeover(self, name: str) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
-        found = self._vpn.broker.find(name)
+        found = self._vpn.endpoints.find(name)
         if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
             for pattern in found.subscriptions:
                 if not pattern.startswith("!"):

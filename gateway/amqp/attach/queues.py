@@ -4,11 +4,12 @@ The queue or stream that an address names, made where that is allowed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amqp_ext.addresses import Address
 from gateway.amqp.attach.client import Client
-from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 
 
 def kind_of_queue(client: Client, address: Address) -> EndpointKind | None:
@@ -17,25 +18,36 @@ def kind_of_queue(client: Client, address: Address) -> EndpointKind | None:
     as the listener's dialect has it.
     """
     vpn = client.vpn
-    kind = vpn.kind_of(address.options)
-    if kind is None and client.spoken.queues_are_streams and vpn.broker.find(address.name) is None:
+    kind = kind_of(address.options)
+    if kind is None and client.spoken.queues_are_streams and vpn.endpoints.find(address.name) is None:
         return EndpointKind.STREAM
     return kind
 
 
-def queue_at(client: Client, address: Address) -> tuple[Endpoint, list[Effect]]:
+def queue_at(client: Client, address: Address) -> Endpoint:
     """
-    The queue or stream at an address, and what has to be committed for it.
+    The queue or stream at an address; await that it is committed.
 
     Raises:
         Refused: NOT_FOUND, it is not there and may not be made; PRECONDITION_FAILED, it is another than the address
             says.
     """
     vpn = client.vpn
-    endpoint, effects = vpn.broker.queue_for(
+    return vpn.endpoints.queue_for(
         address.name,
         kind=kind_of_queue(client, address),
-        exclusive=vpn.exclusivity_of(address.options),
+        exclusive=exclusivity_of(address.options),
         may_create=address.options.get("create") != "never",
     )
-    return endpoint, list(effects)
+
+
+def exclusivity_of(options: Mapping[str, str]) -> Exclusivity | None:
+    """What the options of an address say of who may consume from a queue; None where they say nothing."""
+    text = options.get("exclusive")
+    return Exclusivity(text) if text is not None else None
+
+
+def kind_of(options: Mapping[str, str]) -> EndpointKind | None:
+    """Whether the options of an address say queue or stream; None where they say nothing."""
+    text = options.get("kind")
+    return EndpointKind(text) if text is not None else None

@@ -47,7 +47,7 @@ class BrowserSource(LinkSetup):
         self._selects = selection_of(self._client, self._filters)
 
     async def bind(self) -> ReadyLink:
-        client, log = self._client, self._client.vpn.broker.log
+        client, log = self._client, self._client.vpn.log
         splicer = Splicer(log.generation, stream_offset=self._filters.wants_stream_offset)
         self._reader = ReaderLink(self._request.link, client.carrier, client.identity, splicer)
         self._resolved = Resolved(log.next_id, None, None, is_live=True)
@@ -58,10 +58,10 @@ class BrowserSource(LinkSetup):
         in_place = SourceInPlace(
             self._request.address, self._filters, self._resolved, copies=True, replays=False
         )
-        reply_to_source(self._request, in_place, self._client.vpn.broker.log)
+        reply_to_source(self._request, in_place, self._client.vpn.log)
 
     def opened(self) -> None:
-        self._reader.begin(self._client.vpn.onlookers.browse(self._endpoint, self._reader, self._selects))
+        self._reader.begin(self._client.vpn.readers.browse(self._endpoint, self._reader, self._selects))
 
     def log_values(self) -> dict[str, Any]:
         return log_values_of(self._request.link, self._start, self._resolved)

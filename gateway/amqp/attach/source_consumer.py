@@ -4,7 +4,7 @@ An attach whose source is an endpoint that it consumes from: it is bound to that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from amqp_ext.addresses import NO_OPTIONS
@@ -19,7 +19,6 @@ from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.selection import selection_of
 from gateway.amqp.links.consumer import Consumer
 from gateway.amqp.nodes.lease import NodeLease
-from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
@@ -34,7 +33,7 @@ class ConsumerSource(LinkSetup):
     A consumer of an endpoint.
 
     Args:
-        effects: What makes the endpoint durable; None where it is.
+        is_made: The endpoint was made for this link, and has yet to become durable.
         address: Of the source, as the reply says it.
         filters: Those that the consumer applies.
         start: Where the peer wants to start; None where it does not say.
@@ -52,7 +51,7 @@ class ConsumerSource(LinkSetup):
         filters: Filters,
         start: ReplayStart | None,
         lease: NodeLease | None,
-        effects: Iterable[Effect] | None = None,
+        is_made: bool = False,
         options: Mapping[str, str] = NO_OPTIONS,
     ) -> None:
         self._client = client
@@ -62,7 +61,7 @@ class ConsumerSource(LinkSetup):
         self._filters = filters
         self._start = start
         self._lease = lease
-        self._effects = effects
+        self._is_made = is_made
         self._options = options
         self._selects: Callable[[Row], bool] | None = None
         self._resolved: Resolved
@@ -75,14 +74,14 @@ class ConsumerSource(LinkSetup):
 
     async def prepare(self) -> None:
         vpn, endpoint = self._client.vpn, self._endpoint
-        if self._effects is not None:
-            await vpn.committed(self._effects)
+        if self._is_made:
+            await vpn.committer.committed()
         self._selects = selection_of(self._client, self._filters)
         # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
         if self._start is None and endpoint.settings.default_start and not endpoint.flows:
             self._start = parse_text(endpoint.settings.default_start)
         start = self._start
-        self._resolved = await vpn.resolve_start_on(endpoint, start or NOTHING_YET)
+        self._resolved = await vpn.log.resolve_start_on(endpoint, start or NOTHING_YET)
         if start is not None and (start.speed or start.rate):
             raise Refused(
                 ErrorCode.UNKNOWN_START, "speed and rate are for log readers: an endpoint sets its own pace"
@@ -91,13 +90,13 @@ class ConsumerSource(LinkSetup):
             raise Refused(
                 ErrorCode.UNKNOWN_START, "until is for log readers: an endpoint's replay goes on live"
             )
-        if vpn.broker.find(endpoint.name) is not endpoint:
+        if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
 
     async def bind(self) -> ReadyLink | None:
         client, request, endpoint = self._client, self._request, self._endpoint
         vpn = client.vpn
-        generation = vpn.broker.log.generation
+        generation = vpn.log.generation
         consumer = self._consumer = Consumer(
             request.link,
             client.carrier,
@@ -109,14 +108,14 @@ class ConsumerSource(LinkSetup):
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
         if self._replays:
-            vpn.broker.replays.check(endpoint, by_client=True)
+            vpn.replays.check(endpoint, by_client=True)
         priority = request.consumer_priority(client.spoken.consumer_priorities)
-        flow = self._flow = vpn.bind(
+        flow = self._flow = vpn.consumers.bind(
             endpoint, consumer, request.epoch(self._options), self._selects, priority
         )
         if self._replays:
             vpn.replays.start(endpoint, self._resolved.first, flow)
-            await vpn.committed(())
+            await vpn.committer.committed()
         return consumer if flow in endpoint.flows else None
 
     def reply(self) -> None:
@@ -129,7 +128,7 @@ class ConsumerSource(LinkSetup):
             lifetime=lifetime,
             replays=self._replays,
         )
-        reply_to_source(self._request, in_place, self._client.vpn.broker.log)
+        reply_to_source(self._request, in_place, self._client.vpn.log)
 
     def opened(self) -> None:
         assert self._flow is not None
@@ -140,6 +139,6 @@ class ConsumerSource(LinkSetup):
 
     def release(self) -> None:
         if self._flow is not None:
-            self._client.vpn.unbind(self._flow)
+            self._client.vpn.consumers.unbind(self._flow)
         if self._lease is not None:
             self._lease.release()

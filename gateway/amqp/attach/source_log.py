@@ -64,13 +64,13 @@ class LogSource(LinkSetup):
 
     async def prepare(self) -> None:
         vpn = self._client.vpn
-        vpn.broker.policy.check_reads("there is nothing to read")
+        vpn.log.check_reads("there is nothing to read")
         self._selects = selection_of(self._client, self._filters)
-        self._resolved = await vpn.resolve_start(self._start or NOTHING_YET, self._patterns)
+        self._resolved = await vpn.log.resolve_start(self._start or NOTHING_YET, self._patterns)
 
     async def bind(self) -> ReadyLink:
         client, request = self._client, self._request
-        generation = client.vpn.broker.log.generation
+        generation = client.vpn.log.generation
         splicer = Splicer(generation, stream_offset=self._filters.wants_stream_offset)
         reader = self._reader = ReaderLink(request.link, client.carrier, client.identity, splicer)
         self._wants_batches = request.wants_batches
@@ -86,14 +86,14 @@ class LogSource(LinkSetup):
             copies=True,
             batches=self._wants_batches,
         )
-        is_said = reply_to_source(self._request, in_place, self._client.vpn.broker.log)
+        is_said = reply_to_source(self._request, in_place, self._client.vpn.log)
         assert self._reader is not None
         self._reader.transfers.in_batches = self._wants_batches and is_said
 
     def opened(self) -> None:
         assert self._reader is not None
         self._reader.begin(
-            self._client.vpn.onlookers.read_log(
+            self._client.vpn.readers.read_log(
                 self._resolved, self._patterns, self._reader, self._selects, pacer_for(self._start)
             )
         )

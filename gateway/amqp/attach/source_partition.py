@@ -14,7 +14,7 @@ from amqp_ext.addresses import Address, AddressKind, PartitionPosition, queue_to
 from amqp_ext.replay_start import ReplayStart
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup
-from gateway.amqp.attach.queues import kind_of_queue
+from gateway.amqp.attach.queues import exclusivity_of, kind_of, kind_of_queue
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.source_log import LogSource
 from gateway.amqp.attach.source_stream import StreamSource
@@ -64,13 +64,13 @@ async def partition_setup(
     vpn, options, groups = client.vpn, partition.address.options, partition.groups
     name, group, epoch = partition.address.name, partition.position.consumer_group, request.epoch(options)
     groups.check(name, group, epoch)
-    endpoint, effects = vpn.broker.queue_for(
+    endpoint = vpn.endpoints.queue_for(
         name,
-        kind=vpn.kind_of(options),
-        exclusive=vpn.exclusivity_of(options),
+        kind=kind_of(options),
+        exclusive=exclusivity_of(options),
         may_create=options.get("create") != "never",
     )
-    await vpn.committed(effects)
+    await vpn.committer.committed()
 
     def join(reader: ReaderLink) -> GroupMembership:
         return groups.join(name, group, epoch, reader)

@@ -63,18 +63,18 @@ class StreamSource(LinkSetup):
 
     async def prepare(self) -> None:
         vpn, endpoint = self._client.vpn, self._endpoint
-        vpn.broker.policy.check_reads("there is nothing to read")
+        vpn.log.check_reads("there is nothing to read")
         self._selects = selection_of(self._client, self._filters)
         self._epoch = self._request.epoch(self._options)
         if self._start is None and endpoint.settings.default_start:
             self._start = parse_text(endpoint.settings.default_start)
-        self._resolved = await vpn.resolve_start_on(endpoint, self._start or NOTHING_YET)
-        if vpn.broker.find(endpoint.name) is not endpoint:
+        self._resolved = await vpn.log.resolve_start_on(endpoint, self._start or NOTHING_YET)
+        if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
 
     async def bind(self) -> ReadyLink:
         client = self._client
-        generation = client.vpn.broker.log.generation
+        generation = client.vpn.log.generation
         splicer = Splicer(generation, stream_offset=self._filters.wants_stream_offset)
         reader = self._reader = ReaderLink(self._request.link, client.carrier, client.identity, splicer)
         self._feed = client.vpn.streams.read(
@@ -97,7 +97,7 @@ class StreamSource(LinkSetup):
             copies=True,
             first_id=self._endpoint.settings.purged_below,
         )
-        reply_to_source(self._request, in_place, self._client.vpn.broker.log)
+        reply_to_source(self._request, in_place, self._client.vpn.log)
 
     def opened(self) -> None:
         assert self._feed is not None

@@ -88,7 +88,7 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
         topic = temporary_name("TTMP")
         # Its endpoint sees to no-local.
         no_local, filters = filters.no_local, replace(filters, no_local=False)
-        owned, effects = make_topic_endpoint(
+        owned = make_topic_endpoint(
             client.owner,
             client.vpn,
             [topic],
@@ -104,9 +104,9 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
             filters=filters,
             start=filters.start,
             lease=owned,
-            effects=effects,
+            is_made=True,
         )
-    lease, effects = make_queue(client.owner, client.vpn, lifetime)
+    lease = make_queue(client.owner, client.vpn, lifetime)
     return ConsumerSource(
         client,
         request,
@@ -115,15 +115,15 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
         filters=filters,
         start=filters.start,
         lease=lease,
-        effects=effects,
+        is_made=True,
     )
 
 
 async def _queue(
     client: Client, request: AttachRequest, address: Address, start: ReplayStart | None
 ) -> LinkSetup:
-    endpoint, effects = queue_at(client, address)
-    await client.vpn.committed(effects)
+    endpoint = queue_at(client, address)
+    await client.vpn.committer.committed()
     if endpoint.kind is EndpointKind.STREAM:
         return StreamSource(client, request, endpoint, start, address.options)
     if request.wants_copies:
@@ -143,7 +143,7 @@ async def _queue(
 def _topic(client: Client, request: AttachRequest, address: Address, start: ReplayStart | None) -> LinkSetup:
     """A durable topic endpoint, or a temporary one, subscribed to the topic."""
     filters, subscription = request.filters, _subscription_of(client, request)
-    endpoint, effects, lease = endpoint_for(
+    endpoint, lease = endpoint_for(
         client.owner,
         client.vpn,
         subscription,
@@ -161,5 +161,5 @@ def _topic(client: Client, request: AttachRequest, address: Address, start: Repl
         filters=filters,
         start=start,
         lease=lease,
-        effects=effects,
+        is_made=True,
     )

@@ -45,7 +45,7 @@ class PublisherTarget(LinkSetup):
             self._topic = topic_of_target(client, self._address, request.capabilities)
             self._lease = client.owner.registry.lease_on(queue_of_topic(self._topic))
             # What was made for it, or is being made, is durable before the reply.
-            await client.vpn.committed(())
+            await client.vpn.committer.committed()
 
     async def _make_node(self) -> None:
         client, lifetime = self._client, self._request.lifetime
@@ -55,11 +55,11 @@ class PublisherTarget(LinkSetup):
             self._address = f"topic://{self._topic}"
             self._lease = OwnedTopic(client.owner, self._topic)
             return
-        lease, effects = make_queue(client.owner, client.vpn, lifetime)
+        lease = make_queue(client.owner, client.vpn, lifetime)
         self._lease = lease
         self._address = client.spoken.address_of(lease.endpoint.name)
         self._topic = queue_topic(lease.endpoint.name)
-        await client.vpn.committed(effects)
+        await client.vpn.committer.committed()
 
     async def bind(self) -> ReadyLink:
         client = self._client
@@ -92,7 +92,7 @@ class PublisherTarget(LinkSetup):
         """Bytes of the largest message it takes: the gateway's limit, or its queue's where that is smaller."""
         largest = self._client.limits.max_message_bytes
         name = queue_of_topic(self._topic) if self._topic is not None else None
-        queue = self._client.vpn.broker.find(name) if name is not None else None
+        queue = self._client.vpn.endpoints.find(name) if name is not None else None
         return largest if queue is None else min(largest, queue.settings.max_message_bytes or largest)
 
     def log_values(self) -> dict[str, Any]:

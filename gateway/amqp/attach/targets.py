@@ -58,16 +58,14 @@ def topic_of_target(client: Client, address: str, capabilities: Sequence[str]) -
         parsed = parse_target(address, capabilities)
         client.authorization.require_target(parsed)
         if parsed.kind is AddressKind.TOPIC:
-            return _with_its_queue(client, vpn.check_topic(parsed.name))
+            return _with_its_queue(client, vpn.publishing.check_topic(parsed.name))
     except (AddressError, TopicSyntaxError) as error:
         code = ErrorCode.NOT_ALLOWED if address.lower().startswith("log:") else ErrorCode.INVALID_FIELD
         raise Refused(code, str(error)) from error
     if parsed.kind is AddressKind.LOG:
         raise Refused(ErrorCode.NOT_ALLOWED, f"a log is read and never sent to; {address!r} is one")
     if parsed.kind is AddressKind.QUEUE:
-        endpoint, effects = queue_at(client, parsed)
-        vpn.commit(effects)
-        return queue_topic(endpoint.name)
+        return queue_topic(queue_at(client, parsed).name)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"nothing can be sent to {address!r}")
 
 
@@ -79,7 +77,7 @@ def _with_its_queue(client: Client, topic: str) -> str:
         Refused: NOT_FOUND.
     """
     queue = queue_of_topic(topic)
-    if queue is not None and client.vpn.broker.find(queue) is None:
+    if queue is not None and client.vpn.endpoints.find(queue) is None:
         raise Refused(
             ErrorCode.NOT_FOUND, f"there is no queue {queue!r}; what is sent to 'queue://{queue}' can make it"
         )

@@ -11,7 +11,7 @@ from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.transaction import Staged, commit_transaction
+from gateway.vpn.publishing import Staged
 
 
 class BatchPublisher(Protocol):
@@ -66,7 +66,7 @@ def publish_batch(
             publisher.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
 
     try:
-        commit_transaction(vpn, staged, (), origin, then)
+        vpn.publishing.commit_transaction(staged, (), origin, then)
     except Refused as refused:
         whole = f"a batch is taken as a whole or not at all: {refused.text}"
         publisher.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))

@@ -68,7 +68,7 @@ class Consumer(SendingLink):
     def ready(self) -> None:
         """Say what it can take, for the first time."""
         if self.flow is not None:
-            self._vpn.ask(self.flow, self.room())
+            self._vpn.consumers.set_demand(self.flow, self.room())
 
     def room(self) -> int:
         room = super().room()
@@ -84,10 +84,10 @@ class Consumer(SendingLink):
         super().send(rows, attempts, end_id)
         if self.is_pre_settled and self.flow is not None:
             # At most once is what the peer asked for: sent is consumed.
-            self._vpn.settle(self.flow, [row[0] for row in rows])
+            self._vpn.consumers.settle(self.flow, [row[0] for row in rows])
 
-    def idle(self) -> None:
-        super().idle()
+    def nothing_to_send(self) -> None:
+        super().nothing_to_send()
         if self.flow is not None:
             # Credit that was drained is gone: what comes next is not for this flow.
             self.flow.demand = self.room()
@@ -96,10 +96,10 @@ class Consumer(SendingLink):
         flow = self.flow
         if flow is None:
             return
-        self._vpn.ask(flow, self.room())
+        self._vpn.consumers.set_demand(flow, self.room())
         if len(flow.unsettled) >= self._most_unsettled(flow):
             # There is nothing for it until it settles: a drain need not wait for that.
-            self.idle()
+            self.nothing_to_send()
 
     def _outcomes(
         self,
@@ -113,22 +113,22 @@ class Consumer(SendingLink):
         if self.in_transaction:
             self._leave_transactions([*accepted, *(message_id for message_id, _, _, _ in others)])
         if accepted:
-            self._vpn.settle(flow, accepted)
+            self._vpn.consumers.settle(flow, accepted)
         # Rejected means: never again (AMQP 1.0 section 3.4.3).
         rejected = [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
         if rejected:
-            self._vpn.dead.bury_rejected(flow, rejected)
+            self._vpn.consumers.reject(flow, rejected)
         undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
         if undeliverable:
-            self._vpn.shun(flow, undeliverable)
+            self._vpn.consumers.exclude(flow, undeliverable)
         back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
         if back:
-            self._vpn.release(flow, back, failed=False)
+            self._vpn.consumers.release(flow, back, failed=False)
         failed = [i for i, state, failed, _ in others if state == MODIFIED and failed]
         if failed:
-            self._vpn.release(flow, failed, failed=True)
+            self._vpn.consumers.release(flow, failed, failed=True)
         if confirm is not None:
-            self._vpn.commit((), lambda _: self._confirmed(confirm))
+            self._vpn.committer.commit((), lambda _: self._confirmed(confirm))
         self._set_demand()
 
     # --- in a transaction ---------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Consumer(SendingLink):
         if delivery is not None:
             self.in_transaction[message_id] = None
         elif self.flow is not None:
-            self._vpn.release(self.flow, [message_id], failed=True)
+            self._vpn.consumers.release(self.flow, [message_id], failed=True)
             self._set_demand()
 
     def _confirmed(self, confirm: Callable[[], None]) -> None:
@@ -183,7 +183,7 @@ class Consumer(SendingLink):
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
         if self.flow is not None:
-            self._vpn.unbind(self.flow)
+            self._vpn.consumers.unbind(self.flow)
             self.flow = None
         if self._lease is not None:
             self._lease.release()

@@ -30,7 +30,7 @@ from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.transaction import Staged, commit_transaction
+from gateway.vpn.publishing import Staged
 
 OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory besides its content."""
@@ -209,8 +209,7 @@ class LocalTransactions:
             return
         try:
             settled = self._to_settle(transaction)
-            commit_transaction(
-                self._vpn,
+            self._vpn.publishing.commit_transaction(
                 transaction.staged,
                 [(consumer.flow, ids) for consumer, ids in settled.items() if consumer.flow is not None],
                 self._origin,

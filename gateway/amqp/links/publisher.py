@@ -28,7 +28,7 @@ from gateway.amqp.refusals import Denied
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.transaction import Staged
+from gateway.vpn.publishing import Staged
 
 DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
@@ -144,9 +144,11 @@ class Publisher(BaseLink):
             self.not_stored(deliveries or [], deleted)
             self.refuse(deleted)
         elif deliveries is None:
-            self._vpn.publish(self, topic, contents, bares, [], is_direct=True, origin=self._origin)
+            self._vpn.publishing.publish(
+                self, topic, contents, bares, [], is_direct=True, origin=self._origin
+            )
         else:
-            self._vpn.publish(self, topic, contents, bares, deliveries, origin=self._origin)
+            self._vpn.publishing.publish(self, topic, contents, bares, deliveries, origin=self._origin)
 
     def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
@@ -180,7 +182,7 @@ class Publisher(BaseLink):
     def _is_without_queue(self, topic: str) -> bool:
         """The topic is that of a queue which was deleted."""
         queue = queue_of_topic(topic)
-        return queue is not None and self._vpn.broker.find(queue) is None
+        return queue is not None and self._vpn.endpoints.find(queue) is None
 
     def _log_denied(self, to: str, denied: Denied) -> None:
         """One line for an address, however many messages go there."""

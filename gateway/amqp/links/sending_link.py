@@ -78,7 +78,7 @@ class SendingLink(BaseLink):
         if not self._waits_to_drain:
             self._resume()
         elif self.transfers.drained():
-            self.idle()
+            self.nothing_to_send()
         else:
             self._links.wait_for_output(self)
 
@@ -87,11 +87,11 @@ class SendingLink(BaseLink):
         """Go on sending, where that stopped for want of room."""
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        """Send messages, at most ``room`` (see ``gateway.vpn.links``)."""
+        """Send messages, at most ``room`` (see ``gateway.vpn.clients``)."""
         self.transfers.send(rows, attempts, end_id)
         self._output.schedule_flush()
 
-    def idle(self) -> None:
+    def nothing_to_send(self) -> None:
         """There is nothing to send now: credit that is to be drained can be used up."""
         self._waits_to_drain = not self.transfers.drained()
         if self._waits_to_drain:

@@ -31,8 +31,8 @@ class UnsubscribingLink(BaseLink):
 
     def detached(self, *, closed: bool) -> None:
         vpn = self._vpn
-        if closed and vpn.broker.find(self._endpoint.name) is self._endpoint:
-            vpn.delete(self._endpoint)
+        if closed and vpn.endpoints.is_there(self._endpoint):
+            vpn.endpoints.delete(self._endpoint)
             self._log.info("unsubscribed", **{log_keys.ENDPOINT: self._endpoint.name})
 
     def lost(self) -> None:

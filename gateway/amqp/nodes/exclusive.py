@@ -31,13 +31,13 @@ class ExclusiveQueue:
     @property
     def is_there(self) -> bool:
         """Whether nobody has deleted it."""
-        return self._vpn.broker.find(self.endpoint.name) is self.endpoint
+        return self._vpn.endpoints.is_there(self.endpoint)
 
     def release(self) -> None:
         """Delete it: its connection is gone, or has asked for that."""
         self.owner.drop_exclusive(self.endpoint.name, self)
         if self.is_there:
-            self._vpn.delete(self.endpoint)
+            self._vpn.endpoints.delete(self.endpoint)
 
 
 def locked_text(queue: str) -> str:

@@ -24,7 +24,6 @@ from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.nodes.temporary import SharedEndpoint, make_topic_endpoint
-from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
@@ -68,10 +67,10 @@ class Subscription:
 
 def endpoint_for(
     owner: NodeOwner, vpn: MessageVpn, subscription: Subscription, pattern: str, *, no_local: str
-) -> tuple[Endpoint, list[Effect], NodeLease | None]:
+) -> tuple[Endpoint, NodeLease | None]:
     """
-    The topic endpoint of a subscription, made where there is none, what has to be committed for it, and the lease on
-    it where it is temporary.
+    The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; await
+    that it is committed.
 
     Args:
         owner: The connection that subscribes.
@@ -89,39 +88,36 @@ def endpoint_for(
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     is_shared, name = subscription.is_shared, subscription.durable_name
     if name is not None:
-        endpoint, effects = _durable(vpn, name, pattern, is_shared=is_shared)
-        if not is_shared and not endpoint.flows and endpoint.settings.no_local != no_local:
-            # What lies there stays: only messages from now on are chosen by it.
-            endpoint.settings.no_local = no_local
-            vpn.broker.forget_routes()
-            effects.append(endpoint.definition())
-        return endpoint, effects, None
+        endpoint = _durable(vpn, name, pattern, is_shared=is_shared)
+        if not is_shared and not endpoint.flows:
+            vpn.endpoints.set_no_local(endpoint, no_local)
+        return endpoint, None
     if is_shared:
         return _temporary_shared(owner, vpn, subscription, pattern)
-    owned, effects = make_topic_endpoint(owner, vpn, [pattern], no_local=no_local)
-    return owned.endpoint, effects, owned
+    owned = make_topic_endpoint(owner, vpn, [pattern], no_local=no_local)
+    return owned.endpoint, owned
 
 
 def _temporary_shared(
     owner: NodeOwner, vpn: MessageVpn, subscription: Subscription, pattern: str
-) -> tuple[Endpoint, list[Effect], NodeLease]:
+) -> tuple[Endpoint, NodeLease]:
     name = f"#P2P/SHARED/{subscription.shared_name}"
-    found = vpn.broker.find(name)
+    found = vpn.endpoints.find(name)
     if found is not None and list(found.subscriptions) == [pattern]:
-        return found, [], SharedEndpoint(owner, vpn, found, name)
+        return found, SharedEndpoint(owner, vpn, found, name)
     if found is not None:
         raise Refused(
             ErrorCode.RESOURCE_LOCKED, f"{subscription.link_name!r} is shared by consumers of another topic"
         )
     settings = EndpointSettings(temporary=True)
-    made, effects = vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
-    return made, effects, SharedEndpoint(owner, vpn, made, name)
+    made = vpn.endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
+    return made, SharedEndpoint(owner, vpn, made, name)
 
 
-def _durable(vpn: MessageVpn, name: str, pattern: str, *, is_shared: bool) -> tuple[Endpoint, list[Effect]]:
-    broker = vpn.broker
+def _durable(vpn: MessageVpn, name: str, pattern: str, *, is_shared: bool) -> Endpoint:
+    endpoints = vpn.endpoints
     exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
-    found = broker.find(name)
+    found = endpoints.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
         raise Refused(
             ErrorCode.PRECONDITION_FAILED, f"{name!r} is a {found.kind.value}, not a topic endpoint"
@@ -131,20 +127,18 @@ def _durable(vpn: MessageVpn, name: str, pattern: str, *, is_shared: bool) -> tu
         raise Refused(
             ErrorCode.PRECONDITION_FAILED, f"the subscription {name!r} is {kind}; attach to it as that"
         )
-    effects: list[Effect] = []
     if found is not None and list(found.subscriptions) != [pattern]:
         if found.flows:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED, f"topic endpoint {name!r} has a consumer of another subscription"
             )
         # A changed subscription is a new one under the same name (JMS 2.0 section 8.3.3).
-        effects += broker.delete(found)
+        endpoints.delete(found)
         found = None
     if found is None:
         settings = EndpointSettings(exclusive=exclusive)
-        found, made = broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
-        effects += made
-    return found, effects
+        found = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
+    return found
 
 
 def kept_endpoint(vpn: MessageVpn, subscription: Subscription) -> Endpoint:
@@ -163,7 +157,7 @@ def kept_endpoint(vpn: MessageVpn, subscription: Subscription) -> Endpoint:
     ]
     if subscription.is_shared:
         names = [subscription.shared_name]
-    found = next((endpoint for endpoint in map(vpn.broker.find, names) if endpoint is not None), None)
+    found = next((endpoint for endpoint in map(vpn.endpoints.find, names) if endpoint is not None), None)
     if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT or found.settings.temporary:
         raise Refused(
             ErrorCode.NOT_FOUND,

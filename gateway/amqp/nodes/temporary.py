@@ -15,7 +15,6 @@ from typing import Final
 from amqp_ext.lifetime import Lifetime
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.amqp.nodes.ownership import NodeOwner
-from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.vpn.message_vpn import MessageVpn
@@ -44,8 +43,8 @@ class OwnedEndpoint:
     def release(self) -> None:
         """The link is gone, and the endpoint with it."""
         self._owner.disown(self._known_as)
-        if self._vpn.broker.find(self.endpoint.name) is self.endpoint:
-            self._vpn.delete(self.endpoint)
+        if self._vpn.endpoints.is_there(self.endpoint):
+            self._vpn.endpoints.delete(self.endpoint)
 
 
 class SharedEndpoint(OwnedEndpoint):
@@ -106,7 +105,7 @@ class TemporaryQueue:
         if self._is_over:
             return
         vpn, endpoint = self._vpn, self.endpoint
-        if vpn.broker.find(endpoint.name) is not endpoint:
+        if not vpn.endpoints.is_there(endpoint):
             # An administrator was first.
             self._end()
             return
@@ -117,10 +116,10 @@ class TemporaryQueue:
         is_over = self.lifetime.is_over
         if is_over(has_maker=has_maker, has_links=has_links, has_messages=has_messages):
             self._end()
-            vpn.delete(endpoint)
+            vpn.endpoints.delete(endpoint)
         elif is_over(has_maker=has_maker, has_links=has_links, has_messages=False) and not self._is_waiting:
             self._is_waiting = True
-            vpn.later(LOOK_AGAIN_SECONDS, self._look_again)
+            vpn.runtime.loop.call_later(LOOK_AGAIN_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
         self._is_waiting = False
@@ -183,8 +182,8 @@ class AutoDeleted:
         exclusive = self._owner.registry.exclusive_queue_of(endpoint)
         if exclusive is not None:
             exclusive.release()
-        elif self._vpn.broker.find(endpoint.name) is endpoint:
-            self._vpn.delete(endpoint)
+        elif self._vpn.endpoints.is_there(endpoint):
+            self._vpn.endpoints.delete(endpoint)
 
 
 def lease_of_consumer(
@@ -201,12 +200,12 @@ def temporary_name(kind: str) -> str:
     return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
 
 
-def make_queue(owner: NodeOwner, vpn: MessageVpn, lifetime: Lifetime) -> tuple[QueueLease, list[Effect]]:
-    """A temporary queue for the link that asks for it, and what has to be committed for it."""
-    endpoint, effects = vpn.broker.create(
+def make_queue(owner: NodeOwner, vpn: MessageVpn, lifetime: Lifetime) -> QueueLease:
+    """A temporary queue for the link that asks for it; await that it is committed."""
+    endpoint = vpn.endpoints.create(
         temporary_name("QTMP"), EndpointKind.QUEUE, EndpointSettings(temporary=True)
     )
-    return TemporaryQueue(owner, vpn, endpoint, lifetime).lease(is_maker=True), effects
+    return TemporaryQueue(owner, vpn, endpoint, lifetime).lease(is_maker=True)
 
 
 def make_topic_endpoint(
@@ -216,9 +215,9 @@ def make_topic_endpoint(
     *,
     known_as: str | None = None,
     no_local: str = "",
-) -> tuple[OwnedEndpoint, list[Effect]]:
+) -> OwnedEndpoint:
     """
-    A topic endpoint that lives as long as its link.
+    A topic endpoint that lives as long as its link; await that it is committed.
 
     Args:
         known_as: The topic's name for those who send to it.
@@ -226,5 +225,5 @@ def make_topic_endpoint(
     """
     name = temporary_name("TETMP")
     settings = EndpointSettings(exclusive=Exclusivity.REFUSE, temporary=True, no_local=no_local)
-    endpoint, effects = vpn.broker.create(name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions)
-    return OwnedEndpoint(owner, vpn, endpoint, known_as or name), effects
+    endpoint = vpn.endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions)
+    return OwnedEndpoint(owner, vpn, endpoint, known_as or name)

@@ -139,6 +139,7 @@ class Endpoint:
     kind: EndpointKind
     settings: EndpointSettings
     window: int
+    flow_quantum: int = FLOW_QUANTUM
     depth: int = 0
     size_bytes: int = 0
     beyond: InitVar[int] = 0
@@ -463,8 +464,8 @@ class Endpoint:
     def share(self, flow: Flow) -> int:
         """How many messages ``flow`` is given in this turn."""
         if len(self.flows) == 1 or self.settings.exclusive is not Exclusivity.NONE:
-            return min(flow.demand, FLOW_QUANTUM)
+            return min(flow.demand, self.flow_quantum)
         hungry = sum(
             1 for f in self.flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
         )
-        return min(flow.demand, FLOW_QUANTUM, max(1, -(-self.ready.ready // hungry)))
+        return min(flow.demand, self.flow_quantum, max(1, -(-self.ready.ready // hungry)))

@@ -1,29 +1,29 @@
 """
-A log reader: a consumer that reads the replay log from its own start, in order, and slides into live traffic.
+The position of a log reader: a consumer that reads the replay log from its own start, in order, and slides into live
+traffic.
 
-It keeps nothing but a position. History comes as pages from the store, then as slices of the tail; both are offered
-here in id order, without a gap, and each id is offered once: that is all there is to "no gap and no duplicate".
-While it is behind, the last match is held back until the next one, or the end of the log, is known, so that exactly
-the last message before live is marked.
+It keeps nothing but a position. History comes as pages from the store, then as slices of the message cache; both are
+offered here in id order, without a gap, and each id is offered once: that is all there is to "no gap and no duplicate".
+While it is behind, the last match is held back until the next one, or the end of the log, is known, so that exactly the
+last message before live is marked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.model import Row
 
 
-class LogReader:
-    __slots__ = ("caught_up", "held_back", "last", "link", "matches", "position", "selects")
+class LogCursor:
+    __slots__ = ("caught_up", "held_back", "last", "matches", "position", "selects")
 
     def __init__(
         self,
         position: int,
         last: int | None,
         matches: Callable[[str], bool] | None,
-        link: Any,
         *,
         is_live: bool,
         selects: Callable[[Row], bool] | None = None,
@@ -36,7 +36,6 @@ class LogReader:
         """Whether a topic is subscribed to; None when every topic is."""
         self.selects = selects
         """The reader's selector and filters; None when it has none."""
-        self.link = link
         self.held_back: Row | None = None
         self.caught_up = is_live
 
@@ -83,3 +82,8 @@ class LogReader:
         if chosen:
             self.held_back = chosen.pop()
         return chosen, False
+
+
+def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
+    """Whether a topic is one of those a log reader subscribes to; None when all are."""
+    return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gateway.core.broker import Broker
 
 
-class EndpointReplays:
+class ReplayCommands:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 

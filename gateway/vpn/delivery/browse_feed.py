@@ -7,20 +7,18 @@ first.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
-
-if TYPE_CHECKING:
-    from gateway.vpn.links import ConsumingLink
-    from gateway.vpn.message_vpn import MessageVpn
-
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.runtime import Runtime
+from store.ports import Reader
 
 Page: TypeAlias = "tuple[int | None, list[Row]]"
 """Rows, and the priority they have where that is looked at."""
@@ -33,14 +31,25 @@ class BrowseFeed:
 
     Args:
         matches: The browser's selector; None shows everything.
+        closed: Is told once this feed shows nothing any more; more than once does no harm.
     """
 
     def __init__(
-        self, vpn: MessageVpn, endpoint: Endpoint, link: ConsumingLink, matches: Callable[[Row], bool] | None
+        self,
+        endpoint: Endpoint,
+        client: ConsumerLink,
+        matches: Callable[[Row], bool] | None,
+        reader: Reader,
+        cache: MessageCache,
+        runtime: Runtime,
+        closed: Callable[[BrowseFeed], None],
     ) -> None:
         self.endpoint = endpoint
-        self._vpn = vpn
-        self._link = link
+        self._link = client
+        self._reader = reader
+        self._cache = cache
+        self._runtime = runtime
+        self._tell_closed = closed
         self._matches = matches
         self._number = endpoint.number
         self._cursors: dict[int | None, int] = {None: 0}
@@ -73,15 +82,16 @@ class BrowseFeed:
             link.send(now, self.endpoint.attempts, None)
 
     def close(self) -> None:
+        """Show nothing any more."""
         self._is_closed = True
-        self._vpn.onlookers.forget_browser(self)
+        self._tell_closed(self)
 
     def _read(self) -> None:
         self._is_reading = True
-        self._end = self._vpn.tail.next_id
-        number, end, reader = self._number, self._end, self._vpn.reader
+        self._end = self._cache.next_id
+        number, end, reader = self._number, self._end, self._reader
         cursors = self._cursors.copy()
-        loop = asyncio.get_running_loop()
+        loop = self._runtime.loop
 
         def read() -> Page:
             for priority, after in cursors.items():
@@ -99,7 +109,7 @@ class BrowseFeed:
             return
         error = future.exception()
         if error is not None:
-            self._vpn.report("endpoint_read_failed", error)
+            self._runtime.report("endpoint_read_failed", error)
             self.close()
             self._link.refuse(
                 Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
@@ -107,11 +117,11 @@ class BrowseFeed:
             return
         priority, rows = future.result()
         if not rows:
-            if self._end < self._vpn.tail.next_id:
+            if self._end < self._cache.next_id:
                 # Told of while the page was being read: nobody comes to wake us for it.
                 self.run()
             else:
-                self._link.idle()
+                self._link.nothing_to_send()
             return
         self._cursors[priority] = rows[-1][0]
         matches = self._matches

@@ -1,29 +1,57 @@
 """
-Carries ready messages of one endpoint to its flows: contents out of the tail, else in pages from the store.
+Carries ready messages of one endpoint to its flows: contents out of the message cache, else in pages from the store.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.ttl import ttl_of
-from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, Flow
+from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.runtime import Runtime
+from store.ports import Reader
 
 T = TypeVar("T")
 
 Page: TypeAlias = "tuple[list[Row], list[tuple[int, int]]]"
 """Rows, and the failed deliveries of those that have any."""
 
-TURN_ROWS = 1_024
-"""Rows handed out in one turn of the loop: some milliseconds, then others have their turn."""
+
+class DeadLetterOffice(Protocol):
+    """Where messages go that nobody is to have."""
+
+    def holds_up(self, endpoint: Endpoint) -> bool:
+        """Whether so many of the endpoint's messages are on their way there that no more are to be looked at."""
+
+    def is_dead_message_queue(self, name: str) -> bool:
+        """Whether some endpoint's dead messages come to this queue."""
+
+    def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
+        """Messages that a flow has unsettled leave the endpoint for good."""
+
+
+class BlockedReplays(Protocol):
+    """Who should know of a replay that waits for what no consumer wants."""
+
+    def check_blocked(self, endpoint: Endpoint) -> None:
+        """The endpoint's consumers with selectors have looked at all that is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedShared:
+    """What all feeds of a Message VPN have in common."""
+
+    reader: Reader
+    cache: MessageCache
+    runtime: Runtime
+    dead_letters: DeadLetterOffice
+    replays: BlockedReplays
 
 
 def no_ttl(content: bytes) -> None:
@@ -36,9 +64,16 @@ class EndpointFeed:
         page_rows: Rows of a page: the next one is asked for when fewer are ready.
     """
 
-    def __init__(self, vpn: MessageVpn, endpoint: Endpoint, page_rows: int) -> None:
+    def __init__(self, endpoint: Endpoint, shared: FeedShared, page_rows: int) -> None:
         self.endpoint = endpoint
-        self._vpn = vpn
+        self._reader = shared.reader
+        self._cache = shared.cache
+        self._runtime = shared.runtime
+        self._loop = shared.runtime.loop
+        self._now_ms = shared.runtime.clock.now_ms
+        self._tuning = shared.runtime.tuning
+        self._dead_letters = shared.dead_letters
+        self._replays = shared.replays
         self._page_rows = page_rows
         self._stash: dict[int, Row] = {}
         self.is_reading = False
@@ -52,16 +87,16 @@ class EndpointFeed:
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
         endpoint = self.endpoint
-        if self._is_scheduled or self._vpn.dead.holds_up(endpoint):
+        if self._is_scheduled or self._dead_letters.holds_up(endpoint):
             return
         for waiting in endpoint.waiting_flows:
             # Nothing is for them until the active one is gone.
-            waiting.link.idle()
-        left = TURN_ROWS
+            waiting.link.nothing_to_send()
+        left = self._tuning.endpoint_turn_rows
         while (flow := endpoint.next_flow()) is not None:
             if left <= 0:
                 self._is_scheduled = True
-                self._vpn.next_turn(self._run_again)
+                self._loop.call_soon(self._run_again)
                 return
             if flow.candidates is not None:
                 looked_at = self._select(flow)
@@ -75,7 +110,7 @@ class EndpointFeed:
             if not ids:
                 if not self._read_ahead() and (endpoint.replay is None or not endpoint.replay.is_reading):
                     for hungry in list(endpoint.flows):
-                        hungry.link.idle()
+                        hungry.link.nothing_to_send()
                 return
             rows = self._rows(ids)
             if not rows:
@@ -88,8 +123,8 @@ class EndpointFeed:
         if endpoint.members is not None:
             for searching in list(endpoint.flows):
                 if searching.candidates is not None and not searching.candidates:
-                    searching.link.idle()
-            self._vpn.replays.check_blocked(endpoint)
+                    searching.link.nothing_to_send()
+            self._replays.check_blocked(endpoint)
 
     def _select(self, flow: Flow) -> int:
         """
@@ -100,7 +135,7 @@ class EndpointFeed:
         """
         endpoint, matches = self.endpoint, flow.matches
         assert matches is not None and flow.candidates is not None
-        ids = endpoint.candidates_of(flow, FLOW_QUANTUM)
+        ids = endpoint.candidates_of(flow, self._tuning.flow_quantum)
         if not ids:
             return 0
         rows = self._rows(ids)
@@ -127,20 +162,20 @@ class EndpointFeed:
         endpoint.take(flow, rows)
         dead = self._dead(rows)
         if dead:
-            self._bury(flow, rows, dead)
+            self._remove_dead(flow, rows, dead)
             rows = [row for row in rows if row[0] not in dead]
         if rows:
             replay = endpoint.replay
             if replay is not None and replay.is_under_way:
-                replay.transmit([row[0] for row in rows], self._vpn.now_ms())
+                replay.transmit([row[0] for row in rows], self._now_ms())
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
 
     def _dead(self, rows: Sequence[Row]) -> Mapping[int, str]:
         endpoint = self.endpoint
-        now_ms = self._vpn.now_ms()
+        now_ms = self._now_ms()
         found = endpoint.dead(rows, now_ms, ttl_of)
-        if found and self._vpn.dead.is_their_queue(endpoint.name):
+        if found and self._dead_letters.is_dead_message_queue(endpoint.name):
             return endpoint.dead(rows, now_ms, no_ttl)
         return found
 
@@ -150,13 +185,17 @@ class EndpointFeed:
         whether it is, is asked only where a header says something: a queue can become, and cease to be, a dead one's.
         """
         lives_ms = ttl_of(content)
-        return None if lives_ms is None or self._vpn.dead.is_their_queue(self.endpoint.name) else lives_ms
+        return (
+            None
+            if lives_ms is None or self._dead_letters.is_dead_message_queue(self.endpoint.name)
+            else lives_ms
+        )
 
-    def _bury(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
+    def _remove_dead(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):
-            self._vpn.dead.bury(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+            self._dead_letters.remove(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
 
-    def bury_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
+    def remove_dead_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
         """
         Take what is dead off the head of the endpoint, though no consumer asks for it.
 
@@ -168,7 +207,7 @@ class EndpointFeed:
             Whether there may be more of them at once; and the message at the head now, as far as it is at hand.
         """
         endpoint = self.endpoint
-        if self._vpn.dead.holds_up(endpoint):
+        if self._dead_letters.holds_up(endpoint):
             return False, None
         ids = endpoint.peek(limit)
         rows = self._at_hand(ids) if ids else ()
@@ -185,7 +224,7 @@ class EndpointFeed:
             gone = rows[:count]
             endpoint.take(flow, gone)
             self._forget(gone)
-            self._bury(flow, gone, dead)
+            self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
 
     def _run_again(self) -> None:
@@ -208,17 +247,17 @@ class EndpointFeed:
                 self._stash.pop(row[0], None)
 
     def _at_hand(self, ids: Sequence[int]) -> Sequence[Row]:
-        tail = self._vpn.tail
-        if ids[0] >= tail.first_id:
-            return tail.pick(ids)
+        cache = self._cache
+        if ids[0] >= cache.first_id:
+            return cache.pick(ids)
         stash = self._stash
         rows: list[Row] = []
         for i in ids:
             row = stash.get(i)
             if row is None:
-                if i < tail.first_id:
+                if i < cache.first_id:
                     break
-                row = tail.pick((i,))[0]
+                row = cache.pick((i,))[0]
             rows.append(row)
         return rows
 
@@ -230,10 +269,10 @@ class EndpointFeed:
         return lane is not None
 
     def _read_page(self, lane: Lane) -> None:
-        number, after, reader = self.endpoint.number, lane.horizon, self._vpn.reader
+        number, after, reader = self.endpoint.number, lane.horizon, self._reader
         only = () if lane.priority is None else (lane.priority,)
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
-        end = self._vpn.tail.next_id
+        end = self._cache.next_id
 
         def read() -> Page:
             rows = reader.endpoint_page(number, after, end, *only)
@@ -242,7 +281,7 @@ class EndpointFeed:
         self._read(read, lambda page: self._add_page(lane, page, end))
 
     def _read_rows(self, ids: Sequence[int]) -> None:
-        reader = self._vpn.reader
+        reader = self._reader
         self._read(lambda: reader.messages(ids), self.keep)
 
     def _add_page(self, lane: Lane, page: Page, end: int) -> None:
@@ -256,7 +295,7 @@ class EndpointFeed:
             return
         self.is_reading = True
         era = self.endpoint.era
-        loop = asyncio.get_running_loop()
+        loop = self._loop
 
         def done(future: Future[T]) -> None:
             self.is_reading = False
@@ -264,13 +303,11 @@ class EndpointFeed:
                 return
             error = future.exception()
             if error is not None:
-                self._vpn.report("endpoint_read_failed", error)
+                self._runtime.report("endpoint_read_failed", error)
                 loop.call_later(1.0, self.run)
                 return
             if self.endpoint.era == era:
                 use(future.result())
             self.run()
 
-        self._vpn.reader.submit(read).add_done_callback(
-            lambda future: loop.call_soon_threadsafe(done, future)
-        )
+        self._reader.submit(read).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))

@@ -11,15 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.vpn.clock import seconds
+from gateway.vpn.clock import Clock
 from gateway.vpn.counters import Counters
 
 WINDOW_SECONDS: Final = 0.02
 """Over this live traffic is measured: a few group commits."""
-
-LONGEST_PAUSE = 16
-"""The most that a reader waits, in times of what its turns and pages took. Writing what it was sent to the socket comes
-on top: history is left with about a twelfth of a processor."""
 
 PAUSE_PER_LIVE = 80
 """How that rises: times the live messages that come in the time of sending one row. Steep on purpose: traffic that
@@ -35,10 +31,13 @@ class HistoryPace:
 
     Args:
         counters: Where live traffic is seen: messages published, and settled.
+        longest_pause: See ``Tuning``.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, clock: Clock, longest_pause: int) -> None:
         self._counters = counters
+        self._seconds = clock.seconds
+        self._longest_pause = longest_pause
         self._messages = 0
         self._measured = 0.0
         self._per_second = 0.0
@@ -55,13 +54,13 @@ class HistoryPace:
         Returns:
             When its reader may take the next one; the readers' turns follow each other.
         """
-        now = seconds()
+        now = self._seconds()
         self._measure(now)
         taken = min(now - started, LONGEST_TURN) + reading
         if rows:
             row_seconds = taken / rows
             self._row_seconds += (row_seconds - self._row_seconds) / 8 if self._row_seconds else row_seconds
-        pause = taken * min(PAUSE_PER_LIVE * self._per_second * self._row_seconds, LONGEST_PAUSE)
+        pause = taken * min(PAUSE_PER_LIVE * self._per_second * self._row_seconds, self._longest_pause)
         self._free = max(self._free, now) + pause
         return self._free
 

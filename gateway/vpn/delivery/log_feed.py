@@ -4,51 +4,69 @@ Carries the log to one log reader's link: as much as the link takes, history fir
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.cursor import LogReader
+from gateway.core.log.cursor import LogCursor
+from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
-from gateway.vpn.clock import seconds
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.counters import Counters
+from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_source import LogSource
-from store.errors import LogTrimmed
-
-if TYPE_CHECKING:
-    from gateway.vpn.links import ConsumingLink
-    from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.runtime import Runtime
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import Reader
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
-
-SLICE_ROWS = 256
-"""Rows sent before the link is asked again whether it can take more."""
-
-TURN_ROWS = 1_024
-"""Rows sent in one turn of the loop when nobody else wants it."""
-
-TURN_ROWS_BESIDE_LIVE = 128
-"""The same while there is live traffic, which then waits for a third of a millisecond; see ``history_pace``."""
 
 SHORTEST_WAIT = 0.001
 """Seconds, as exact as the loop's timers are; what is due sooner is done in the loop's next turn."""
 
 
+@dataclass(frozen=True, slots=True)
+class LogFeedShared:
+    """What all log feeds of a Message VPN have in common."""
+
+    reader: Reader
+    cache: MessageCache
+    counters: Counters
+    pace: HistoryPace
+    runtime: Runtime
+
+
 class LogFeed:
     def __init__(
         self,
-        vpn: MessageVpn,
-        reader: LogReader,
-        link: ConsumingLink,
+        shared: LogFeedShared,
+        cursor: LogCursor,
+        client: ConsumerLink,
         patterns: Sequence[str],
-        pacer: Pacer | None = None,
+        pacer: Pacer | None,
+        closed: Callable[[LogFeed], None],
     ) -> None:
-        self.reader = reader
-        self._link = link
-        self._vpn = vpn
-        self._source = LogSource(vpn.tail, vpn.reader, reader.position, patterns, self._woken)
+        """
+        Args:
+            patterns: What the store is asked for; none for all. The cursor decides what is sent.
+            pacer: The reader's pace, if it asked for one.
+            closed: Is told once this feed sends nothing any more; more than once does no harm.
+        """
+        self.cursor = cursor
+        self._link = client
+        self._cache = shared.cache
+        self._counters = shared.counters
+        self._pace = shared.pace
+        self._runtime = shared.runtime
+        self._loop = shared.runtime.loop
+        self._seconds = shared.runtime.clock.seconds
+        self._tuning = shared.runtime.tuning
+        self._tell_closed = closed
+        self._source = LogSource(
+            shared.cache, shared.reader, shared.runtime, cursor.position, patterns, self._woken
+        )
         self._closed = False
         self.is_scheduled = False
         """It goes on by itself, when it is its turn."""
@@ -65,42 +83,43 @@ class LogFeed:
         """The first id that may not have been sent."""
         if self._due_later:
             return self._due_later[0][0]
-        held_back = self.reader.held_back
-        return self.reader.position if held_back is None else held_back[0]
+        held_back = self.cursor.held_back
+        return self.cursor.position if held_back is None else held_back[0]
 
     def run(self) -> None:
         """Send while the link takes it and the log has more. Called when credit, room or messages came."""
         if self._closed or self.is_scheduled:
             return
-        if self.reader.caught_up:
+        if self.cursor.caught_up:
             # It is live traffic itself.
-            if self._send(TURN_ROWS) <= 0:
+            if self._send(self._tuning.log_turn_rows) <= 0:
                 self._wait(0.0)
             return
-        started = seconds()
+        started = self._seconds()
         if self._due - started >= SHORTEST_WAIT:
             self._wait(self._due - started)
             return
-        activity, self._activity = self._activity, self._vpn.activity
-        turn = TURN_ROWS if activity == self._activity else TURN_ROWS_BESIDE_LIVE
+        activity, self._activity = self._activity, self._counters.activity
+        tuning = self._tuning
+        turn = tuning.log_turn_rows if activity == self._activity else tuning.log_turn_rows_beside_live
         left = self._send(turn)
-        self._due = self._vpn.history_pace.spent(started, turn - left, self._source.spent_reading())
+        self._due = self._pace.spent(started, turn - left, self._source.spent_reading())
         if left <= 0 and not self._closed:
-            self._wait(self._due - seconds())
+            self._wait(self._due - self._seconds())
 
     def _wait(self, delay: float) -> None:
         """Go on after so many seconds."""
         self.is_scheduled = True
         if delay >= SHORTEST_WAIT:
-            self._vpn.later(delay, self._run_again)
+            self._loop.call_later(delay, self._run_again)
         else:
-            self._vpn.next_turn(self._run_again)
+            self._loop.call_soon(self._run_again)
 
     def _send(self, left: int) -> int:
         """Send up to so many rows; how many of those there might still have been. None: there are more to send."""
-        reader, link, source = self.reader, self._link, self._source
-        tail = self._vpn.tail
-        while not reader.is_finished or self._due_later:
+        cursor, link, source = self.cursor, self._link, self._source
+        cache, slice_rows = self._cache, self._tuning.log_slice_rows
+        while not cursor.is_finished or self._due_later:
             room = link.room()
             if room <= 0:
                 return max(left, 1)
@@ -111,20 +130,20 @@ class LogFeed:
             if left <= 0:
                 return left
             try:
-                taken = source.take(min(room, left, SLICE_ROWS))
-            except (LogTrimmed, sqlite3.Error) as error:
+                found = source.read(min(room, left, slice_rows))
+            except (LogTrimmed, ReadFailed) as error:
                 self._woken(error)
                 return left
-            if taken is None:
+            if found is None:
                 if not source.is_at_end:
                     return left
-                if reader.held_back is None:
-                    link.idle()
+                if cursor.held_back is None:
+                    link.nothing_to_send()
                     return left
-                taken = (), source.position
-            rows, position = taken
+                found = (), source.position
+            rows, position = found
             left -= max(len(rows), 1)
-            chosen, is_end = reader.offer(rows, position, tail.next_id, room)
+            chosen, is_end = cursor.offer(rows, position, cache.next_id, room)
             if is_end:
                 self._end_id = chosen[-1][0]
             if chosen and self._pacer is not None:
@@ -136,12 +155,13 @@ class LogFeed:
         return max(left, 1)
 
     def close(self) -> None:
+        """Send nothing any more."""
         self._closed = True
-        self._vpn.onlookers.forget_log_feed(self)
+        self._tell_closed(self)
 
     def _send_due(self, room: int) -> bool:
         """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""
-        pacer, rows, now_ms = self._pacer, self._due_later, self._vpn.now_ms()
+        pacer, rows, now_ms = self._pacer, self._due_later, self._runtime.clock.now_ms()
         assert pacer is not None
         count = pacer.due(rows[:room], now_ms)
         if count:
@@ -149,7 +169,7 @@ class LogFeed:
             self._due_later = rows[count:]
             return True
         self.is_scheduled = True
-        self._vpn.later(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000, self._run_again)
+        self._loop.call_later(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000, self._run_again)
         return False
 
     def _run_again(self) -> None:
@@ -171,6 +191,6 @@ class LogFeed:
             self._link.refuse(
                 Refused(ErrorCode.INTERNAL, "the replay log could not be read; the gateway's log says why")
             )
-            self._vpn.report("log_read_failed", error)
+            self._runtime.report("log_read_failed", error)
             return
         self.run()

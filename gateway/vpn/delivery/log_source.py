@@ -1,40 +1,42 @@
 """
-The replay log in id order: out of the tail while it reaches back far enough, else in pages from the store, one ahead.
+The replay log in id order: out of the message cache while it reaches back far enough, else in pages from the store, one
+ahead.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from gateway.core.log.newest import Tail
+from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
-from gateway.vpn.clock import processor_seconds
-from store.sqlite.reader import LogPage, Reader
+from gateway.vpn.runtime import Runtime
+from store.ports import LogPage, Reader
 
 
 class LogSource:
     """
-    A cursor that never skips: what ``take`` returns covers every id from ``position`` to the position it names.
+    A cursor that never skips: what ``read`` returns covers every id from ``position`` to the position it names.
 
     Args:
         patterns: Topics of interest; rows of others may come along all the same. Empty: all.
-        wake: Called on the loop when a page that ``take`` had to wait for is there, with the error if it could not
+        wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
             be read.
     """
 
     def __init__(
         self,
-        tail: Tail,
+        cache: MessageCache,
         reader: Reader,
+        runtime: Runtime,
         position: int,
         patterns: Sequence[str],
         wake: Callable[[BaseException | None], None],
     ) -> None:
         self.position = position
-        self._tail = tail
+        self._cache = cache
         self._reader = reader
+        self._runtime = runtime
         self._patterns = patterns
         self._wake = wake
         self._page: LogPage | None = None
@@ -46,9 +48,9 @@ class LogSource:
     @property
     def is_at_end(self) -> bool:
         """Every committed message was taken."""
-        return self.position >= self._tail.next_id
+        return self.position >= self._cache.next_id
 
-    def take(self, limit: int) -> tuple[Sequence[Row], int] | None:
+    def read(self, limit: int) -> tuple[Sequence[Row], int] | None:
         """
         The next rows, at most ``limit``, and the position after them; it may move on without rows.
 
@@ -57,14 +59,14 @@ class LogSource:
 
         Raises:
             store.errors.LogTrimmed: What comes next is in the log no longer.
-            sqlite3.Error: It could not be read.
+            store.errors.ReadFailed: It could not be read.
         """
-        tail = self._tail
+        cache = self._cache
         page = self._page
         if page is None:
-            if self.position >= tail.first_id:
+            if self.position >= cache.first_id:
                 self._next = None
-                rows = tail.since(self.position, limit)
+                rows = cache.since(self.position, limit)
                 if not rows:
                     return None
                 self.position = rows[-1][0] + 1
@@ -94,23 +96,25 @@ class LogSource:
     def _arrived(self) -> LogPage | None:
         """The page at ``position``, if it has been read; asks for it, and for the one after it."""
         if self._next is None:
-            self._next = self._read(self.position)
+            self._next = self._ask(self.position)
         if not self._next.done():
             if not self._waits:
                 self._waits = True
-                loop = asyncio.get_running_loop()
+                loop = self._runtime.loop
                 self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
             return None
         arrived, self._next = self._next, None
         page, taken = arrived.result()
         self._read_seconds += taken
         self._page, self._index = page, 0
-        if page.position < self._tail.first_id:
-            self._next = self._read(page.position)
+        if page.position < self._cache.first_id:
+            self._next = self._ask(page.position)
         return page
 
-    def _read(self, position: int) -> Future[tuple[LogPage, float]]:
-        end, patterns, reader = self._tail.next_id, self._patterns, self._reader
+    def _ask(self, position: int) -> Future[tuple[LogPage, float]]:
+        end, patterns, reader = self._cache.next_id, self._patterns, self._reader
+
+        processor_seconds = self._runtime.clock.processor_seconds
 
         def read() -> tuple[LogPage, float]:
             started = processor_seconds()

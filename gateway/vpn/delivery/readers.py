@@ -6,77 +6,87 @@ Invariant: nothing that is read here is held, settled or written, and no endpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
-from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.log.cursor import LogReader
+from gateway.core.log.cursor import LogCursor, topic_matcher
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.delivery.browse_feed import BrowseFeed
-from gateway.vpn.delivery.log_feed import LogFeed
-from gateway.vpn.links import ConsumingLink
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.delivery.log_feed import LogFeed, LogFeedShared
 
 
-class Onlookers:
+class Readers:
     """The feeds of one Message VPN that each commit of news is shown to."""
 
-    def __init__(self, vpn: MessageVpn) -> None:
-        self._vpn = vpn
+    def __init__(self, shared: LogFeedShared) -> None:
         self.log_feeds: dict[LogFeed, None] = {}
         """Links that read the log, or a stream."""
-        self.browsers: dict[str, dict[BrowseFeed, None]] = {}
+        self._shared = shared
+        self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         """By the endpoint's name; of those that have any."""
 
     def read_log(
         self,
         resolved: Resolved,
         patterns: Sequence[str],
-        link: ConsumingLink,
+        client: ConsumerLink,
         selects: Callable[[Row], bool] | None = None,
         pacer: Pacer | None = None,
         *,
         matches: Callable[[str], bool] | None = None,
     ) -> LogFeed:
         """
-        A log reader for this link. Call ``run`` on it whenever the link can take more.
+        A log reader for a link. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
 
         Args:
+            patterns: The topics that are read.
             selects: The reader's selector and filters, if it has any.
-            pacer: The replay's pace, if one was asked for.
+            pacer: The reader's pace, if one was asked for.
             matches: Whether a topic is one of them, where that is not as the patterns alone say.
         """
         matches = matches or topic_matcher(patterns)
-        reader = LogReader(
-            resolved.first, resolved.last, matches, link, is_live=resolved.is_live, selects=selects
+        cursor = LogCursor(resolved.first, resolved.last, matches, is_live=resolved.is_live, selects=selects)
+        feed = LogFeed(
+            self._shared, cursor, client, () if matches is None else patterns, pacer, self._log_feed_closed
         )
-        feed = LogFeed(self._vpn, reader, link, () if matches is None else patterns, pacer)
         self.log_feeds[feed] = None
         return feed
 
     def browse(
-        self, endpoint: Endpoint, link: ConsumingLink, selects: Callable[[Row], bool] | None
+        self, endpoint: Endpoint, client: ConsumerLink, selects: Callable[[Row], bool] | None
     ) -> BrowseFeed:
-        """A browser of this endpoint for a link."""
-        feed = BrowseFeed(self._vpn, endpoint, link, selects)
-        self.browsers.setdefault(endpoint.name, {})[feed] = None
+        """A browser of an endpoint for a link. Call ``run`` and ``close`` as with ``read_log``."""
+        shared = self._shared
+        feed = BrowseFeed(
+            endpoint, client, selects, shared.reader, shared.cache, shared.runtime, self._browser_closed
+        )
+        self._browsers.setdefault(endpoint.name, {})[feed] = None
         return feed
 
-    def forget_log_feed(self, feed: LogFeed) -> None:
+    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+        """Messages became ready, and are in the log (``CommitListener``)."""
+        browsers = self._browsers
+        if browsers:
+            for name in endpoints:
+                for browser in list(browsers.get(name, ())):
+                    browser.run()
+        if has_news:
+            for feed in list(self.log_feeds):
+                feed.run()
+
+    def not_committed(self) -> None:
+        """Ids that readers may have waited for came to nothing (``CommitListener``)."""
+        for feed in list(self.log_feeds):
+            feed.run()
+
+    def _log_feed_closed(self, feed: LogFeed) -> None:
         self.log_feeds.pop(feed, None)
 
-    def forget_browser(self, feed: BrowseFeed) -> None:
-        browsers = self.browsers.get(feed.endpoint.name, {})
+    def _browser_closed(self, feed: BrowseFeed) -> None:
+        browsers = self._browsers.get(feed.endpoint.name, {})
         browsers.pop(feed, None)
         if not browsers:
-            self.browsers.pop(feed.endpoint.name, None)
-
-
-def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
-    """Whether a topic is one of those a log reader subscribes to; None when all are."""
-    return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+            self._browsers.pop(feed.endpoint.name, None)

@@ -8,32 +8,37 @@ long it had to wait. Invariant: reading and acknowledging lead to no effect, so 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.committer import Committer
+from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.log_feed import LogFeed
-
-if TYPE_CHECKING:
-    from gateway.vpn.links import ConsumingLink
-    from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.delivery.readers import Readers
 
 
 class StreamFeed:
     """Carries a stream to one of its readers: nothing while that waits for its turn, then the log."""
 
     def __init__(
-        self, streams: Streams, flow: Flow, resolved: Resolved, begin: Callable[[Resolved], LogFeed]
+        self,
+        flow: Flow,
+        resolved: Resolved,
+        begin: Callable[[Resolved], LogFeed],
+        closed: Callable[[Flow], None],
     ) -> None:
         self.flow = flow
         self._resolved = resolved
-        self._streams = streams
+        self._tell_closed = closed
         self._begin = begin
         self._reading: LogFeed | None = None
         self._is_closed = False
@@ -55,7 +60,7 @@ class StreamFeed:
         if self._reading is None:
             if self.flow not in self.flow.endpoint.active_flows:
                 # Nothing is for it until the active one is gone: credit that is to be drained can be used up.
-                self.flow.link.idle()
+                self.flow.link.nothing_to_send()
                 return
             self._reading = self._begin(self._resolved)
         self._reading.run()
@@ -63,10 +68,10 @@ class StreamFeed:
     def read_anew(self) -> None:
         """The stream shows other topics from now on: those are read from where the reader is."""
         reading = self._reading
-        if reading is None or reading.reader.is_finished:
+        if reading is None or reading.cursor.is_finished:
             return
         reading.close()
-        self._resolved = replace(self._resolved, first=reading.position, is_live=reading.reader.caught_up)
+        self._resolved = replace(self._resolved, first=reading.position, is_live=reading.cursor.caught_up)
         self._reading = self._begin(self._resolved)
         self._reading.run()
 
@@ -77,18 +82,29 @@ class StreamFeed:
         self._is_closed = True
         if self._reading is not None:
             self._reading.close()
-        self._streams.left(self.flow)
+        self._tell_closed(self.flow)
 
 
 class Streams:
-    def __init__(self, vpn: MessageVpn) -> None:
-        self._vpn = vpn
+    def __init__(
+        self,
+        broker: Broker,
+        consumers: Consumers,
+        readers: Readers,
+        committer: Committer,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._broker = broker
+        self._consumers = consumers
+        self._readers = readers
+        self._committer = committer
+        self._loop = loop
         self._feeds: dict[Flow, StreamFeed] = {}
 
     def read(
         self,
         endpoint: Endpoint,
-        link: ConsumingLink,
+        client: ConsumerLink,
         resolved: Resolved,
         *,
         epoch: int | None = None,
@@ -107,27 +123,27 @@ class Streams:
         Raises:
             Refused: The stream's exclusivity or its limits say so; REPLAY_MESSAGE_UNAVAILABLE, it was purged meanwhile.
         """
-        vpn = self._vpn
+        broker, readers = self._broker, self._readers
         if resolved.first < endpoint.settings.purged_below:
             raise _purged(endpoint)
 
         def begin(resolved: Resolved) -> LogFeed:
-            patterns, matches = vpn.broker.topic_patterns(endpoint), vpn.broker.topic_matcher(endpoint)
-            return vpn.onlookers.read_log(resolved, patterns, link, selects, pacer, matches=matches)
+            patterns, matches = broker.topic_patterns(endpoint), broker.topic_matcher(endpoint)
+            return readers.read_log(resolved, patterns, client, selects, pacer, matches=matches)
 
-        flow = vpn.bind(endpoint, link, epoch)
-        feed = self._feeds[flow] = StreamFeed(self, flow, resolved, begin)
+        flow = self._consumers.bind(endpoint, client, epoch)
+        feed = self._feeds[flow] = StreamFeed(flow, resolved, begin, self._left)
         return feed
 
-    def left(self, flow: Flow) -> None:
+    def _left(self, flow: Flow) -> None:
         """A reader is gone."""
         self._feeds.pop(flow, None)
-        self._vpn.unbind(flow)
+        self._consumers.unbind(flow)
         if flow.endpoint.settings.exclusive is not Exclusivity.NONE:
             # In the next turn: of a stream that is being deleted, all readers are gone by then.
-            self._vpn.next_turn(lambda: self.look_at(flow.endpoint))
+            self._loop.call_soon(self.settings_changed, flow.endpoint)
 
-    def look_at(self, endpoint: Endpoint) -> None:
+    def settings_changed(self, endpoint: Endpoint) -> None:
         """Readers, or the exclusivity, of a stream have changed: it may be somebody's turn now."""
         for flow in list(endpoint.active_flows):
             feed = self._feeds.get(flow)
@@ -149,11 +165,11 @@ class Streams:
         Raises:
             Refused: INTERNAL, the store could not write.
         """
-        vpn, before = self._vpn, endpoint.settings
-        effects = vpn.broker.purge_stream(endpoint)
+        before = endpoint.settings
+        effects = self._broker.purge_stream(endpoint)
         first_id = endpoint.settings.purged_below
         try:
-            await vpn.committed(effects)
+            await self._committer.committed(effects)
         except Refused:
             endpoint.settings = before
             raise

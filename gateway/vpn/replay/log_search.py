@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
-
-import structlog
+from dataclasses import dataclass
 
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogFacts
+from gateway.vpn.counters import Counters
+from gateway.vpn.runtime import Runtime
+from store.ports import Reader
 
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
 
-PROGRESS_SECONDS: Final = 3.0
-"""Between two log lines about one search."""
+@dataclass(frozen=True, slots=True)
+class SearchShared:
+    """What all searches of a Message VPN's log have in common."""
 
-log = structlog.get_logger()
+    reader: Reader
+    counters: Counters
+    runtime: Runtime
+    turn: asyncio.Semaphore
+    """Held by the one search that reads a page of the log."""
 
 
 class LogSearch:
@@ -38,35 +42,40 @@ class LogSearch:
     """
 
     def __init__(
-        self, vpn: MessageVpn, start: ReplayStart, search: Search, patterns: Sequence[str], facts: LogFacts
+        self,
+        shared: SearchShared,
+        start: ReplayStart,
+        search: Search,
+        patterns: Sequence[str],
+        facts: LogFacts,
     ) -> None:
-        self._vpn = vpn
+        self._shared = shared
         self._search = search
         self._patterns = patterns
         self._position, self._end = facts.first_id, facts.next_id
-        self._log = log.bind(**{log_keys.VPN: vpn.name, log_keys.START: str(start)})
+        self._log = shared.runtime.log.bind(**{log_keys.START: str(start)})
 
     async def run(self) -> int | None:
         """The id of the first message that the search takes."""
-        clock = asyncio.get_running_loop().time
+        counters, clock = self._shared.counters, self._shared.runtime.loop.time
         began = reported = clock()
         found: int | None = None
         while found is None and self._position < self._end:
-            activity = self._vpn.activity
-            async with self._vpn.search_turn:
+            activity = counters.activity
+            async with self._shared.turn:
                 page_began = clock()
                 found = await self._read_page()
                 now = clock()
-            if now - reported >= PROGRESS_SECONDS and found is None:
+            if now - reported >= self._shared.runtime.tuning.search_progress_seconds and found is None:
                 reported = now
                 self._report("replay_search_progress", now - began)
-            if found is None and self._vpn.activity != activity:
+            if found is None and counters.activity != activity:
                 await asyncio.sleep(now - page_began)
         self._report("replay_search", clock() - began, **{log_keys.FIRST: found})
         return found
 
     async def _read_page(self) -> int | None:
-        reader, search, patterns, end = self._vpn.reader, self._search, self._patterns, self._end
+        reader, search, patterns, end = self._shared.reader, self._search, self._patterns, self._end
         position = self._position
         page = await asyncio.wrap_future(
             reader.submit(lambda: reader.search_page(search, patterns, position, end))

@@ -8,17 +8,15 @@ Nothing is looked at for a message. Each alarm is one log line when it is raised
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
-
-import structlog
+from typing import Final
 
 from gateway import log_keys
 from gateway.config import AlarmThresholds
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
+from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.committer import Committer
+from gateway.vpn.runtime import Runtime
 
 LOOK_SECONDS: Final = 1.0
 """From one look to the next: how late an alarm may be, about."""
@@ -26,19 +24,19 @@ LOOK_SECONDS: Final = 1.0
 TURN_ENDPOINTS: Final = 500
 """Endpoints looked at in one turn of the loop: well below a millisecond."""
 
-log = structlog.get_logger()
-
 
 class AlarmWatch:
-    def __init__(self, vpn: MessageVpn, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
         self.thresholds = AlarmThresholds()
-        self._vpn = vpn
-        self._loop = loop
+        self._broker = broker
+        self._committer = committer
+        self._loop = runtime.loop
+        self._now_ms = runtime.clock.now_ms
         self._alarms = Alarms(self._tell)
         self._left: list[Endpoint] = []
         """Endpoints still to be looked at."""
         self._timer: asyncio.Handle | None = None
-        self._log = log.bind(**{log_keys.VPN: vpn.name})
+        self._log = runtime.log
 
     def start(self) -> None:
         self._timer = self._loop.call_later(LOOK_SECONDS, self._look)
@@ -53,11 +51,11 @@ class AlarmWatch:
 
     def store_failed(self, reason: str) -> None:
         """A write failed."""
-        self._alarms.note(AlarmKind.STORE, "", f"the store cannot be written: {reason}", self._vpn.now_ms())
+        self._alarms.note(AlarmKind.STORE, "", f"the store cannot be written: {reason}", self._now_ms())
 
     def store_works(self) -> None:
         """A write succeeded."""
-        self._alarms.note(AlarmKind.STORE, "", None, self._vpn.now_ms())
+        self._alarms.note(AlarmKind.STORE, "", None, self._now_ms())
 
     def check(self) -> None:
         """Look at everything now."""
@@ -65,8 +63,8 @@ class AlarmWatch:
         self._check(len(self._left))
 
     def _look(self) -> None:
-        if self._vpn.store_problem is not None:
-            self._vpn.try_store()
+        if self._committer.problem is not None:
+            self._committer.try_store()
         self._begin()
         self._turn()
 
@@ -78,7 +76,7 @@ class AlarmWatch:
             self.start()
 
     def _begin(self) -> None:
-        broker, thresholds = self._vpn.broker, self.thresholds
+        broker, thresholds = self._broker, self.thresholds
         self._alarms.keep(self._is_current)
         self._alarms.note_use(
             AlarmKind.LOG_USE,
@@ -86,12 +84,12 @@ class AlarmWatch:
             broker.log_usage,
             thresholds.log_percent,
             thresholds.hysteresis_percent,
-            self._vpn.now_ms(),
+            self._now_ms(),
         )
         self._left = list(broker.endpoints.values())
 
     def _check(self, count: int) -> None:
-        thresholds, now_ms = self.thresholds, self._vpn.now_ms()
+        thresholds, now_ms = self.thresholds, self._now_ms()
         turn, self._left = self._left[:count], self._left[count:]
         for endpoint in turn:
             settings = endpoint.settings
@@ -110,7 +108,7 @@ class AlarmWatch:
             return True
         if alarm.kind is AlarmKind.LOG_USE:
             return alarm.threshold_percent in self.thresholds.log_percent
-        endpoint = self._vpn.broker.find(alarm.subject)
+        endpoint = self._broker.find(alarm.subject)
         return (
             endpoint is not None
             and quota_use(endpoint) > 0

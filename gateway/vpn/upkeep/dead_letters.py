@@ -14,49 +14,45 @@ A copy has the bare message as it was, and annotations that say why it is there:
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-import structlog
+from typing import Any, Final
 
 from amqp_ext.addresses import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
 from gateway import log_keys
+from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
 from gateway.core.errors import Refused
+from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
-
-log = structlog.get_logger()
+from gateway.vpn.committer import Committer
+from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.publishing import Publishing
+from gateway.vpn.runtime import Runtime
+from store.errors import ReadFailed, WriteFailed
+from store.ports import Reader
 
 TRY_AGAIN_S: Final = 1.0
 """Seconds after a read or a write that failed until messages are read again for their copies."""
-
-UNDER_WAY_MOST = 1_000
-"""Messages of one endpoint that are on their way to its dead message queue, beyond which no more are taken off."""
 
 
 class _Copies:
     """The publisher of the copies for one dead message queue: what that does not take is discarded, and logged."""
 
-    def __init__(self, vpn: str, queue: str) -> None:
-        self._vpn = vpn
+    def __init__(self, queue: str, log: Any) -> None:
         self._queue = queue
+        self._log = log
 
     def accepted(self, deliveries: Any) -> None:
         pass
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        log.warning(
+        self._log.warning(
             "dead_messages_discarded",
             **{
-                log_keys.VPN: self._vpn,
                 log_keys.ENDPOINT: self._queue,
                 log_keys.MESSAGES: len(deliveries),
                 log_keys.REASON: refused.text if refused is not None else "nobody takes them",
@@ -78,7 +74,7 @@ def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes,
 
 
 @dataclass(eq=False, slots=True)
-class Burial:
+class DeadLetters:
     """Messages on their way from an endpoint to its dead message queue."""
 
     endpoint: Endpoint
@@ -88,23 +84,39 @@ class Burial:
     number: int
     era: int
     """The endpoint's: with another number or era it has forgotten them, or knows them from the store alone."""
-    grave: Flow
+    keeper: Flow
     """Bound to nothing; has them between a write that failed and the next, so that they go to nobody else."""
     ids: list[int]
 
 
-class DeadMessages:
+class DeadLetterMover:
     """Takes messages off endpoints for good, to the dead message queue of those that have one."""
 
-    def __init__(self, vpn: MessageVpn) -> None:
-        self._vpn = vpn
-        self._log = log.bind(**{log_keys.VPN: vpn.name})
+    def __init__(
+        self,
+        broker: Broker,
+        publishing: Publishing,
+        consumers: Consumers,
+        committer: Committer,
+        reader: Reader,
+        cache: MessageCache,
+        runtime: Runtime,
+    ) -> None:
+        self._broker = broker
+        self._publishing = publishing
+        self._consumers = consumers
+        self._committer = committer
+        self._reader = reader
+        self._cache = cache
+        self._runtime = runtime
+        self._loop = runtime.loop
+        self._most_under_way = runtime.tuning.dead_letters_under_way
         self._tasks: set[asyncio.Task[None]] = set()
-        self._under_way: dict[Burial, None] = {}
+        self._under_way: dict[DeadLetters, None] = {}
 
-    def is_their_queue(self, name: str) -> bool:
+    def is_dead_message_queue(self, name: str) -> bool:
         """Whether some endpoint's dead messages come to this queue."""
-        endpoints = self._vpn.broker.endpoints.values()
+        endpoints = self._broker.endpoints.values()
         return any(endpoint.settings.dead_message_queue == name for endpoint in endpoints)
 
     def holds_up(self, endpoint: Endpoint) -> bool:
@@ -114,112 +126,114 @@ class DeadMessages:
         """
         if not self._under_way:
             return False
-        return sum(len(b.ids) for b in self._under_way if b.endpoint is endpoint) >= UNDER_WAY_MOST
+        return sum(len(b.ids) for b in self._under_way if b.endpoint is endpoint) >= self._most_under_way
 
-    def bury(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
+    def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
         """
         Messages that a flow has unsettled leave the endpoint; for its dead message queue where it has one, in the
         same commit. One that fails is tried again until it succeeds, and nobody else is given them meanwhile.
         """
-        vpn, endpoint = self._vpn, flow.endpoint
+        endpoint = flow.endpoint
         queue, ids = endpoint.settings.dead_message_queue, [row[0] for row in rows]
-        self._log.info(
+        self._runtime.log.info(
             "messages_buried",
             **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(ids), log_keys.REASON: reason},
         )
         if not queue or queue == endpoint.name:
-            vpn.settle(flow, ids)
+            self._consumers.settle(flow, ids)
             return
-        burial = Burial(
-            endpoint, queue, reason, vpn.now_ms(), endpoint.number, endpoint.era, Flow(endpoint, None), ids
+        now_ms = self._runtime.clock.now_ms()
+        letters = DeadLetters(
+            endpoint, queue, reason, now_ms, endpoint.number, endpoint.era, Flow(endpoint, None), ids
         )
-        self._under_way[burial] = None
-        self._put(burial, flow, rows)
+        self._under_way[letters] = None
+        self._put(letters, flow, rows)
 
-    def _put(self, burial: Burial, flow: Flow, rows: Sequence[Row]) -> None:
+    def _put(self, letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
         """Have the copies written, and with them that the messages are gone."""
-        vpn, endpoint = self._vpn, burial.endpoint
-        copies = [dead_copy(row, endpoint.name, burial.reason, burial.time_ms) for row in rows]
+        endpoint = letters.endpoint
+        copies = [dead_copy(row, endpoint.name, letters.reason, letters.time_ms) for row in rows]
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
-        vpn.publish(
-            _Copies(vpn.name, burial.queue), queue_topic(burial.queue), contents, bares, list(burial.ids)
+        self._publishing.publish(
+            _Copies(letters.queue, self._runtime.log),
+            queue_topic(letters.queue),
+            contents,
+            bares,
+            list(letters.ids),
         )
-        retired = endpoint.retire(flow, burial.ids)
-        vpn.commit([retired.effect()], lambda error: self._written(burial, retired, error))
+        retired = endpoint.retire(flow, letters.ids)
+        self._committer.commit([retired.effect()], lambda error: self._written(letters, retired, error))
 
-    def _written(self, burial: Burial, retired: Retired, error: sqlite3.Error | None) -> None:
-        vpn = self._vpn
+    def _written(self, letters: DeadLetters, retired: Retired, error: WriteFailed | None) -> None:
         if error is None:
-            del self._under_way[burial]
-            vpn.retired(retired)
-            vpn.look_at(burial.endpoint)
+            del self._under_way[letters]
+            self._consumers.settled_by_transaction(retired)
+            self._consumers.deliver(letters.endpoint)
         elif retired.counts_again():
-            burial.grave.unsettled.update(retired.held)
-            vpn.later(TRY_AGAIN_S, partial(self._put_again, burial))
+            letters.keeper.unsettled.update(retired.held)
+            self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
         else:
-            del self._under_way[burial]
+            del self._under_way[letters]
 
-    def _put_again(self, burial: Burial) -> None:
-        self._start(self._read_and_put(burial))
+    def _put_again(self, letters: DeadLetters) -> None:
+        self._start(self._read_and_put(letters))
 
-    async def _read_and_put(self, burial: Burial) -> None:
+    async def _read_and_put(self, letters: DeadLetters) -> None:
         # Contents were let go of meanwhile: there may be many of them, and the disk may stay as it is for hours.
         rows: list[Row] = []
-        while len(rows) < len(burial.ids):
+        while len(rows) < len(letters.ids):
             try:
-                page = await self._read(burial.ids[len(rows) :])
-            except sqlite3.Error as error:
-                self._vpn.report("dead_messages_not_read", error)
-                self._vpn.later(TRY_AGAIN_S, partial(self._put_again, burial))
+                page = await self._read(letters.ids[len(rows) :])
+            except ReadFailed as error:
+                self._runtime.report("dead_messages_not_read", error)
+                self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
                 return
             if not page:
                 break
             rows += page
-        endpoint = burial.endpoint
-        if len(rows) == len(burial.ids) and (endpoint.number, endpoint.era) == (burial.number, burial.era):
-            self._put(burial, burial.grave, rows)
+        endpoint = letters.endpoint
+        if len(rows) == len(letters.ids) and (endpoint.number, endpoint.era) == (letters.number, letters.era):
+            self._put(letters, letters.keeper, rows)
         else:
             # The endpoint was emptied or deleted, or knows them from the store, where they are as they were.
-            del self._under_way[burial]
-            self._vpn.look_at(endpoint)
+            del self._under_way[letters]
+            self._consumers.deliver(endpoint)
 
-    def bury_rejected(self, flow: Flow, ids: list[int]) -> None:
+    def reject(self, flow: Flow, ids: list[int]) -> None:
         """Messages that a consumer rejected."""
-        vpn = self._vpn
         if not flow.endpoint.settings.dead_message_queue:
-            vpn.settle(flow, ids)
+            self._consumers.settle(flow, ids)
             return
         ids = sorted(i for i in ids if i in flow.unsettled)
-        if ids and ids[0] >= vpn.tail.first_id:
-            self.bury(flow, vpn.tail.pick(ids), "rejected")
+        if ids and ids[0] >= self._cache.first_id:
+            self.remove(flow, self._cache.pick(ids), "rejected")
         elif ids:
-            self._start(self._read_and_bury(flow, ids))
+            self._start(self._read_and_remove(flow, ids))
 
-    async def _read_and_bury(self, flow: Flow, ids: list[int]) -> None:
-        vpn = self._vpn
+    async def _read_and_remove(self, flow: Flow, ids: list[int]) -> None:
         while ids:
             try:
                 rows = await self._read(ids)
-            except sqlite3.Error as error:
+            except ReadFailed as error:
                 # Given back, they would be delivered to somebody, and rejected means never again.
-                vpn.report("dead_messages_not_read", error)
-                vpn.later(TRY_AGAIN_S, partial(self.bury_rejected, flow, ids))
+                self._runtime.report("dead_messages_not_read", error)
+                self._loop.call_later(TRY_AGAIN_S, partial(self.reject, flow, ids))
                 return
             if not rows:
                 return
             # Meanwhile the flow may have gone, and given back what it had.
             rejected = [row for row in rows if row[0] in flow.unsettled]
             if rejected:
-                self.bury(flow, rejected, "rejected")
+                self.remove(flow, rejected, "rejected")
                 # Its link may have waited for room among what it has unsettled.
-                vpn.ask(flow, flow.link.room())
+                self._consumers.set_demand(flow, flow.link.room())
             ids = ids[len(rows) :]
 
     async def _read(self, ids: Sequence[int]) -> list[Row]:
-        reader = self._vpn.reader
+        reader = self._reader
         return await asyncio.wrap_future(reader.submit(partial(reader.messages, ids)))
 
     def _start(self, reading: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(reading)
+        task = self._loop.create_task(reading)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,5 +1,5 @@
 """
-Buries what has expired at the heads of endpoints, where no consumer asks for it.
+Takes what has expired off the heads of endpoints, where no consumer asks for it.
 
 A delivery is checked when it is made; this is for messages that nobody takes. Once a second each endpoint's head is
 looked at: the message that would be delivered next. A head that expires later, or never, is remembered and costs a
@@ -14,17 +14,15 @@ comparison from then on. What is not swept, and expires when it is about to be d
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from amqp_ext.message.ttl import ttl_of
+from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.ttl import NEVER_MS, expires_ms
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
-
-SWEEP_SECONDS: Final = 1.0
-"""From the end of a sweep to the next: how late a message may be buried, about."""
+from gateway.core.log.message_cache import MessageCache
+from gateway.vpn.delivery.feeds import Feeds
+from gateway.vpn.runtime import Runtime
 
 READ_SECONDS: Final = 0.02
 """Until an endpoint whose head is being read from disk is looked at again."""
@@ -33,7 +31,7 @@ TURN_ENDPOINTS: Final = 200
 """Endpoints looked at in one turn of the loop: well below a millisecond where none has news."""
 
 TURN_ROWS: Final = 256
-"""Messages buried in one turn of the loop."""
+"""Messages taken off in one turn of the loop."""
 
 
 class _Head(NamedTuple):
@@ -43,9 +41,12 @@ class _Head(NamedTuple):
 
 
 class Expiry:
-    def __init__(self, vpn: MessageVpn, loop: asyncio.AbstractEventLoop) -> None:
-        self._vpn = vpn
-        self._loop = loop
+    def __init__(self, broker: Broker, feeds: Feeds, cache: MessageCache, runtime: Runtime) -> None:
+        self._broker = broker
+        self._feeds = feeds
+        self._cache = cache
+        self._runtime = runtime
+        self._loop = runtime.loop
         self._heads: dict[str, _Head] = {}
         self._left: list[str] = []
         """Endpoints still to be looked at in this sweep."""
@@ -55,14 +56,14 @@ class Expiry:
         self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        self._timer = self._loop.call_later(self._runtime.tuning.expiry_sweep_seconds, self._sweep)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
     def _sweep(self) -> None:
-        endpoints = self._vpn.broker.endpoints
+        endpoints = self._broker.endpoints
         self._left = list(endpoints)
         self._reading.clear()
         if len(self._heads) > len(endpoints):
@@ -70,7 +71,7 @@ class Expiry:
         self._turn()
 
     def _turn(self) -> None:
-        left, broker = self._left, self._vpn.broker
+        left, broker = self._left, self._broker
         for _ in range(min(TURN_ENDPOINTS, len(left))):
             name = left.pop()
             endpoint = broker.find(name)
@@ -79,7 +80,7 @@ class Expiry:
             try:
                 may_be_more = self._look(endpoint)
             except Exception as error:
-                self._vpn.report("expiry_failed", error)
+                self._runtime.report("expiry_failed", error)
                 continue
             if may_be_more:
                 left.append(name)
@@ -93,9 +94,9 @@ class Expiry:
             self.start()
 
     def _look(self, endpoint: Endpoint) -> bool:
-        """Bury what has expired at the head; whether there may be more of it at once."""
-        vpn, name = self._vpn, endpoint.name
-        now_ms = vpn.now_ms()
+        """Take what has expired off the head; whether there may be more of it at once."""
+        name = endpoint.name
+        now_ms = self._runtime.clock.now_ms()
         ids = endpoint.peek(1)
         key = (endpoint.number, endpoint.era, endpoint.settings.max_ttl_ms, ids[0] if ids else 0)
         known = self._heads.get(name)
@@ -106,8 +107,8 @@ class Expiry:
             self._heads[name] = _Head(key, NEVER_MS)
             return False
         is_due = known is not None and known.expires_ms < now_ms
-        feed = vpn.feed_of(endpoint)
-        may_be_more, row = feed.bury_head(TURN_ROWS if is_due else 1, may_read=bool(is_timed))
+        feed = self._feeds.of(endpoint)
+        may_be_more, row = feed.remove_dead_head(TURN_ROWS if is_due else 1, may_read=bool(is_timed))
         if row is not None:
             self._heads[name] = _Head((*key[:3], row[0]), expires_ms(endpoint, row, feed.ttl_of))
         elif may_be_more:
@@ -119,8 +120,8 @@ class Expiry:
 
     def _has_ttl(self, ids: list[int]) -> bool:
         """A head that is at hand says in its header how long it lives."""
-        tail = self._vpn.tail
-        if not ids or ids[0] < tail.first_id:
+        cache = self._cache
+        if not ids or ids[0] < cache.first_id:
             return False
-        row = tail.pick(ids)[0]
+        row = cache.pick(ids)[0]
         return bool(row[3]) and ttl_of(row[5]) is not None

@@ -8,19 +8,16 @@ holds them up for long (Solace, "Message Replay", section "Trimming the Replay L
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from typing import TYPE_CHECKING, Final
-
-import structlog
+from collections.abc import Collection
+from typing import Final
 
 from gateway import log_keys
+from gateway.core.broker import Broker
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import check_trimmable
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
-
-log = structlog.get_logger()
+from gateway.vpn.committer import Committer
+from gateway.vpn.runtime import Runtime
+from store.errors import WriteFailed
 
 TRIM_AT: Final = 0.90
 """Share of the quota past which trimming begins, as at Solace: what is left is room for the time it takes."""
@@ -30,18 +27,28 @@ TRIM_TO: Final = 0.88
 
 
 class Trimmer:
-    def __init__(self, vpn: MessageVpn) -> None:
-        self._vpn = vpn
+    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
+        self._broker = broker
+        self._committer = committer
+        self._runtime = runtime
         self._before_id = 0
         """What an administrator asked for: everything below this goes."""
         self._is_making_room = False
         self._is_busy = False
         self._waiting: list[asyncio.Future[None]] = []
-        self._log = log.bind(**{log_keys.VPN: vpn.name})
+        self._log = runtime.log
+
+    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+        """The log may have grown (``CommitListener``)."""
+        if has_news:
+            self.run()
+
+    def not_committed(self) -> None:
+        """The log has not grown (``CommitListener``)."""
 
     def run(self) -> None:
-        """Go on, if there is anything to trim. Called after commits."""
-        broker = self._vpn.broker
+        """Go on, if there is anything to trim."""
+        broker = self._broker
         if self._is_busy:
             return
         if not self._is_making_room and broker.log_usage > TRIM_AT and broker.has_trimmable:
@@ -62,11 +69,11 @@ class Trimmer:
         self._is_busy = True
         first, stop = effect.first, effect.stop
 
-        def committed(error: sqlite3.Error | None) -> None:
+        def committed(error: WriteFailed | None) -> None:
             self._is_busy = False
             if error is not None:
                 # The ids stay marked: they are tried again from where the log begins.
-                self._vpn.report("trim_failed", error)
+                self._runtime.report("trim_failed", error)
                 broker.trimming_below = first
                 for done in self._waiting:
                     if not done.done():
@@ -80,7 +87,7 @@ class Trimmer:
             assert stop <= broker.log.first_id
             self.run()
 
-        self._vpn.commit([effect], committed)
+        self._committer.commit([effect], committed)
 
     async def trim_before(self, message_id: int) -> int:
         """
@@ -93,10 +100,10 @@ class Trimmer:
             Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that; INTERNAL, the store could
                 not write.
         """
-        check_trimmable(self._vpn.broker, message_id)
+        check_trimmable(self._broker, message_id)
         self._before_id = max(self._before_id, message_id)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = self._runtime.loop.create_future()
         self._waiting.append(done)
         self.run()
         await done
-        return self._vpn.broker.log.first_id
+        return self._broker.log.first_id

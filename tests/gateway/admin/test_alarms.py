@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from structlog.testing import CapturingLogger
 
 from gateway.app import Gateway
 from gateway.config import AlarmThresholds, ReplayLog, Vpn
+from store.errors import WriteFailed
 from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
 from tests.support.client import Client
 from tests.support.messages import data
@@ -82,7 +81,7 @@ def test_a_store_that_cannot_be_written_is_an_alarm(
         vpn = running.vpns["default"]
         vpn.alarms.close()  # so that nothing is written but what this test writes
         for _ in range(2):
-            vpn._not_committed([], sqlite3.OperationalError("disk is full"))
+            vpn.committer._not_committed([], WriteFailed("disk is full"))
 
     gateway.call(fail)
     assert shown(api) == [("store", "", 0)]

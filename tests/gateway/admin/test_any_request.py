@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -98,6 +99,6 @@ def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gat
     assert api.http.get("/readyz").status_code == 200
     assert api.done("GET", "monitor", "")["storeProblem"] is None
     client.cut()
-    file = gateway.call(lambda running: running.vpns["default"]._path)
+    file = Path(gateway.call(lambda running: running.vpns["default"].place))
     gateway.stop()
     assert check(file) == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -263,6 +264,6 @@ def test_every_operation_is_done_under_load(
     publishing.stop()
     assert publishing.accepted == publishing.next == gateway.depth("load")
     client.cut()
-    file = gateway.call(lambda running: running.vpns["default"]._path)
+    file = Path(gateway.call(lambda running: running.vpns["default"].place))
     gateway.stop()
     assert check(file) == []

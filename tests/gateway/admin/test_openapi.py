@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import requests
@@ -78,7 +79,7 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(
     assert api.http.get("/readyz").status_code == 200
     assert api.done("GET", "monitor", "")["storeProblem"] is None
     client.cut()
-    file = gateway.call(lambda running: running.vpns["default"]._path)
+    file = Path(gateway.call(lambda running: running.vpns["default"].place))
     gateway.stop()
     assert check(file) == []
 

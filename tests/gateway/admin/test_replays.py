@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
@@ -83,7 +84,7 @@ def test_the_log_is_trimmed_by_place_and_by_time(api: Api, client: Client, gatew
     assert api.done("GET", "monitor", "/replayLogs/default/msgs") == []
     assert len(client.receiver("q").drain()) == 6
     client.close()
-    file = gateway.call(lambda running: running.vpns["default"]._path)
+    file = Path(gateway.call(lambda running: running.vpns["default"].place))
     gateway.stop()
     assert check(file) == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,9 +13,10 @@ import structlog
 
 from gateway.config import Limits, Vpn
 from gateway.core.effects import Effect
-from gateway.vpn import message_vpn
-from gateway.vpn.message_vpn import MessageVpn
-from store.sqlite.writer import Batch
+from gateway.vpn.clock import SystemClock
+from store.errors import WriteFailed
+from store.ports import Batch, OnCommit, StoreOptions
+from store.sqlite.store import SqliteStore, SqliteStores
 from tests.support.client import Client
 from tests.support.running import RunningGateway, settings_for
 
@@ -28,21 +28,26 @@ def _quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-class Clock:
+@pytest.fixture
+def given() -> dict[str, Any]:
+    """What gateways of the test run on, where that is the test's: see ``RunningGateway``."""
+    return {}
+
+
+class Clock(SystemClock):
     """The gateway's wall clock, moved by hand."""
 
     def __init__(self) -> None:
         self.ms = 1_800_000_000_000
 
-    def __call__(self) -> int:
+    def now_ms(self) -> int:  # type: ignore[override]
         return self.ms
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(given: dict[str, Any]) -> Clock:
     """Ask for it before a gateway: from then on, that gateway's time is the test's."""
-    clock = Clock()
-    monkeypatch.setattr(message_vpn, "now_ms", clock)
+    clock = given["clock"] = Clock()
     return clock
 
 
@@ -53,21 +58,23 @@ HOLD_SECONDS = 30
 class Telling:
     """Whether the gateway hears of its own commits: while it does not, they are in the file and nobody is told."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self._may_tell = threading.Event()
         self._may_tell.set()
         self._only: type[Effect] | None = None
         self.was_impatient = False
         """The news was told before `go_on`, as nobody came: what was looked at meanwhile proves nothing."""
-        tell = MessageVpn._on_commit
 
-        def wait_and_tell(vpn: MessageVpn, batches: list[Batch], error: sqlite3.Error | None) -> None:
+    def delayed(self, tell: OnCommit) -> OnCommit:
+        """Tells when it may."""
+
+        def wait_and_tell(batches: list[Batch], error: WriteFailed | None) -> None:
             effects = [effect for batch in batches for effect in batch.effects]
             if self._only is None or any(isinstance(effect, self._only) for effect in effects):
                 self.was_impatient |= not self._may_tell.wait(HOLD_SECONDS)
-            tell(vpn, batches, error)
+            tell(batches, error)
 
-        monkeypatch.setattr(MessageVpn, "_on_commit", wait_and_tell)
+        return wait_and_tell
 
     def hold(self, only: type[Effect] | None = None) -> None:
         """From now on, commits on the writer's thread are not told, or those with effects of a kind only."""
@@ -79,10 +86,25 @@ class Telling:
         self._may_tell.set()
 
 
+class _TellingStores(SqliteStores):
+    """Stores whose writers' news goes through a ``Telling``."""
+
+    def __init__(self, folder: Path, telling: Telling) -> None:
+        super().__init__(folder)
+        self._telling = telling
+
+    def open(self, vpn: str, now_ms: int, options: StoreOptions) -> SqliteStore:
+        store = super().open(vpn, now_ms, options)
+        start_writer = store.start_writer
+        store.start_writer = lambda tell: start_writer(self._telling.delayed(tell))  # type: ignore[method-assign]
+        return store
+
+
 @pytest.fixture
-def telling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Telling]:
+def telling(given: dict[str, Any]) -> Iterator[Telling]:
     """Ask for it before a gateway, to look at it between a commit and its news."""
-    telling = Telling(monkeypatch)
+    telling = Telling()
+    given["stores"] = lambda folder: _TellingStores(folder, telling)
     yield telling
     telling.go_on()
     assert not telling.was_impatient, "the test did not go on in time"
@@ -99,11 +121,12 @@ def _ending() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, _ending: ExitStack) -> Start:
+def start(tmp_path: Path, given: dict[str, Any], _ending: ExitStack) -> Start:
     """Starts a gateway with settings of the test's own: `start(vpn=Vpn(…), limits=Limits(…))`."""
 
     def start(vpn: Vpn | None = None, limits: Limits | None = None, **more: Any) -> RunningGateway:
-        return _ending.enter_context(RunningGateway(settings_for(tmp_path / "data", vpn, limits, **more)))
+        settings = settings_for(tmp_path / "data", vpn, limits, **more)
+        return _ending.enter_context(RunningGateway(settings, **given))
 
     return start
 

@@ -62,7 +62,7 @@ class Hubs:
         match command:
             case ReadHub(name=name, token=shown):
                 hub = await self._find_or_make(client, name, shown)
-                return HubState(name, client.vpn.broker.log_facts(hub).floor_ms)
+                return HubState(name, client.vpn.log.facts(hub).floor_ms)
             case ReadPartition(hub=name, partition=partition, token=shown):
                 hub = self._find(client, name, shown)
                 check_partition(partition)
@@ -95,15 +95,14 @@ class Hubs:
         except AddressError as error:
             raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
         self._require(client, name, shown)
-        broker = client.vpn.broker
-        kind = EndpointKind.STREAM if broker.find(name) is None else None
-        found, effects = broker.queue_for(name, kind=kind)
-        await client.vpn.committed(effects)
+        kind = EndpointKind.STREAM if client.vpn.endpoints.find(name) is None else None
+        found = client.vpn.endpoints.queue_for(name, kind=kind)
+        await client.vpn.committer.committed()
         return found
 
     def _find(self, client: Client, name: str, shown: str | None) -> Endpoint:
         self._require(client, name, shown)
-        found = client.vpn.broker.find(name)
+        found = client.vpn.endpoints.find(name)
         if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
             raise Refused(
                 ErrorCode.NOT_FOUND, f"there is no event hub {name!r}; the first sender or receiver makes it"
@@ -112,13 +111,13 @@ class Hubs:
 
 
 async def _partition(client: Client, hub: Endpoint) -> PartitionState:
-    vpn = client.vpn
-    broker, reader = vpn.broker, vpn.reader
-    broker.policy.check_reads("there are no event hubs")
-    facts = broker.log_facts(hub)
+    log = client.vpn.log
+    reader = log.reader
+    log.check_reads("there are no event hubs")
+    facts = log.facts(hub)
     is_stream = hub.kind is EndpointKind.STREAM
-    matches = broker.topic_matcher(hub) if is_stream else queue_topic(hub.name).__eq__
-    patterns = broker.topic_patterns(hub) if is_stream else (queue_topic(hub.name),)
+    matches = log.matcher_of(hub) if is_stream else queue_topic(hub.name).__eq__
+    patterns = log.patterns_of(hub) if is_stream else (queue_topic(hub.name),)
 
     def look() -> PartitionState:
         last = reader.last_matching(matches)

@@ -16,7 +16,7 @@ from amqp_ext.event_hubs.shared_access import Token, TokenError, path_of, read_t
 from gateway.amqp.dialects.hooks import Client
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
-from gateway.vpn.clock import now_ms
+from gateway.vpn.clock import SystemClock
 
 MAX_RESOURCES: Final = 1_000
 """Entities that one connection may have tokens for."""
@@ -69,14 +69,14 @@ class Tokens:
 
     def covers(self, path: str) -> bool:
         """Whether there is a token for the entity at a path."""
-        now_s = now_ms() / 1_000
+        now_s = SystemClock.now_ms() / 1_000
         return any(token.covers(path) and token.expires_s > now_s for token in self._tokens.values())
 
     async def _watch(self) -> None:
         """Close the connection when one of its tokens has expired."""
         while True:
             soonest = min(self._tokens.values(), key=lambda token: token.expires_s)
-            left_s = soonest.expires_s - now_ms() / 1_000
+            left_s = soonest.expires_s - SystemClock.now_ms() / 1_000
             if left_s <= 0:
                 what = soonest.resource or "all entities"
                 expired = f"the token for {what!r} has expired, and none came in its place"
@@ -132,7 +132,7 @@ class TokenService:
             key = self._users.sas_key(token.key_name)
             if key is None:
                 raise TokenError(f"there is no key {token.key_name!r:.80}: it is called like its user")
-            token.check(key, now_ms() / 1_000)
+            token.check(key, SystemClock.now_ms() / 1_000)
         except TokenError as error:
             raise Refused(ErrorCode.UNAUTHORIZED, str(error)) from None
         client.become(token.key_name)

@@ -65,7 +65,7 @@ class Exchanges:
         administration, topic = Administration(client.vpn), topic_of(name, "")
         bound = [
             (endpoint, subscription)
-            for endpoint in client.vpn.broker.endpoints.values()
+            for endpoint in client.vpn.endpoints
             if endpoint.kind is not EndpointKind.TOPIC_ENDPOINT
             for subscription in endpoint.subscriptions
             if subscription == topic or subscription.startswith(f"{topic}/")
@@ -94,7 +94,7 @@ class Exchanges:
         for subscription in subscriptions:
             if subscription not in endpoint.subscriptions:
                 await administration.subscribe(endpoint, subscription)
-        await client.vpn.committed(())
+        await client.vpn.committer.committed()
 
     async def unbind(self, client: Client, binding: Binding) -> None:
         """

@@ -41,17 +41,17 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
     client.authorization.require_unlocked(command.name)
     vpn, name, arguments = client.vpn, command.name, command.arguments
     kind = EndpointKind.STREAM if arguments.is_stream else EndpointKind.QUEUE
-    if vpn.broker.find(name) is not None:
-        found, _ = vpn.broker.queue_for(name, kind=kind)
+    if vpn.endpoints.find(name) is not None:
+        found = vpn.endpoints.queue_for(name, kind=kind)
         _check_same(found, arguments)
         _check_same_life(client, found, command)
-        await vpn.committed(())
+        await vpn.committer.committed()
         return Declared(_state(client, found), is_new=False)
     if name.startswith("#"):
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
         )
-    if not vpn.broker.create_queues:
+    if not vpn.endpoints.are_created_on_use:
         client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
     dead = arguments.dead_message_queue
     if dead:
@@ -62,11 +62,11 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
         auto_delete=command.is_auto_delete,
         **{field: value for field in _SETTINGS if (value := getattr(arguments, field)) is not None},
     )
-    made, effects = Administration(vpn).make(name, kind, settings)
+    made = vpn.endpoints.create(name, kind, settings)
     if command.is_exclusive:
         # Before anybody else's turn, and before its connection could go.
         ExclusiveQueue(client.owner, vpn, made)
-    await vpn.committed(effects)
+    await vpn.committer.committed()
     return Declared(_state(client, made), is_new=True)
 
 
@@ -104,7 +104,7 @@ async def delete(client: Client, name: str) -> Removed:
     client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
     client.authorization.require_unlocked(name)
     administration = Administration(client.vpn)
-    endpoint = administration.vpn.broker.find(name)
+    endpoint = administration.vpn.endpoints.find(name)
     if endpoint is None or endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
         return Removed(0)
     exclusive = _exclusive(client, endpoint)
@@ -113,7 +113,7 @@ async def delete(client: Client, name: str) -> Removed:
     count = endpoint.depth
     if exclusive is not None:
         exclusive.release()
-        await client.vpn.committed(())
+        await client.vpn.committer.committed()
     else:
         await administration.delete(endpoint)
     return Removed(count)

@@ -13,7 +13,7 @@ from tests.support.running import RunningGateway, no_log
 
 def dropped(gateway: RunningGateway) -> int:
     """Direct messages that came to nothing so far."""
-    return gateway.call(lambda running: running.vpns["default"].direct_dropped)
+    return gateway.call(lambda running: running.vpns["default"].counters.direct_dropped_messages)
 
 
 def logged(client: Client) -> list[str]:

@@ -23,8 +23,8 @@ from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core import errors
 from gateway.core.log.point import ListedPoint, Point
 from gateway.core.replay.search import Search
-from gateway.vpn.replay import log_search
-from store.sqlite.reader import Reader
+from gateway.vpn.tuning import Tuning
+from store.sqlite.reader import SqliteReader as Reader
 from store.sqlite.search import SearchPage
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
@@ -77,15 +77,15 @@ either_index = pytest.mark.parametrize("vpn", [Vpn(), INDEXED], ids=["scan", "in
 def create_point(gateway: RunningGateway, name: str, start: ReplayStart | str | None = None) -> Point:
     """Make a point as an administrator does."""
     asked = parse_text(start) if isinstance(start, str) else start
-    return on_loop(gateway, lambda g: g.vpns["default"].create_point(name, asked))
+    return on_loop(gateway, lambda g: g.vpns["default"].log.create_point(name, asked))
 
 
 def delete_point(gateway: RunningGateway, name: str) -> None:
-    on_loop(gateway, lambda g: g.vpns["default"].delete_point(name))
+    on_loop(gateway, lambda g: g.vpns["default"].log.delete_point(name))
 
 
 def points(gateway: RunningGateway) -> list[ListedPoint]:
-    return gateway.call(lambda g: g.vpns["default"].points())
+    return gateway.call(lambda g: g.vpns["default"].log.points())
 
 
 def on_loop(gateway: RunningGateway, call: Callable[[Gateway], Any]) -> Any:
@@ -444,11 +444,9 @@ def test_an_index_that_is_configured_later_finds_what_came_before(start: Start, 
     assert texts(by_map(client, "log://t", "match", "tradeId = 'T-4'").take(1)) == ["4"]
 
 
-def test_a_long_search_says_how_far_it_is(
-    start: Start, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_search_says_how_far_it_is(start: Start, given: dict[str, Any], connect: Connect) -> None:
     """A search of many pages logs a line now and then, and one at its end with what it found."""
-    monkeypatch.setattr(log_search, "PROGRESS_SECONDS", 0.0)
+    given["tuning"] = Tuning(search_progress_seconds=0.0)
     client = connect(start(limits=Limits(read_page_rows=10)))
     publish(client, "topic://t", range(50))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))

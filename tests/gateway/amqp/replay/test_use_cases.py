@@ -307,7 +307,7 @@ def days_of_trades(gateway_over_time: RunningGateway, connect: Connect, clock: C
 
 def _make_point(gateway: RunningGateway, name: str) -> None:
     work, loop = gateway.call(
-        lambda running: (running.vpns["default"].create_point(name), asyncio.get_running_loop())
+        lambda running: (running.vpns["default"].log.create_point(name), asyncio.get_running_loop())
     )
     asyncio.run_coroutine_threadsafe(work, loop).result(30)
 

@@ -12,7 +12,7 @@ from proton.reactor import LinkOption
 from proton.utils import BlockingConnection
 
 from gateway.config import Queue, ReplayLog, Vpn
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.committer import Committer
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, data, message_to, section
@@ -434,9 +434,11 @@ def test_reading_and_acknowledging_writes_nothing(
     """Three readers read and accept 6,000 messages: not a row is changed, nothing is committed, no file grows."""
     count = 6_000
     commits: list[int] = []
-    tell = MessageVpn._committed
+    tell = Committer._committed
     monkeypatch.setattr(
-        MessageVpn, "_committed", lambda vpn, batches, error: (commits.append(1), tell(vpn, batches, error))
+        Committer,
+        "_committed",
+        lambda committer, batches, error: (commits.append(1), tell(committer, batches, error)),
     )
     gateway = start(audit())
     with Publishing(gateway.url, "audit", limit=count) as publishing:
@@ -444,7 +446,7 @@ def test_reading_and_acknowledging_writes_nothing(
     gateway.restart()
 
     def written() -> tuple[int, int, dict[str, tuple[int, int]]]:
-        changes = gateway.call(lambda g: g.vpns["default"]._writer._connection.total_changes)
+        changes = gateway.call(lambda g: g.vpns["default"].committer._writer._connection.total_changes)
         files = sorted((tmp_path / "data").glob("default.db*"))
         # The -shm file is shared memory: readers mark there what they read.
         sizes = {f.name: (f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.suffix != ".db-shm"}
@@ -471,7 +473,7 @@ def test_reading_and_acknowledging_writes_nothing(
 
 def delete(gateway: RunningGateway, name: str) -> None:
     """Delete an endpoint as an administrator does."""
-    gateway.call(lambda g: g.vpns["default"].delete(g.vpns["default"].broker.endpoints[name]))
+    gateway.call(lambda g: g.vpns["default"].endpoints.delete(g.vpns["default"].broker.endpoints[name]))
 
 
 @pytest.mark.parametrize("exclusive", ["none", "wait"])

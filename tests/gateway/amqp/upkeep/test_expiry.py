@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from proton import Delivery
 
 from amqp_ext.codec import UByte, UInt
 from gateway.config import Limits, Queue, Vpn
-from gateway.vpn.upkeep import expiry
+from gateway.vpn.tuning import Tuning
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, texts
 from tests.support.messages import HEADER, data, section
@@ -70,9 +72,9 @@ def test_to_the_last_millisecond(gateway: RunningGateway, client: Client, clock:
 
 
 @pytest.fixture
-def _swept_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _swept_often(given: dict[str, Any]) -> None:
     """Ask for it before a gateway, which then looks at its queues twenty times a second instead of once."""
-    monkeypatch.setattr(expiry, "SWEEP_SECONDS", 0.05)
+    given["tuning"] = Tuning(expiry_sweep_seconds=0.05)
 
 
 @pytest.mark.parametrize(

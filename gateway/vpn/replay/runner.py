@@ -6,80 +6,106 @@ The rules are the broker's (``gateway.core.replay.commands``); here they meet co
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
-import structlog
 
 from gateway import log_keys
+from gateway.core.broker import Broker
 from gateway.core.effects import DropReplayed, Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay.states import ReplayState
-from gateway.vpn.replay.replay_feed import ReplayPump
-
-if TYPE_CHECKING:
-    from gateway.vpn.message_vpn import MessageVpn
-
-log = structlog.get_logger()
+from gateway.vpn.committer import Committer
+from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.delivery.feeds import Feeds
+from gateway.vpn.replay.pump import PumpShared, ReplayPump
+from gateway.vpn.settings import CurrentSettings
+from store.errors import WriteFailed
 
 TRY_AGAIN_S = 1.0
 """Seconds after a failed write until what a replay must have durable is written again."""
 
 
-class Replays:
-    def __init__(self, vpn: MessageVpn) -> None:
-        self._vpn = vpn
+class ReplayRunner:
+    def __init__(
+        self, shared: PumpShared, feeds: Feeds, consumers: Consumers, settings: CurrentSettings
+    ) -> None:
+        self._broker: Broker = shared.broker
+        self._committer: Committer = shared.committer
+        self._shared = shared
+        self._feeds = feeds
+        self._consumers = consumers
+        self._settings = settings
+        self._loop = shared.runtime.loop
+        self._now_ms = shared.runtime.clock.now_ms
+        self._log = shared.runtime.log
         self._pumps: dict[str, ReplayPump] = {}
-        self._log = log.bind(**{log_keys.VPN: vpn.name})
+
+    def check(self, endpoint: Endpoint, *, by_client: bool) -> None:
+        """
+        Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
+
+        Raises:
+            Refused: It may not (docs/reference/refusals.md).
+        """
+        self._broker.replay_commands.check(endpoint, by_client=by_client)
 
     # --- begun and ended --------------------------------------------------------------------------------------
 
     def start(self, endpoint: Endpoint, first: int, requester: Flow | None) -> None:
         """
         Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped, and when that is
-        durable the log is put on it from ``first`` on. Await ``MessageVpn.committed`` before the requester is told.
+        durable the log is put on it from ``first`` on. Await ``Committer.committed`` before the requester is told.
         """
-        vpn = self._vpn
         started = Refused(
             ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
         )
-        vpn.displace_all(endpoint, started, but=requester)
-        effects = vpn.broker.replays.start(endpoint, first, vpn.now_ms())
-        vpn.feed_of(endpoint).clear()
+        self._consumers.displace_all(endpoint, started, but=requester)
+        effects = self._broker.replay_commands.start(endpoint, first, self._now_ms())
+        self._feeds.of(endpoint).clear()
         self._pumps.pop(endpoint.name, None)
         self._say("replay_started", endpoint, **{log_keys.FIRST: first})
         self._clear(endpoint, effects)
 
     def _clear(self, endpoint: Endpoint, effects: list[Effect]) -> None:
         """Initializing, until what lay on the endpoint is durably gone."""
-        vpn, replay = self._vpn, endpoint.replay
+        replay = endpoint.replay
         assert replay is not None
 
-        def committed(error: sqlite3.Error | None) -> None:
+        def committed(error: WriteFailed | None) -> None:
             if endpoint.replay is not replay or replay.state is not ReplayState.INITIALIZING:
                 return
             if error is not None:
-                vpn.later(TRY_AGAIN_S, lambda: self._clear_again(endpoint, effects))
+                self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint, effects))
                 return
-            vpn.broker.replays.cleared(replay)
+            self._broker.replay_commands.cleared(replay)
             endpoint.is_dropping = False
-            self.take_up(endpoint)
+            self.resume(endpoint)
 
-        vpn.commit(effects, committed)
+        self._committer.commit(effects, committed)
 
     def _clear_again(self, endpoint: Endpoint, effects: list[Effect]) -> None:
         if endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING:
             self._clear(endpoint, effects)
 
-    def take_up(self, endpoint: Endpoint) -> None:
+    def restarted(self, endpoint: Endpoint) -> None:
+        """Go on with the endpoint's replay, if a stop interrupted one."""
+        replay = endpoint.replay
+        if replay is None:
+            return
+        self.completed(endpoint)
+        # Before ids that a crash took back are given out again: they would count as replayed at the next start.
+        if replay.is_under_way or replay.live_from == self._broker.next_id:
+            self._committer.commit([endpoint.replay_definition()])
+        if replay.is_reading:
+            self.resume(endpoint)
+
+    def resume(self, endpoint: Endpoint) -> None:
         """Go on with a replay that is active."""
-        vpn = self._vpn
         pump = self._pumps[endpoint.name] = ReplayPump(
-            vpn, vpn.feed_of(endpoint), ahead=vpn.limits.max_unsettled_per_flow
+            self._shared, self._feeds.of(endpoint), self, ahead=self._settings.limits.max_unsettled_per_flow
         )
-        vpn.next_turn(pump.run)
+        self._loop.call_soon(pump.run)
 
     def cancel(self, endpoint: Endpoint, *, force_complete: bool = False) -> None:
         """
@@ -90,8 +116,7 @@ class Replays:
         Raises:
             Refused: PRECONDITION_FAILED, no replay is under way.
         """
-        vpn = self._vpn
-        replay = vpn.broker.replays.check_cancel(endpoint)
+        replay = self._broker.replay_commands.check_cancel(endpoint)
         if not force_complete:
             self.fail(endpoint, "it was cancelled", ErrorCode.REPLAY_CANCELLED)
             return
@@ -100,7 +125,7 @@ class Replays:
                 ErrorCode.PRECONDITION_FAILED,
                 f"the replay of {endpoint.name!r} is initializing: cancel it, or force it when it is active",
             )
-        vpn.commit(vpn.broker.replays.force(endpoint))
+        self._committer.commit(self._broker.replay_commands.force(endpoint))
         pump = self._pumps.get(endpoint.name)
         if pump is not None:
             pump.run()
@@ -108,9 +133,8 @@ class Replays:
 
     def fail(self, endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
         """A replay cannot go on: its consumers are told, and the endpoint is live again."""
-        vpn = self._vpn
         is_cancelled = code is ErrorCode.REPLAY_CANCELLED
-        vpn.displace_all(
+        self._consumers.displace_all(
             endpoint,
             Refused(
                 code,
@@ -119,8 +143,8 @@ class Replays:
                 else f"the replay of {endpoint.name!r} failed: {reason}",
             ),
         )
-        effect = vpn.broker.replays.fail(endpoint, reason, vpn.now_ms())
-        vpn.feed_of(endpoint).clear()
+        effect = self._broker.replay_commands.fail(endpoint, reason, self._now_ms())
+        self._feeds.of(endpoint).clear()
         self._pumps.pop(endpoint.name, None)
         self._say(
             "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
@@ -133,20 +157,19 @@ class Replays:
         Nothing is handed out until what the replay had put is gone. A write that failed may be owed
         (``store.sqlite.writer``): what it dropped then, it was told when the next one was.
         """
-        vpn = self._vpn
-        if vpn.broker.by_number(effect.endpoint) is not endpoint:
+        if self._broker.by_number(effect.endpoint) is not endpoint:
             return
 
-        def committed(error: sqlite3.Error | None) -> None:
+        def committed(error: WriteFailed | None) -> None:
             if error is not None:
                 again = replace(effect, count=0, size_bytes=0)
-                vpn.later(TRY_AGAIN_S, lambda: self._drop(endpoint, again, *tried, effect))
+                self._loop.call_later(TRY_AGAIN_S, lambda: self._drop(endpoint, again, *tried, effect))
                 return
             for done in (*tried, effect):
-                vpn.broker.replays.dropped(endpoint, done)
-            vpn.look_at(endpoint)
+                self._broker.replay_commands.dropped(endpoint, done)
+            self._feeds.deliver(endpoint)
 
-        vpn.commit([effect], committed)
+        self._committer.commit([effect], committed)
 
     def forget(self, endpoint: Endpoint) -> None:
         """The endpoint is gone."""
@@ -154,18 +177,26 @@ class Replays:
 
     # --- meanwhile --------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Go on with all of them. Called after commits."""
+    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+        """Go on with all of them, by what was published (``CommitListener``)."""
+        if has_news and self._pumps:
+            self._run()
+
+    def not_committed(self) -> None:
+        """Ids that replays may have waited for came to nothing (``CommitListener``)."""
+        self._run()
+
+    def _run(self) -> None:
         for name, pump in list(self._pumps.items()):
             pump.run()
             if pump.is_over and self._pumps.get(name) is pump:
                 del self._pumps[name]
 
-    def bound(self, endpoint: Endpoint) -> None:
+    def consumer_bound(self, endpoint: Endpoint) -> None:
         """A consumer came: more may lie ahead of it than of nobody."""
         pump = self._pumps.get(endpoint.name)
         if pump is not None:
-            self._vpn.next_turn(pump.run)
+            self._loop.call_soon(pump.run)
 
     def subscriptions_changed(self, endpoint: Endpoint) -> None:
         """A replay goes on by the new ones, from where it is."""
@@ -182,7 +213,7 @@ class Replays:
                 del self._pumps[endpoint.name]
         self.completed(endpoint)
 
-    def read(self, endpoint: Endpoint) -> None:
+    def reached_end(self, endpoint: Endpoint) -> None:
         """A replay has reached the end of the log."""
         self._say("replay_read", endpoint)
         self.completed(endpoint)
@@ -194,8 +225,8 @@ class Replays:
             return
         if replay.record.last_completed_ms >= replay.started_ms:
             return
-        replay.record.last_completed_ms = max(self._vpn.now_ms(), replay.started_ms)
-        self._vpn.commit([endpoint.replay_definition()])
+        replay.record.last_completed_ms = max(self._now_ms(), replay.started_ms)
+        self._committer.commit([endpoint.replay_definition()])
         self._say("replay_completed", endpoint)
 
     def check_blocked(self, endpoint: Endpoint) -> None:
@@ -233,7 +264,7 @@ class Replays:
                 log_keys.ENDPOINT: endpoint.name,
                 log_keys.REPLAY_STATE: replay.state.value,
                 log_keys.MESSAGES: replay.put,
-                log_keys.ELAPSED_MS: self._vpn.now_ms() - replay.started_ms,
+                log_keys.ELAPSED_MS: self._now_ms() - replay.started_ms,
                 **more,
             },
         )

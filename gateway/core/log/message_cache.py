@@ -2,8 +2,8 @@
 The newest committed messages of a Message VPN, kept in memory within a byte budget.
 
 Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Live consumers and log
-readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the tail ends
-with the last committed id, or the last that came to nothing, and begins no earlier than its budget allows.
+readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the message cache
+ends with the last committed id, or the last that came to nothing, and begins no earlier than its budget allows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROW_OVERHEAD_BYTES = 220
 for tiny messages, too."""
 
 
-class Tail:
+class MessageCache:
     def __init__(self, budget_bytes: int, next_id: int) -> None:
         self._budget_bytes = budget_bytes
         self._rows: list[Row] = []

@@ -1,5 +1,5 @@
 """
-What a Message VPN asks of the links it talks to: the wire side implements these.
+What a Message VPN asks of its publishers and consumers: links on the wire side implement these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClientIdentity(Protocol):
         """HOST:PORT it comes from."""
 
 
-class PublishingLink(Protocol):
+class PublisherLink(Protocol):
     """A link that messages came in on."""
 
     def accepted(self, deliveries: Any) -> None:
@@ -41,7 +41,7 @@ class PublishingLink(Protocol):
         """These deliveries were not taken: rejected with a reason, or released where there is none."""
 
 
-class ConsumingLink(Protocol):
+class ConsumerLink(Protocol):
     """A link that messages go out on."""
 
     @property
@@ -60,7 +60,7 @@ class ConsumingLink(Protocol):
             end_id: The message that is the last before live, if it is known.
         """
 
-    def idle(self) -> None:
+    def nothing_to_send(self) -> None:
         """There is nothing to send now: credit that is to be drained can be used up."""
 
     def finish(self) -> None:

@@ -1,0 +1,251 @@
+"""
+Commit, then tell: effects go to the store in order, and only when they are durable is anybody told.
+
+Within one turn of the loop all publications of all connections, and all else, become one batch. ``commit`` hands
+effects to the writer's thread; what it reports comes back to the loop in the same order. Invariant: nothing that a
+client is told, and nothing that a consumer is sent, is told or sent before its effects and all earlier ones are
+durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol, TypeAlias
+
+from gateway import log_keys
+from gateway.core.broker import Broker
+from gateway.core.effects import Effect, Publication, SaveArchived
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.message_cache import MessageCache
+from gateway.vpn.counters import Counters
+from gateway.vpn.runtime import Runtime
+from store.errors import WriteFailed
+from store.histogram import Histogram
+from store.ports import Batch, Store
+
+Then: TypeAlias = "Callable[[WriteFailed | None], None]"
+
+
+class CommitListener(Protocol):
+    """Who goes on when something was committed."""
+
+    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+        """
+        What is told here is durable.
+
+        Args:
+            endpoints: The names of those on which messages became ready.
+            has_news: Messages were published.
+        """
+
+    def not_committed(self) -> None:
+        """Nothing of a transaction was written: whoever waited for its ids waits no longer."""
+
+
+class StoreListener(Protocol):
+    """Who watches whether the store can be written."""
+
+    def store_failed(self, reason: str) -> None:
+        """A write failed."""
+
+    def store_works(self) -> None:
+        """A write succeeded, after one that failed."""
+
+
+class Committer:
+    """The one owner of what is durable."""
+
+    def __init__(
+        self, store: Store, broker: Broker, cache: MessageCache, counters: Counters, runtime: Runtime
+    ) -> None:
+        """
+        Args:
+            cache: Gets each publication when it is durable.
+        """
+        self.problem: str | None = None
+        """Why the last write failed; None when it did not."""
+        self.pending_bytes = 0
+        """Content taken and not durable yet."""
+        self._broker = broker
+        self._cache = cache
+        self._counters = counters
+        self._runtime = runtime
+        self._loop = runtime.loop
+        self._most_pending_bytes = runtime.tuning.pending_bytes
+        self._effects: list[Effect] = []
+        self._then: list[Then] = []
+        self._size_bytes = 0
+        self._is_lazy = True
+        self._scheduled = False
+        self._in_flight = 0
+        """Batches handed to the writer and not reported yet."""
+        self._waiting_for_room: list[Callable[[], None]] = []
+        self._listeners: list[CommitListener] = []
+        self._store_listeners: list[StoreListener] = []
+        self._store = store
+        self._writer = store.start_writer(self._on_commit)
+
+    def tell(self, *listeners: CommitListener) -> None:
+        """Tell these, too, from now on; in the order in which they came."""
+        self._listeners += listeners
+
+    def tell_of_store(self, listener: StoreListener) -> None:
+        """Tell this one, too, whether the store can be written."""
+        self._store_listeners.append(listener)
+
+    @property
+    def commit_seconds(self) -> Histogram:
+        """How long the store took to make transactions durable."""
+        return self._writer.commit_seconds
+
+    async def close(self) -> None:
+        """Commit what is under way and close the store."""
+        self._submit()
+        await self._loop.run_in_executor(None, self._store.close)
+
+    # --- commit ---------------------------------------------------------------------------------------------------
+
+    def commit(self, effects: Iterable[Effect], then: Then | None = None) -> None:
+        """Make effects durable, in order with everything else; ``then`` is called afterwards, with the error if any."""
+        self._effects += effects
+        if then is not None:
+            self._then.append(then)
+        self._is_lazy = False
+        self._schedule()
+
+    def commit_when_convenient(self, effect: Effect) -> None:
+        """The same for what nobody waits for: it may linger a little, so that more of it is written together."""
+        self._effects.append(effect)
+        self._schedule()
+
+    def add(self, publication: Publication) -> None:
+        """
+        Have a publication committed, with what else comes in this turn of the loop; its receipt says whom to tell.
+        """
+        self._effects.append(publication)
+        self._size_bytes += publication.size_bytes
+        self.pending_bytes += publication.size_bytes
+        self._is_lazy = False
+        self._schedule()
+
+    async def committed(self, effects: Iterable[Effect] = ()) -> None:
+        """
+        Make effects durable and wait until they are, and all that was ordered before them.
+
+        Raises:
+            Refused: INTERNAL, the store could not write.
+        """
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def then(error: WriteFailed | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(Refused(ErrorCode.INTERNAL, f"the store could not write: {error}"))
+
+        self.commit(effects, then)
+        await done
+
+    def try_store(self) -> None:
+        """
+        Write what is so already. A gateway that is not ready may be given no clients, and with them nothing to write
+        by which it would find out that it can again.
+        """
+        self.commit([SaveArchived(self._broker.log.archived_id)])
+
+    def wait_for_room(self, resume: Callable[[], None]) -> bool:
+        """Whether too much is uncommitted; if so ``resume`` is called once it is less."""
+        if self.pending_bytes < self._most_pending_bytes:
+            return False
+        self._waiting_for_room.append(resume)
+        return True
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._submit)
+
+    def _submit(self) -> None:
+        self._scheduled = False
+        if not self._effects and not self._then:
+            return
+        batch = Batch(self._effects, self._size_bytes, self._is_lazy, self._then)
+        self._effects, self._then, self._size_bytes, self._is_lazy = [], [], 0, True
+        if self._in_flight == 0 and batch.is_small:
+            is_done, error = self._writer.commit_now(batch)
+            if is_done:
+                self._in_flight += 1
+                self._committed([batch], error)
+                return
+        self._in_flight += 1
+        self._writer.submit(batch)
+
+    # --- then tell ------------------------------------------------------------------------------------------------
+
+    def _on_commit(self, batches: list[Batch], error: WriteFailed | None) -> None:
+        """From the writer's thread."""
+        self._loop.call_soon_threadsafe(self._committed, batches, error)
+
+    def _committed(self, batches: list[Batch], error: WriteFailed | None) -> None:
+        self._in_flight -= len(batches)
+        if error is not None:
+            self._not_committed(batches, error)
+            return
+        if self.problem is not None and any(batch.effects for batch in batches):
+            self.problem = None
+            for watcher in self._store_listeners:
+                watcher.store_works()
+        cache, broker, counters = self._cache, self._broker, self._counters
+        counters.commits += 1
+        counters.batches += len(batches)
+        published = counters.published_messages
+        touched: dict[str, None] = {}
+        has_news = False
+        for batch in batches:
+            for effect in batch.effects:
+                if isinstance(effect, Publication):
+                    has_news = True
+                    counters.published_messages += len(effect.rows)
+                    counters.published_bytes += effect.size_bytes
+                    cache.extend(effect.rows, effect.size_bytes)
+                    for endpoint in broker.committed(effect):
+                        touched[endpoint.name] = None
+                    client, deliveries = effect.receipt
+                    client.accepted(deliveries)
+            self.pending_bytes -= batch.size_bytes
+            for then in batch.then:
+                then(None)
+        counters.commit_messages.add(counters.published_messages - published)
+        for listener in self._listeners:
+            listener.committed(touched, has_news=has_news)
+        self._offer_room()
+
+    def _not_committed(self, batches: list[Batch], error: WriteFailed) -> None:
+        self.problem = f"the last write failed: {error}"
+        for watcher in self._store_listeners:
+            watcher.store_failed(str(error))
+        self._counters.failed_commits += 1
+        self._runtime.log.error("store_write_failed", **{log_keys.REASON: str(error)})
+        refused = Refused(ErrorCode.INTERNAL, f"the store could not write: {error}; nothing was stored")
+        for batch in batches:
+            for effect in batch.effects:
+                if isinstance(effect, Publication):
+                    self._broker.failed(effect)
+                    self._cache.skip(effect.rows[-1][0] + 1)
+                    client, deliveries = effect.receipt
+                    client.not_stored(deliveries, refused)
+            self.pending_bytes -= batch.size_bytes
+            for then in batch.then:
+                then(error)
+        for listener in self._listeners:
+            listener.not_committed()
+        self._offer_room()
+
+    def _offer_room(self) -> None:
+        if self._waiting_for_room and self.pending_bytes < self._most_pending_bytes // 2:
+            waiting, self._waiting_for_room = self._waiting_for_room, []
+            for resume in waiting:
+                resume()

@@ -1,0 +1,153 @@
+"""
+Consumers of endpoints: bound and unbound, what they can take, and what becomes of the messages they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gateway.core.effects import CountAttempts, RemoveReferences
+from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import Row
+from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.committer import Committer
+from gateway.vpn.counters import Counters
+from gateway.vpn.delivery.feeds import Feeds
+
+
+class ReplayListener(Protocol):
+    """Replays onto endpoints, as far as consumers concern them."""
+
+    def consumer_bound(self, endpoint: Endpoint) -> None:
+        """A consumer came: more may lie ahead of it than of nobody."""
+
+    def acknowledged(self, endpoint: Endpoint) -> None:
+        """Messages left an endpoint whose replay was under way."""
+
+
+class RejectedMessages(Protocol):
+    """Where messages go that a consumer rejected."""
+
+    def reject(self, flow: Flow, ids: list[int]) -> None:
+        """They leave the endpoint for good."""
+
+
+class Consumers:
+    def __init__(self, feeds: Feeds, committer: Committer, counters: Counters) -> None:
+        self._feeds = feeds
+        self._committer = committer
+        self._counters = counters
+        self._replays: ReplayListener
+        self._dead_letters: RejectedMessages
+
+    def connect(self, dead_letters: RejectedMessages, replays: ReplayListener) -> None:
+        """Name those that consumers speak to and that speak to consumers; once, before the first of these."""
+        self._dead_letters = dead_letters
+        self._replays = replays
+
+    # --- who consumes ---------------------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        endpoint: Endpoint,
+        client: ConsumerLink,
+        epoch: int | None = None,
+        selects: Callable[[Row], bool] | None = None,
+        priority: int = 0,
+    ) -> Flow:
+        """
+        Bind a consumer to an endpoint.
+
+        Args:
+            epoch: Of two consumers of an endpoint that is exclusive=steal, the one with the higher or an equal has it.
+            selects: The consumer's selector and filters, if it has any.
+            priority: While it can take messages, consumers of a lower one get none.
+
+        Raises:
+            Refused: The endpoint's exclusivity or its limits say so.
+        """
+        flow = Flow(endpoint, client, epoch, selects, priority)
+        displaced = endpoint.bind(flow)
+        self._feeds.of(endpoint)
+        self._replays.consumer_bound(endpoint)
+        if displaced is not None:
+            who = "a consumer" if epoch is None else f"a consumer of epoch {epoch}"
+            self._displace(displaced, Refused(ErrorCode.STOLEN, f"{who} took {endpoint.name!r} over"))
+        return flow
+
+    def unbind(self, flow: Flow) -> None:
+        """The consumer is gone; what it had not settled is ready for others."""
+        self._take_back(flow)
+        self._feeds.deliver(flow.endpoint)
+
+    def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:
+        """Detach the endpoint's consumers, each told why."""
+        for flow in list(endpoint.flows):
+            if flow is not but:
+                self._displace(flow, refused)
+
+    def _displace(self, flow: Flow, refused: Refused) -> None:
+        self._take_back(flow)
+        flow.link.refuse(refused)
+
+    @staticmethod
+    def _take_back(flow: Flow) -> None:
+        # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
+        flow.endpoint.release(flow, list(flow.unsettled), failed=True)
+        flow.endpoint.unbind(flow)
+
+    def set_demand(self, flow: Flow, room: int) -> None:
+        """The consumer can take ``room`` messages now."""
+        flow.demand = room
+        if room > 0:
+            self._feeds.deliver(flow.endpoint)
+
+    # --- what becomes of messages ---------------------------------------------------------------------------------
+
+    def settle(self, flow: Flow, ids: list[int]) -> None:
+        """Messages consumed for good."""
+        endpoint = flow.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        gone, size = endpoint.settle(flow, ids)
+        self._counters.activity += 1
+        self._counters.settled_messages += len(gone)
+        if gone:
+            self._committer.commit_when_convenient(RemoveReferences(endpoint.number, gone, size))
+        if is_replaying:
+            self._replays.acknowledged(endpoint)
+
+    def settled_by_transaction(self, retired: Retired) -> None:
+        """Messages that a transaction took off an endpoint are gone for good: it is durable."""
+        endpoint = retired.endpoint
+        is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
+        retired.done()
+        self._counters.settled_messages += len(retired.held)
+        if is_replaying:
+            self._replays.acknowledged(endpoint)
+
+    def release(self, flow: Flow, ids: list[int], *, failed: bool) -> None:
+        """Messages given back by a consumer; ``failed`` counts as a failed delivery."""
+        endpoint = flow.endpoint
+        back = endpoint.release(flow, ids, failed=failed)
+        if not back:
+            return
+        if failed:
+            attempts = [(i, endpoint.attempts[i]) for i in back]
+            self._committer.commit_when_convenient(CountAttempts(endpoint.number, attempts))
+        self._feeds.deliver(endpoint)
+
+    def reject(self, flow: Flow, ids: list[int]) -> None:
+        """Messages that a consumer rejected: they leave the endpoint, to its dead message queue where it has one."""
+        self._dead_letters.reject(flow, ids)
+
+    def exclude(self, flow: Flow, ids: Sequence[int]) -> None:
+        """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
+        flow.shunned.update(ids)
+        endpoint, matches = flow.endpoint, flow.selector
+        endpoint.select(flow, lambda row: row[0] not in flow.shunned and (matches is None or matches(row)))
+
+    def deliver(self, endpoint: Endpoint) -> None:
+        """Something of the endpoint's changed: perhaps a consumer can be given more."""
+        self._feeds.deliver(endpoint)

@@ -1,0 +1,61 @@
+"""
+The endpoint feeds of a Message VPN: one for each endpoint that messages are, or were, delivered from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.log.message_cache import MessageCache
+from gateway.vpn.delivery.endpoint_feed import BlockedReplays, DeadLetterOffice, EndpointFeed, FeedShared
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.settings import CurrentSettings
+from store.ports import Reader
+
+
+class Feeds:
+    def __init__(
+        self, settings: CurrentSettings, reader: Reader, cache: MessageCache, runtime: Runtime
+    ) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._cache = cache
+        self._runtime = runtime
+        self._shared: FeedShared | None = None
+        self._feeds: dict[str, EndpointFeed] = {}
+
+    def connect(self, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
+        """Name those that feeds speak to and that are themselves made of feeds; once, before the first feed."""
+        self._shared = FeedShared(self._reader, self._cache, self._runtime, dead_letters, replays)
+
+    def of(self, endpoint: Endpoint) -> EndpointFeed:
+        """The endpoint's feed, made on first use."""
+        feed = self._feeds.get(endpoint.name)
+        if feed is None or feed.endpoint is not endpoint:
+            assert self._shared is not None
+            feed = self._feeds[endpoint.name] = EndpointFeed(
+                endpoint, self._shared, self._settings.limits.read_page_rows
+            )
+        return feed
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The endpoint is gone."""
+        self._feeds.pop(endpoint.name, None)
+
+    def deliver(self, endpoint: Endpoint) -> None:
+        """Something of the endpoint's changed: perhaps a consumer can be given more."""
+        feed = self._feeds.get(endpoint.name)
+        if feed is not None:
+            feed.run()
+
+    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+        """Messages became ready on these endpoints (``CommitListener``)."""
+        feeds = self._feeds
+        for name in endpoints:
+            feed = feeds.get(name)
+            if feed is not None:
+                feed.run()
+
+    def not_committed(self) -> None:
+        """What could not be written was never ready (``CommitListener``)."""

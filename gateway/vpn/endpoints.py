@@ -1,0 +1,193 @@
+"""
+Queues, streams and topic endpoints of a Message VPN: found, made, changed and deleted.
+
+Each command is ordered at once, and durable when ``Committer.committed`` returns that is awaited after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from gateway.core.broker import Broker
+from gateway.core.effects import Effect
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.committer import Committer
+from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.delivery.feeds import Feeds
+from gateway.vpn.delivery.streams import Streams
+from gateway.vpn.replay.runner import ReplayRunner
+
+
+class Endpoints:
+    def __init__(
+        self,
+        broker: Broker,
+        committer: Committer,
+        feeds: Feeds,
+        consumers: Consumers,
+        streams: Streams,
+        replays: ReplayRunner,
+    ) -> None:
+        self._broker = broker
+        self._committer = committer
+        self._feeds = feeds
+        self._consumers = consumers
+        self._streams = streams
+        self._replays = replays
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._broker.endpoints.values())
+
+    def __len__(self) -> int:
+        return len(self._broker.endpoints)
+
+    def find(self, name: str) -> Endpoint | None:
+        """The endpoint of this name, whatever its kind; None when there is none."""
+        return self._broker.endpoints.get(name)
+
+    def is_there(self, endpoint: Endpoint) -> bool:
+        """Whether this very endpoint was not deleted meanwhile."""
+        return self._broker.endpoints.get(endpoint.name) is endpoint
+
+    @property
+    def are_created_on_use(self) -> bool:
+        """Whether queues are made on first use."""
+        return self._broker.create_queues
+
+    # --- made -----------------------------------------------------------------------------------------------------
+
+    def create(
+        self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
+    ) -> Endpoint:
+        """
+        Make an endpoint, and the dead message queue that its settings name, if there is none.
+
+        Raises:
+            Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
+                INVALID_FIELD, its dead messages would come back to it.
+        """
+        _check_dead_message_queue(name, settings)
+        if kind is EndpointKind.STREAM:
+            self._broker.policy.check_can_be_viewed()
+        endpoint, effects = self._broker.create(name, kind, settings, subscriptions)
+        self._committer.commit([*effects, *self._dead_message_queue(settings)])
+        return endpoint
+
+    def queue_for(
+        self,
+        name: str,
+        *,
+        kind: EndpointKind | None = None,
+        exclusive: Exclusivity | None = None,
+        may_create: bool = True,
+    ) -> Endpoint:
+        """
+        The queue or stream of this name, made on first use.
+
+        Raises:
+            Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``kind`` or ``exclusive`` contradict
+                what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log.
+        """
+        endpoint, effects = self._broker.queue_for(
+            name, kind=kind, exclusive=exclusive, may_create=may_create
+        )
+        if effects:
+            self._committer.commit(effects)
+        return endpoint
+
+    def _dead_message_queue(self, settings: EndpointSettings) -> list[Effect]:
+        name, broker = settings.dead_message_queue, self._broker
+        if not name or broker.find(name) is not None:
+            return []
+        return broker.create(name, EndpointKind.QUEUE, EndpointSettings())[1]
+
+    # --- changed --------------------------------------------------------------------------------------------------
+
+    def change(self, endpoint: Endpoint, settings: EndpointSettings) -> None:
+        """
+        Change what an endpoint is like; what lies on it stays.
+
+        Raises:
+            Refused: NOT_ALLOWED, it cannot change live; INVALID_FIELD, its dead messages would come back to it.
+        """
+        _check_dead_message_queue(endpoint.name, settings)
+        for name, setting in SETTINGS.items():
+            if setting.fixed and getattr(settings, name) != getattr(endpoint.settings, name):
+                raise Refused(
+                    ErrorCode.NOT_ALLOWED,
+                    f"{name} of {endpoint.name!r} is said when it is made: it {setting.fixed}",
+                )
+        effects = self._broker.change_settings(endpoint, settings)
+        self._committer.commit([*effects, *self._dead_message_queue(settings)])
+
+    def changed(self, endpoint: Endpoint) -> None:
+        """A change is durable: consumers, and readers of a stream, go by it now."""
+        self._feeds.deliver(endpoint)
+        self._streams.settings_changed(endpoint)
+
+    def set_no_local(self, endpoint: Endpoint, origin: str) -> None:
+        """
+        From now on what this origin publishes is not put on the endpoint; what lies there stays.
+
+        Args:
+            origin: See ``Origins``; empty for nobody's.
+        """
+        if endpoint.settings.no_local != origin:
+            settings = replace(endpoint.settings, no_local=origin)
+            self._committer.commit(self._broker.change_settings(endpoint, settings))
+
+    def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> None:
+        """
+        Make these an endpoint's subscriptions; what lies on it stays, and who reads the log for it goes by them.
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: One is none.
+        """
+        self._committer.commit(self._broker.set_subscriptions(endpoint, subscriptions))
+        self._subscriptions_changed(endpoint)
+
+    def _subscriptions_changed(self, endpoint: Endpoint) -> None:
+        self._streams.subscriptions_changed(endpoint)
+        self._replays.subscriptions_changed(endpoint)
+
+    def redeclared(self, endpoint: Endpoint) -> None:
+        """The configuration says anew what the endpoint is like and subscribes to, which is being committed."""
+        self._feeds.deliver(endpoint)
+        self._subscriptions_changed(endpoint)
+
+    # --- gone -----------------------------------------------------------------------------------------------------
+
+    def delete(self, endpoint: Endpoint) -> None:
+        """The endpoint is gone with what lies on it; those that consume from it are told."""
+        deleted = Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted")
+        self._consumers.displace_all(endpoint, deleted)
+        self._feeds.forget(endpoint)
+        self._replays.forget(endpoint)
+        self._committer.commit(self._broker.delete(endpoint))
+
+    def purge(self, endpoint: Endpoint) -> int:
+        """
+        Drop everything that lies on a queue or topic endpoint, what consumers have not settled among it; the log
+        keeps it.
+
+        Returns:
+            How many messages that were.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, a replay is under way.
+        """
+        count, effects = self._broker.purge(endpoint)
+        self._feeds.of(endpoint).clear()
+        self._committer.commit(effects)
+        return count
+
+
+def _check_dead_message_queue(name: str, settings: EndpointSettings) -> None:
+    if settings.dead_message_queue == name:
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"{name!r} cannot be its own dead message queue: its dead messages would come back; name another",
+        )

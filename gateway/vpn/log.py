@@ -1,0 +1,168 @@
+"""
+The replay log of a Message VPN as clients and administrators ask for it: what it holds, where a replay starts, points.
+
+The log is looked at off the loop, and a point is durable before anybody is told that it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.core.broker import Broker
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.log.cursor import topic_matcher
+from gateway.core.log.point import ListedPoint, Point
+from gateway.core.replay.search import search_for
+from gateway.core.replay.starts import LogFacts, LogProbe, Resolved, check_start, resolve
+from gateway.vpn.committer import Committer
+from gateway.vpn.replay.log_search import LogSearch, SearchShared
+from store.errors import WriteFailed
+from store.ports import Reader
+
+
+class MessageLog:
+    def __init__(self, broker: Broker, committer: Committer, search: SearchShared) -> None:
+        self._broker = broker
+        self._committer = committer
+        self._search = search
+        self._now_ms = search.runtime.clock.now_ms
+
+    # --- what it holds --------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """Which log this is: a replay id of another generation means nothing here."""
+        return self._broker.log.generation
+
+    @property
+    def first_id(self) -> int:
+        """The oldest id that may be in the log."""
+        return self._broker.log.first_id
+
+    @property
+    def next_id(self) -> int:
+        """One past the last committed id."""
+        return self._broker.log.next_id
+
+    @property
+    def reader(self) -> Reader:
+        """Reads it, off the loop."""
+        return self._search.reader
+
+    def check_reads(self, without: str) -> None:
+        """
+        That what is logged can be read; ``without`` says what is not there as long as it cannot.
+
+        Raises:
+            Refused: REPLAY_DISABLED.
+        """
+        self._broker.policy.check_reads(without)
+
+    def facts(self, endpoint: Endpoint | None = None) -> LogFacts:
+        """What is known of the log without reading it; of the part that a stream shows, if one is given."""
+        return self._broker.log_facts(endpoint)
+
+    def patterns_of(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """The topics of an endpoint as patterns, to look for in the store."""
+        return self._broker.topic_patterns(endpoint)
+
+    def matcher_of(self, endpoint: Endpoint) -> Callable[[str], bool]:
+        """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""
+        return self._broker.topic_matcher(endpoint)
+
+    # --- where a replay starts ------------------------------------------------------------------------------------
+
+    async def resolve_start(self, start: ReplayStart, patterns: Sequence[str]) -> Resolved:
+        """
+        Where a replay of these topics starts, as it was asked for.
+
+        Raises:
+            Refused: It cannot start there.
+        """
+        return await self._resolve(start, patterns, topic_matcher(patterns))
+
+    async def resolve_start_on(self, endpoint: Endpoint, start: ReplayStart) -> Resolved:
+        """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
+        return await self._resolve(start, self.patterns_of(endpoint), self.matcher_of(endpoint), endpoint)
+
+    async def _resolve(
+        self,
+        start: ReplayStart,
+        patterns: Sequence[str],
+        matches: Callable[[str], bool] | None,
+        endpoint: Endpoint | None = None,
+    ) -> Resolved:
+        """
+        A message-id or a selector is searched for first, in what the log holds at this moment.
+
+        Args:
+            patterns: The topics to be replayed.
+            matches: Whether a topic is one of them; None when every topic is.
+            endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
+        """
+        now_ms = self._now_ms()
+        # What can be refused at once is refused before a search that may take minutes.
+        facts = self.facts(endpoint)
+        check_start(start, facts)
+        search = search_for(start, matches)
+        found = None
+        if search is not None:
+            found = await LogSearch(self._search, start, search, patterns, facts).run()
+        facts, reader = self.facts(endpoint), self.reader
+        probe: LogProbe = reader
+        return await asyncio.wrap_future(
+            reader.submit(lambda: resolve(start, facts, probe, now_ms, matches, found))
+        )
+
+    # --- points ---------------------------------------------------------------------------------------------------
+
+    async def create_point(self, name: str, start: ReplayStart | None = None) -> Point:
+        """
+        Name a place in the log; returns when that is durable.
+
+        Args:
+            start: The place, in any way that a replay start says one; None (or live) for now.
+
+        Raises:
+            Refused: The name is taken or bad, the log has no such place, or the store could not write.
+        """
+        points, now_ms = self._broker.points, self._now_ms()
+        points.check(name)
+        position = time_ms = None
+        if start is not None and start.kind is not StartKind.LIVE:
+            resolved = await self.resolve_start(start, (">",))
+            position, time_ms = resolved.first, resolved.time_ms
+        point, effects = points.create(name, position, time_ms, now_ms)
+
+        def written(error: WriteFailed | None) -> None:
+            if error is not None:
+                points.deleted(point)
+
+        self._committer.commit(effects, written)
+        await self._committer.committed()
+        return point
+
+    async def delete_point(self, name: str) -> None:
+        """
+        Take a name away; returns when that is durable.
+
+        Raises:
+            Refused: There is none of this name, or the store could not write.
+        """
+        points = self._broker.points
+        point, effects = points.delete(name)
+
+        def written(error: WriteFailed | None) -> None:
+            if error is None:
+                points.deleted(point)
+
+        self._committer.commit(effects, written)
+        await self._committer.committed()
+
+    def points(self) -> list[ListedPoint]:
+        """All points, in the order of the log."""
+        points = self._broker.points
+        in_order = sorted(points.values(), key=lambda point: (point.position, point.name))
+        return [ListedPoint(point, points.is_trimmed(point)) for point in in_order]

@@ -1,0 +1,201 @@
+"""
+Publishing to a Message VPN: messages from links as they come, and those of a client's transaction, all or nothing.
+
+Invariant of a transaction: between its first check and the hand-over to the committer nothing else runs, and one batch
+is one transaction of the store. Ids are given out here, so publish order is commit order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+from amqp_ext.topics import check_topic
+from gateway.core.broker import Broker, TooLarge
+from gateway.core.effects import Publication
+from gateway.core.endpoint.endpoint import Flow, Retired
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.origins import Origins
+from gateway.vpn.clients import PublisherLink
+from gateway.vpn.clock import Clock
+from gateway.vpn.committer import Committer
+from gateway.vpn.counters import Counters
+from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.settings import CurrentSettings
+from store.errors import WriteFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A message that waits for its transaction's commit."""
+
+    topic: str
+    content: bytes
+    bare: int
+    """Where its bare message begins."""
+
+
+class _Nobody:
+    """Publisher of a transaction's messages, as far as single deliveries go: the discharge's answer speaks for all."""
+
+    def accepted(self, deliveries: Any) -> None: ...
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None: ...
+
+
+NOBODY: Final = _Nobody()
+
+
+class Publishing:
+    def __init__(
+        self,
+        broker: Broker,
+        committer: Committer,
+        consumers: Consumers,
+        origins: Origins,
+        counters: Counters,
+        settings: CurrentSettings,
+        clock: Clock,
+    ) -> None:
+        self._broker = broker
+        self._committer = committer
+        self._consumers = consumers
+        self._origins = origins
+        self._counters = counters
+        self._settings = settings
+        self._now_ms = clock.now_ms
+
+    def check_topic(self, topic: str) -> str:
+        """
+        The topic, if it may be published to here.
+
+        Raises:
+            amqp_ext.topics.TopicSyntaxError: It is none.
+            Refused: INVALID_FIELD, it is longer or deeper than this VPN takes.
+        """
+        check_topic(topic)
+        limits = self._settings.vpn
+        if len(topic.encode()) > limits.max_topic_bytes:
+            raise Refused(ErrorCode.INVALID_FIELD, f"a topic has at most {limits.max_topic_bytes} bytes here")
+        if topic.count("/") >= limits.max_topic_levels:
+            raise Refused(
+                ErrorCode.INVALID_FIELD, f"a topic has at most {limits.max_topic_levels} levels here"
+            )
+        return topic
+
+    def publish(
+        self,
+        client: PublisherLink,
+        topic: str,
+        contents: list[bytes],
+        bares: list[int],
+        deliveries: list[Any],
+        *,
+        is_direct: bool = False,
+        origin: str = "",
+    ) -> None:
+        """
+        Messages of one topic came in on a link; it is told of each delivery once that is true.
+
+        Args:
+            contents: Messages as received.
+            bares: Where each one's bare message begins.
+            deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
+            origin: The publisher's container-id, see ``Origins``.
+        """
+        while contents:
+            publication, taken, refused = self._broker.publish(
+                self._now_ms(),
+                topic,
+                contents,
+                bares,
+                (client, deliveries),
+                is_direct=is_direct,
+                origin=origin,
+            )
+            self._counters.activity += 1
+            if publication is not None:
+                self._add(publication, origin)
+            if taken == len(contents):
+                return
+            if publication is not None:
+                publication.receipt = (client, deliveries[:taken])
+            behind = taken + refused.count if isinstance(refused, TooLarge) else len(contents)
+            client.not_stored(deliveries[taken:behind], refused)
+            if is_direct:
+                self._counters.direct_dropped_messages += behind - taken
+            contents, bares, deliveries = contents[behind:], bares[behind:], deliveries[behind:]
+
+    def _add(self, publication: Publication, origin: str) -> None:
+        self._committer.add(publication)
+        if self._origins.watchers:
+            rows = publication.rows
+            self._origins.add(rows[0][0], rows[-1][0] + 1, origin)
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def commit_transaction(
+        self,
+        staged: Iterable[Staged],
+        acknowledged: Iterable[tuple[Flow, list[int]]],
+        origin: str,
+        then: Callable[[WriteFailed | None], None],
+    ) -> None:
+        """
+        Publish messages and settle deliveries as one.
+
+        Args:
+            acknowledged: Flows, and ids that are unsettled on them.
+            origin: As for ``publish``.
+            then: Called when all of it is durable, or with the error when nothing is.
+
+        Raises:
+            Refused: ROLLED_BACK, a message is not taken; nothing has happened.
+        """
+        # First, so that a message may take the room of one that it answers.
+        retired = [flow.endpoint.retire(flow, ids) for flow, ids in acknowledged]
+        publications: list[Publication] = []
+        try:
+            for topic, group in groupby(staged, key=lambda message: message.topic):
+                publications.append(self._publish_staged(topic, list(group), origin))
+        except Refused:
+            self._broker.take_back(publications)
+            for one in retired:
+                one.undone()
+            raise
+        for publication in publications:
+            self._add(publication, origin)
+        self._counters.activity += 1
+        self._committer.commit(
+            [one.effect() for one in retired],
+            lambda error: self._transaction_committed(retired, error, then),
+        )
+
+    def _publish_staged(self, topic: str, messages: list[Staged], origin: str) -> Publication:
+        contents, bares = [m.content for m in messages], [m.bare for m in messages]
+        publication, taken, refused = self._broker.publish(
+            self._now_ms(), topic, contents, bares, (NOBODY, ()), origin=origin
+        )
+        if publication is not None and taken == len(messages):
+            return publication
+        if publication is not None:
+            self._broker.take_back([publication])
+        why = "nobody takes messages of this topic any more" if refused is None else refused.text
+        raise Refused(ErrorCode.ROLLED_BACK, f"rolled back, as a message to {topic!r} is not taken: {why}")
+
+    def _transaction_committed(
+        self,
+        retired: list[Retired],
+        error: WriteFailed | None,
+        then: Callable[[WriteFailed | None], None],
+    ) -> None:
+        for one in retired:
+            if error is None:
+                self._consumers.settled_by_transaction(one)
+            else:
+                one.undone()
+        then(error)
+        for one in retired:
+            self._consumers.deliver(one.endpoint)
