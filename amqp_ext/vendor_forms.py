@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_ext.address_forms import AddressForm
+from amqp_ext.addresses.forms import AddressForm
 from amqp_ext.event_hubs.addresses import HUBS
 from amqp_ext.event_hubs.position_selector import from_position_selector
 from amqp_ext.event_hubs.wire_names import CBS_MECHANISM, EPOCH

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import click
 
-from amqp_ext.address_options import OPTIONS
+from amqp_ext.addresses.options import OPTIONS
 from amqp_ext.replay_start.value import StartKind
 from gateway.admin.semp.endpoint_attributes import SETTING_ATTRIBUTES
 from gateway.cli import main as rewind

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from amqp_ext.address_forms import AddressError, AddressForm, PartitionAddress, PartitionPosition, shown
+from amqp_ext.addresses.forms import AddressForm, PartitionAddress, PartitionPosition
+from amqp_ext.addresses.texts import AddressError, shown
 
 CBS: Final = "$cbs"
 """The node that takes tokens."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 
-from amqp_ext.address_forms import AddressError, AddressForm, percent_decoded, shown
+from amqp_ext.addresses.forms import AddressForm
+from amqp_ext.addresses.texts import AddressError, percent_decoded, shown
 from amqp_ext.rabbitmq.exchanges import ExchangeError, topic_of
 
 MANAGEMENT: Final = "/management"

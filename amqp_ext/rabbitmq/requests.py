@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from amqp_ext.address_forms import AddressError
+from amqp_ext.addresses.queue_names import check_queue_name
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.codec import Array, UInt, ULong
 from amqp_ext.message import sections
-from amqp_ext.queue_names import check_queue_name
 from amqp_ext.rabbitmq.commands import (
     Bind,
     Binding,

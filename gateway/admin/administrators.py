@@ -11,7 +11,7 @@ from fastapi.security import HTTPBearer
 from fastapi.security.http import HTTPBase
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
 from gateway.admin.semp.envelope import SempError
 from gateway.admin.semp.resources import resources_of
 from gateway.core.permissions import Action

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Body, Depends, Request
 
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
 from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.semp.resources import Name, resources_of
 from gateway.core.endpoint.settings import EndpointKind

@@ -12,7 +12,8 @@ import click
 from proton import Terminus
 from proton.reactor import LinkOption
 
-from amqp_ext.addresses import AddressError, AddressKind, parse_source
+from amqp_ext.addresses.address import AddressKind, parse_source
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options

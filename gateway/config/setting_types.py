@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 
-from amqp_ext.address_patterns import AddressPattern
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.patterns import AddressPattern
 from amqp_ext.replay_start import StartKind, parse_text
 from amqp_ext.sasl.passwords import normalise
 from amqp_ext.sasl.passwords import parse as parse_password

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from amqp_ext.addresses import queue_of_topic, queue_topic
+from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from amqp_ext.message.priority import priorities_of
 from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
 from gateway.core.effects import (

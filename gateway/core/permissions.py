@@ -26,8 +26,9 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from amqp_ext.address_patterns import AddressPattern
-from amqp_ext.addresses import AddressKind, queue_of_topic
+from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.patterns import AddressPattern
+from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.topics import TopicPattern
 
 
@@ -57,7 +58,7 @@ class Permissions:
         is_open: Everything is permitted, because no users are configured.
 
     Raises:
-        amqp_ext.addresses.AddressError: A text is no pattern.
+        amqp_ext.addresses.texts.AddressError: A text is no pattern.
     """
 
     __slots__ = ("_is_open", "_lists")

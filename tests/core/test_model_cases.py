@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from amqp_ext.addresses import queue_topic
+from amqp_ext.addresses.queue_names import queue_topic
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.replay.states import ReplayState

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amqp_ext.addresses import queue_topic
+from amqp_ext.addresses.queue_names import queue_topic
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from typing_extensions import TypedDict
 
-from amqp_ext.addresses import check_queue_name
+from amqp_ext.addresses.queue_names import check_queue_name
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin.semp.documented import InVpn, resource

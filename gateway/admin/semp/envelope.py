@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
-from amqp_ext.addresses import AddressError
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.core.errors import ErrorCode, Refused

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from proton import Link, Terminus
 
-from amqp_ext.addresses import without_host
+from amqp_ext.addresses.address import without_host
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amqp_ext.addresses import Address, AddressKind, queue_topic
+from amqp_ext.addresses.address import Address, AddressKind
+from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.nodes.exclusive import locked_text
 from gateway.amqp.nodes.ownership import NodeOwner

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amqp_ext.addresses import Address
+from amqp_ext.addresses.address import Address
 from gateway.amqp.attach.client import Client
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from amqp_ext.addresses import NO_OPTIONS
+from amqp_ext.addresses.options import NO_OPTIONS
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.lifetime import Lifetime
 from amqp_ext.message.annotations import Splicer

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from amqp_ext.addresses import Address, AddressKind, PartitionPosition, queue_topic
+from amqp_ext.addresses.address import Address, AddressKind
+from amqp_ext.addresses.forms import PartitionPosition
+from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import ReplayStart
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from proton import Terminus
 
-from amqp_ext.addresses import Address, AddressKind
+from amqp_ext.addresses.address import Address, AddressKind
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
 from gateway.amqp.attach.request import AttachRequest

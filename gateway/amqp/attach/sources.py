@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amqp_ext.addresses import Address, AddressError, AddressKind, parse_source, queue_topic
+from amqp_ext.addresses.address import Address, AddressKind, parse_source
+from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, combine, from_options
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup

@@ -8,7 +8,7 @@ from typing import Any
 
 from proton import Link
 
-from amqp_ext.addresses import queue_of_topic, queue_topic
+from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink

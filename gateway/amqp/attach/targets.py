@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from amqp_ext.addresses import AddressError, AddressKind, parse_target, queue_of_topic, queue_topic
+from amqp_ext.addresses.address import AddressKind, parse_target
+from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.queues import queue_at

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
 from amqp_ext.lifetime import Lifetime
 from amqp_ext.request_nodes import RequestNode
 from gateway.amqp.nodes.ownership import NodeOwner

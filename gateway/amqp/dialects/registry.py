@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amqp_ext.address_forms import PartitionPosition
+from amqp_ext.addresses.forms import PartitionPosition
 from gateway.amqp.dialects.event_hubs.dialect import event_hubs_dialect
 from gateway.amqp.dialects.event_hubs.hubs import check_partition
 from gateway.amqp.dialects.hooks import Client, Dialect, FrameHooks, ReaderGroups, ServedNode, TokenCheck
@@ -90,7 +90,7 @@ class Spoken:
         The topic that a target's address stands for in a dialect; None where none has such addresses.
 
         Raises:
-            amqp_ext.address_forms.AddressError: It looks like such an address, and is none.
+            amqp_ext.addresses.texts.AddressError: It looks like such an address, and is none.
         """
         for read in self._topics:
             if (topic := read(address)) is not None:

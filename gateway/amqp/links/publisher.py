@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from proton import Link
 
-from amqp_ext.addresses import queue_of_topic
+from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset, to_address
 from gateway import log_keys

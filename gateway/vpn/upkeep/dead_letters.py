@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from amqp_ext.addresses import queue_topic
+from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
 from gateway import log_keys

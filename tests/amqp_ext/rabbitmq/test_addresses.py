@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amqp_ext.address_forms import AddressError
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.rabbitmq.addresses import topic_of_address
 
 

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from amqp_ext.address_forms import AddressError
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.queue_names import check_queue_name, queue_topic
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.event_hubs.addresses import MANAGEMENT, PARTITION
 from amqp_ext.event_hubs.commands import HubState, PartitionState, ReadHub, ReadPartition
-from amqp_ext.queue_names import check_queue_name, queue_topic
 from gateway.amqp.dialects.event_hubs.tokens import TokenService, tokens_of
 from gateway.amqp.dialects.hooks import Client
 from gateway.core.endpoint.endpoint import Endpoint

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
 from amqp_ext.rabbitmq.commands import Binding
 from amqp_ext.rabbitmq.exchanges import (
     PREDECLARED,

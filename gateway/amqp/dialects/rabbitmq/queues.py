@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Final
 
-from amqp_ext.addresses import AddressKind
+from amqp_ext.addresses.address import AddressKind
 from amqp_ext.rabbitmq.commands import Declared, DeclareQueue, QueueState, Removed
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from gateway.amqp.dialects.hooks import Client

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from amqp_ext.address_forms import AddressError, shown
+from amqp_ext.addresses.texts import AddressError, shown
 from amqp_ext.topics import MAX_TOPIC_BYTES
 
 QUEUE_TOPIC_PREFIX: Final = "#queue/"

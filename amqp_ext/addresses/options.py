@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from amqp_ext.address_forms import AddressError, percent_decoded, shown
+from amqp_ext.addresses.texts import AddressError, percent_decoded, shown
 
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

@@ -34,25 +34,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from amqp_ext.address_forms import AddressError, PartitionPosition, shown
-from amqp_ext.address_options import NO_OPTIONS, OPTIONS_OF_QUEUES, read_options
-from amqp_ext.queue_names import check_queue_name, queue_of_topic, queue_topic
+from amqp_ext.addresses.forms import PartitionPosition
+from amqp_ext.addresses.options import NO_OPTIONS, OPTIONS_OF_QUEUES, read_options
+from amqp_ext.addresses.queue_names import check_queue_name
+from amqp_ext.addresses.texts import AddressError, shown
 from amqp_ext.topics import TopicPattern, TopicSyntaxError, check_topic
 from amqp_ext.vendor_forms import ADDRESS_FORMS
-
-__all__ = [
-    "NO_OPTIONS",
-    "Address",
-    "AddressError",
-    "AddressKind",
-    "PartitionPosition",
-    "check_queue_name",
-    "parse_source",
-    "parse_target",
-    "queue_of_topic",
-    "queue_topic",
-    "without_host",
-]
 
 _REQUEST_NODES: Final = frozenset[str]().union(*(form.nodes for form in ADDRESS_FORMS))
 _QUEUE_CAPABILITIES: Final = frozenset({"queue", "temporary-queue", "stream"})

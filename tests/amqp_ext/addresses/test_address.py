@@ -10,22 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.address_options import OPTIONS
-from amqp_ext.addresses import (
-    Address,
-    AddressError,
-    AddressKind,
-    PartitionPosition,
-    parse_source,
-    parse_target,
-)
-from amqp_ext.queue_names import (
+from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
+from amqp_ext.addresses.forms import PartitionPosition
+from amqp_ext.addresses.options import OPTIONS
+from amqp_ext.addresses.queue_names import (
     FORBIDDEN_IN_QUEUE_NAMES,
     MAX_QUEUE_NAME,
     check_queue_name,
     queue_of_topic,
     queue_topic,
 )
+from amqp_ext.addresses.texts import AddressError
 
 QUEUE, TOPIC, LOG = AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from amqp_ext.addresses import AddressError, AddressKind
+from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import LevelKind, PatternLevel, TopicPattern, TopicSyntaxError, is_reserved
 
 _KINDS = {kind.value: kind for kind in (AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG)}
