@@ -1,4 +1,4 @@
-"""`python -m gateway` is the command `rewind`."""
+"""``python -m gateway`` is the command ``rewind``."""
 
 from gateway.cli import main
 

@@ -6,42 +6,42 @@ Times and sizes carry their unit. A key is added here before it is used.
 from typing import Final
 
 # Who and where
-VPN: Final = "vpn"
+VPN: Final = "vpn"  # the Message VPN
 PEER: Final = "peer"  # the client's HOST:PORT
 CONNECTION: Final = "connection"  # our number for it, unique while the process lives
 CONTAINER: Final = "container"  # the client's container-id
-USER: Final = "user"
-MECHANISM: Final = "mechanism"
+USER: Final = "user"  # the user; `anonymous` for a client without a name
+MECHANISM: Final = "mechanism"  # SASL mechanism
 LINK: Final = "link"  # the link's name
 
 # What about
-ADDRESS: Final = "address"
-ENDPOINT: Final = "endpoint"
-TOPIC: Final = "topic"
+ADDRESS: Final = "address"  # as the client wrote it
+ENDPOINT: Final = "endpoint"  # the queue, stream or topic endpoint
+TOPIC: Final = "topic"  # the topic, or the pattern of topics
 
 # Replay and its log
-REPLAY_STATE: Final = "replay_state"
+REPLAY_STATE: Final = "replay_state"  # the state that a replay came to
 START: Final = "start"  # as asked for
-OFFSET: Final = "offset"
-FIRST: Final = "first"
-LAST: Final = "last"
-UNTIL: Final = "until"
+OFFSET: Final = "offset"  # the id that a search has come to
+FIRST: Final = "first"  # the first id
+LAST: Final = "last"  # the last id
+UNTIL: Final = "until"  # the last id that is to be sent
 
 # Alarms
 ALARM: Final = "alarm"  # what it is about
-THRESHOLD_PERCENT: Final = "threshold_percent"
+THRESHOLD_PERCENT: Final = "threshold_percent"  # the part of the limit that was reached
 
 # What came of it
 APPLIED: Final = "applied"  # settings that were changed
 REFUSED: Final = "refused"  # settings that were not
 CONDITION: Final = "condition"  # AMQP error condition
-REPLAY_ERROR: Final = "replay_error"
-REASON: Final = "reason"
+REPLAY_ERROR: Final = "replay_error"  # as the client is told
+REASON: Final = "reason"  # a sentence
 RULE: Final = "rule"  # the user's rule that decided
 LIMIT: Final = "limit"  # name of the setting that was reached
-MESSAGES: Final = "messages"
-ELAPSED_MS: Final = "elapsed_ms"
+MESSAGES: Final = "messages"  # how many
+ELAPSED_MS: Final = "elapsed_ms"  # milliseconds it took
 
 # The process
-DATA: Final = "data"
-URL: Final = "url"
+DATA: Final = "data"  # the data folder
+URL: Final = "url"  # where clients connect

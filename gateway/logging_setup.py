@@ -1,6 +1,6 @@
 """structlog's configuration: one line per event on stderr, JSON for machines or columns for people.
 
-Called from `gateway.app` alone, once, before anything logs: loggers keep what they find at their first use.
+Called from ``gateway.app`` alone, once, before anything logs: loggers keep what they find at their first use.
 Libraries that use the standard library's logging (asyncio, uvicorn) come out in the same form.
 """
 
@@ -16,7 +16,7 @@ from gateway.config import Logging
 
 
 def configure(settings: Logging, stream: TextIO | None = None) -> None:
-    """Write log lines of `settings.level` and above to `stream` (stderr if None); times are ISO 8601 in
+    """Write log lines of ``settings.level`` and above to ``stream`` (stderr if None); times are ISO 8601 in
     UTC."""
     stream = cast(TextIO, _Lossy(sys.stderr if stream is None else stream))
     level = logging.getLevelNamesMapping()[settings.level.upper()]

@@ -9,10 +9,27 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:  # the configuration checks certificates by building contexts, so it imports this module
-    from gateway.config.settings import Tls
+
+class TlsFiles(Protocol):
+    """The files of a listener's TLS, all PEM; ``gateway.config.Tls`` names them."""
+
+    @property
+    def certificate(self) -> Path:
+        """The server's certificate, followed by its intermediates."""
+
+    @property
+    def key(self) -> Path:
+        """The certificate's private key, not encrypted."""
+
+    @property
+    def client_ca(self) -> Path | None:
+        """Authorities that sign clients' certificates; None where no client needs one."""
+
+    @property
+    def require_client_certificate(self) -> bool:
+        """Whether a client without a certificate is turned away."""
 
 
 class TlsError(ValueError):
@@ -20,7 +37,7 @@ class TlsError(ValueError):
 
 
 class HasPeerCertificate(Protocol):
-    """What `ssl.SSLSocket` and `ssl.SSLObject` have in common here."""
+    """What ``ssl.SSLSocket`` and ``ssl.SSLObject`` have in common here."""
 
     def getpeercert(self) -> Any:
         """The verified certificate of the peer as a dictionary; None if it sent none, empty if it was not
@@ -31,8 +48,12 @@ class _KeyIsEncryptedError(Exception):
     """Raised where OpenSSL would ask the terminal for a pass phrase."""
 
 
-def server_context(tls: Tls) -> ssl.SSLContext:
-    """A context for a listener with these settings; raises TlsError naming the file that cannot be used."""
+def server_context(tls: TlsFiles) -> ssl.SSLContext:
+    """A context for a listener with these settings.
+
+    Raises:
+        TlsError: A file cannot be used; it is named.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A client could otherwise make us do handshakes for ever on one connection (TLS 1.2 only; 1.3 has none).
@@ -46,10 +67,13 @@ def server_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def renew(context: ssl.SSLContext, tls: Tls) -> None:
-    """Have new connections see what the files hold now; raises TlsError naming the file that cannot be used.
+def renew(context: ssl.SSLContext, tls: TlsFiles) -> None:
+    """Have new connections see what the files hold now.
 
-    An authority that is no longer in `client_ca` is trusted until the next start.
+    An authority that is no longer in ``client_ca`` is trusted until the next start.
+
+    Raises:
+        TlsError: A file cannot be used; it is named.
     """
     # Tried first: OpenSSL would leave a context that is in use without a key where the files do not fit.
     server_context(tls)
@@ -70,7 +94,7 @@ def peer_common_name(ssl_object: HasPeerCertificate) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _load_certificate(context: ssl.SSLContext, tls: Tls) -> None:
+def _load_certificate(context: ssl.SSLContext, tls: TlsFiles) -> None:
     for file in (tls.certificate, tls.key):
         _check_readable(file)
     try:
@@ -99,7 +123,7 @@ def _check_readable(file: Path) -> None:
         raise TlsError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _culprit(tls: Tls) -> Path:
+def _culprit(tls: TlsFiles) -> Path:
     """The file OpenSSL stumbled over: the certificate if it has none in it, else the key."""
     return tls.key if b"-----BEGIN CERTIFICATE-----" in tls.certificate.read_bytes() else tls.certificate
 

@@ -39,7 +39,7 @@ class Certified:
 
 
 class Administrator:
-    """Who sent a request, and what the `administer` rules of that user permit."""
+    """Who sent a request, and what the ``administer`` rules of that user permit."""
 
     def __init__(self, users: Users, name: str) -> None:
         self._name = name

@@ -1,10 +1,10 @@
-"""The series of `/metrics` that each endpoint has, written as text at once.
+"""The series of ``/metrics`` that each endpoint has, written as text at once.
 
 With 10,000 queues they are 50,000 numbers: as the library's samples, objects of which each is made, walked by the
 garbage collector and written, they cost ten times as much as this and kept the loop waiting. Here an endpoint's labels
 are written once, and what is kept until the end is text.
 
-Source: Prometheus, "Exposition formats": the lines of one metric stand together, under one `HELP` and one `TYPE`.
+Source: Prometheus, "Exposition formats": the lines of one metric stand together, under one ``HELP`` and one ``TYPE``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EndpointSeries:
         self._lines: list[list[str]] = [[] for _ in _FAMILIES]
 
     def add(self, vpn: str, endpoint: Endpoint, next_id: int) -> None:
-        """Add what an endpoint of Message VPN `vpn` is like now; `next_id` is the one its log gives next."""
+        """Add what an endpoint of Message VPN ``vpn`` is like now; ``next_id`` is the one its log gives next."""
         labels = f'{{vpn="{vpn}",endpoint="{_escaped(endpoint.name)}"}}'
         unsettled = demand = 0
         for flow in endpoint.flows:

@@ -24,7 +24,7 @@ from gateway.config import AdminListener, authority
 from gateway.tls import peer_common_name, renew, server_context
 
 _GRACE_S = 2
-"""Seconds a request may go on after `stop`: none of ours takes long, and a client must not hold up the
+"""Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the
 shutdown."""
 
 _KEEP_ALIVE_S = 75
@@ -42,7 +42,7 @@ _ANY_PORT = AdminListener(port=0)
 
 
 class Health(Protocol):
-    """What `/readyz` asks about the gateway."""
+    """What ``/readyz`` asks about the gateway."""
 
     def problem(self) -> str | None:
         """Why the gateway cannot serve clients just now, in one sentence; None if it can."""
@@ -62,9 +62,9 @@ class Readiness(BaseModel):
 
 
 def create_app(health: Health, administered: AdministeredGateway | None = None) -> FastAPI:
-    """The administration as an ASGI application, its OpenAPI document at `/openapi.json`.
+    """The administration as an ASGI application, its OpenAPI document at ``/openapi.json``.
 
-    Without `administered` there are the checks of health alone.
+    Without ``administered`` there are the checks of health alone.
     """
     # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
     app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
@@ -101,7 +101,7 @@ def create_app(health: Health, administered: AdministeredGateway | None = None) 
 
 
 class AdminServer:
-    """The HTTP server from `start` to `stop`; it starts once."""
+    """The HTTP server from ``start`` to ``stop``; it starts once."""
 
     def __init__(
         self,
@@ -111,10 +111,12 @@ class AdminServer:
         listener: AdminListener = _ANY_PORT,
         sockets: Sequence[socket.socket] | None = None,
     ) -> None:
-        """Serve as `listener` says, on `sockets` in place of its host and port if they are given, bound already.
+        """Serve as ``listener`` says, on ``sockets`` in place of its host and port if they are given, bound already.
 
-        The server owns `sockets` from here on and closes them in `stop`. Raises TlsError naming the file that
-        cannot be used.
+        The server owns ``sockets`` from here on and closes them in ``stop``.
+
+        Raises:
+            gateway.tls.TlsError: A file cannot be used; it is named.
         """
         self._listener = listener
         self._tls = server_context(listener.tls) if listener.tls is not None else None
@@ -136,7 +138,11 @@ class AdminServer:
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> list[str]:
-        """Accept requests; the URLs, one for each socket. Raises OSError if the address cannot be had."""
+        """Accept requests; the URLs, one for each socket.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
         listener = self._listener
         sockets = [_bind(listener.host, listener.port)] if self._sockets is None else self._sockets
         self._sockets = sockets
@@ -152,7 +158,11 @@ class AdminServer:
         return [self._url(bound) for bound in sockets]
 
     def renew(self) -> None:
-        """Read the certificate's files again. Raises TlsError naming the one that cannot be used."""
+        """Read the certificate's files again.
+
+        Raises:
+            gateway.tls.TlsError: One cannot be used; it is named.
+        """
         if self._tls is not None and self._listener.tls is not None:
             renew(self._tls, self._listener.tls)
 
@@ -201,7 +211,7 @@ class _Server(uvicorn.Server):
         self.server_state.connections = self._connections
 
     def leave(self) -> None:
-        """Have `serve` shut down and return."""
+        """Have ``serve`` shut down and return."""
         self.should_exit = True
         self._leaving.set()
 

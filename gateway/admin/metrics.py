@@ -1,7 +1,7 @@
-"""`/metrics`, as Prometheus reads it.
+"""``/metrics``, as Prometheus reads it.
 
-Names follow Prometheus' convention: `rewind_`, what is counted, its unit, and `_total` on what only rises. Nothing is
-kept for it: a scrape reads the numbers that are there anyway, some endpoints in a turn of the loop, and is sent in
+Names follow Prometheus' convention: ``rewind_``, what is counted, its unit, and ``_total`` on what only rises. Nothing
+is kept for it: a scrape reads the numbers that are there anyway, some endpoints in a turn of the loop, and is sent in
 pieces: with 10,000 queues it is 3 MB.
 """
 
@@ -45,7 +45,7 @@ class _Families:
         family.add_metric(values, value)
 
     def counter(self, name: str, text: str, labels: list[str], values: list[str], value: float) -> None:
-        """Add a number that only rises; its name ends in `_total` by itself."""
+        """Add a number that only rises; its name ends in ``_total`` by itself."""
         family = self._found.get(name)
         if family is None:
             family = self._found[name] = CounterMetricFamily(name, text, labels=labels)
@@ -63,7 +63,7 @@ class _Families:
 
 
 def metrics_routes() -> APIRouter:
-    """`/metrics`."""
+    """``/metrics``."""
     router = APIRouter(tags=["metrics"], dependencies=[needs(WHOLE_VPN)])
     lag = LoopLag()
     process = CollectorRegistry()

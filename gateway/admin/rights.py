@@ -1,8 +1,8 @@
 """What a request needs to be permitted: the rights, of which each operation declares one where its route is declared.
 
-A right is a rule of the user's `administer` list that covers what the operation is about. A queue is covered by a rule
-for its name, a topic endpoint by rules for its topics; all that is of the whole Message VPN (its log, its clients, its
-points, lists) and of the gateway by `log://>`.
+A right is a rule of the user's ``administer`` list that covers what the operation is about. A queue is covered by a
+rule for its name, a topic endpoint by rules for its topics; all that is of the whole Message VPN (its log, its clients,
+its points, lists) and of the gateway by ``log://>``.
 
 Invariant: no operation is permitted by silence. A route without a right cannot be declared (``tree.Tree``).
 """
@@ -30,7 +30,7 @@ class Right:
 
     Attributes:
         demands: The rule that is needed, for the documents.
-        check: Depends on the parts of the request that it is about; raises SempError where it is not permitted.
+        check: Depends on the parts of the request that it is about; refuses where it is not permitted.
     """
 
     demands: str

@@ -14,7 +14,7 @@ LEFT: Final = 499
 
 async def while_waiting(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """
-    Do `work`, and cancel it when the client leaves. For requests without a body, or whose body was read.
+    Do ``work``, and cancel it when the client leaves. For requests without a body, or whose body was read.
 
     Raises:
         HTTPException: The client left, and nobody is there to read this; it keeps the server's log quiet.

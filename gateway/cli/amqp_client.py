@@ -21,6 +21,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 from gateway.cli.credentials import credential_options, password_of
+from gateway.core.errors import ErrorCode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -210,7 +211,7 @@ class AmqpClient(MessagingHandler):
         if self.is_done:
             return
         condition = event.transport.condition
-        if condition is not None and condition.name == "amqp:unauthorized-access":
+        if condition is not None and condition.name == ErrorCode.UNAUTHORIZED.condition:
             self.fail(self._not_let_in())
             return
         said = f"{condition.description} ({condition.name})" if condition is not None else "no reason given"

@@ -31,10 +31,10 @@ PAGE = 200
 
 class NotDone(click.ClickException):
     """
-    What was asked for is not done: exit status 1, and on stderr a sentence, or with `--json` an object of JSON.
+    What was asked for is not done: exit status 1, and on stderr a sentence, or with ``--json`` an object of JSON.
 
     Args:
-        more: The gateway's `code` and `status`, and what else it said.
+        more: The gateway's ``code`` and ``status``, and what else it said.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Api:
 
     def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
         """
-        A request about what `names` lead to in this Message VPN; the whole answer.
+        A request about what ``names`` lead to in this Message VPN; the whole answer.
 
         Raises:
             NotDone: It was refused, or there is no gateway.
@@ -140,7 +140,7 @@ class Api:
                 click.echo(f"{name:<{width}}  {_text(value)}")
 
     def table(self, things: Iterator[dict[str, Any]], columns: Sequence[str]) -> None:
-        """A list: a line for each, or with `--json` an object a line."""
+        """A list: a line for each, or with ``--json`` an object a line."""
         if self.as_json:
             for thing in things:
                 click.echo(json.dumps(thing, ensure_ascii=False))

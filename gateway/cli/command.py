@@ -1,4 +1,4 @@
-"""The command `rewind`, and its verbs that run a gateway or look at its configuration.
+"""The command ``rewind``, and its verbs that run a gateway or look at its configuration.
 
 Exit status: 0 done, 1 failed while running, 2 wrong configuration or usage. What a program reads goes to
 stdout, what a person must know to stderr.

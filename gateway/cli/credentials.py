@@ -22,7 +22,7 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 def credential_options(user_help: str) -> Callable[[F], F]:
-    """The options `user`, `password_file` and `tls_ca`; what a user is for is said by who takes them."""
+    """The options ``user``, ``password_file`` and ``tls_ca``; what a user is for is said by who takes them."""
 
     def add(command: F) -> F:
         for option in reversed(

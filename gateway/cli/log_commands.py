@@ -1,4 +1,4 @@
-"""`rewind log`: the replay log, what it holds, what it takes, and how much of it is kept."""
+"""``rewind log``: the replay log, what it holds, what it takes, and how much of it is kept."""
 
 from __future__ import annotations
 

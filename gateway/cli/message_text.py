@@ -42,7 +42,7 @@ def iso(time_ms: int) -> str:
 def plain(value: Any) -> Any:
     """
     An AMQP value as JSON can say it: times as RFC 3339, or in ms where no calendar has them; binary as text, or
-    `{"base64": …}` where it is none; numbers that JSON does not have as text.
+    ``{"base64": …}`` where it is none; numbers that JSON does not have as text.
     """
     if isinstance(value, Timestamp):
         try:
@@ -82,7 +82,7 @@ def as_object(content: bytes) -> dict[str, Any]:
     A delivered message as an object of JSON; what it does not have is left out.
 
     The gateway keeps what it was sent, bit for bit, and so does not look behind the first section of the bare message:
-    where the rest cannot be read, `malformed` says why, and the body is all of it.
+    where the rest cannot be read, ``malformed`` says why, and the body is all of it.
 
     Raises:
         amqp_ext.codec.CodecError: It is no AMQP message.

@@ -1,5 +1,6 @@
 """
-`rewind status`, `vpn`, `queue`, `topic-endpoint`, `subscription`, `point`, `client`: what there is, and changes to it.
+What there is and changes to it: ``rewind status``, ``vpn``, ``queue``, ``topic-endpoint``, ``subscription``, ``point``,
+``client``.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""`rewind replay` and `store`: replays onto endpoints, and the files of the log they read."""
+"""``rewind replay`` and ``store``: replays onto endpoints, and the files of the log they read."""
 
 from __future__ import annotations
 
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from gateway.cli.api import Api, api_options
 from gateway.cli.archive import archive
 from gateway.cli.log_commands import replay_log
+from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS = 0.2
 """Between two looks at a replay that is waited for."""
@@ -23,6 +24,11 @@ _clamp = click.option(
     help="Where the start is not in the log (any more), begin at the nearest that is.",
 )
 _is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
+
+
+_UNDER_WAY: Final = {
+    state.value for state in (ReplayState.INITIALIZING, ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE)
+}
 
 
 def _collection(topic_endpoint: bool) -> str:
@@ -53,7 +59,7 @@ def start(api: Api, endpoint: str, start: str, clamp: bool, wait: bool, topic_en
         api.done(data, f"the replay of {endpoint} starts at message {data['firstMsgId']}")
         return
     shown = _wait(api, collection, endpoint, data["firstMsgId"])
-    if shown["replayState"] != "complete":
+    if shown["replayState"] != ReplayState.COMPLETE.value:
         raise api.not_done(f"the replay is {shown['replayState']}: {shown['lastReplayFailureReason']}")
     api.done(shown, f"the replay of {endpoint} is complete")
 
@@ -68,7 +74,7 @@ def _wait(api: Api, collection: str, endpoint: str, first: int) -> dict[str, Any
             bar.length = max(done + shown["replayRemaining"], 1)
             bar.label = f"{state}, {shown['replayOutstandingMsgCount']} unacknowledged"
             bar.update(max(done - bar.pos, 0))
-            if state not in ("initializing", "active", "pending-complete"):
+            if state not in _UNDER_WAY:
                 return shown
             time.sleep(LOOK_SECONDS)
 

@@ -1,4 +1,4 @@
-"""`rewind send`: publish lines of a file, or of standard input, or whole files."""
+"""``rewind send``: publish lines of a file, or of standard input, or whole files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rewind tail`: read an address from any start, and on."""
+"""``rewind tail``: read an address from any start, and on."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 from gateway.cli.message_text import REPLAY_ID, as_line, as_object
+from gateway.core.endpoint.settings import EndpointKind
 
 CREDIT = 500
 """Messages asked for at a time: enough to keep the wire busy, few enough to stop soon."""
@@ -158,7 +159,7 @@ def tail(
             parse_text(start)
     except (AddressError, ReplayStartError) as error:
         raise click.UsageError(str(error)) from error
-    is_queue = parsed.kind is AddressKind.QUEUE and parsed.options.get("kind") != "stream"
+    is_queue = parsed.kind is AddressKind.QUEUE and parsed.options.get("kind") != EndpointKind.STREAM.value
     if clamp and start is None:
         raise click.UsageError("--clamp says what becomes of a --from that is not there, and there is none")
     if consume and not is_queue:

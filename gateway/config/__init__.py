@@ -1,7 +1,7 @@
-"""Configuration: a tree of frozen values (`Settings`), how it is read from TOML, and how it is written back.
+"""Configuration: a tree of frozen values (``Settings``), how it is read from TOML, and how it is written back.
 
-Read `settings` first: it is the list of everything that can be set. `load` builds it and reports every
-problem at once, `rules` has the rules over several settings, `render` writes the commented example that the
+Read ``settings`` first: it is the list of everything that can be set. ``load`` builds it and reports every
+problem at once, ``rules`` has the rules over several settings, ``render`` writes the commented example that the
 documentation shows.
 """
 

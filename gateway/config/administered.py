@@ -24,7 +24,7 @@ from gateway.config.vpn import Vpn
 FILE: Final = "administered.json"
 
 Changes: TypeAlias = "Mapping[str, Any]"
-"""Values by their settings in a Message VPN's table, such as `enabled` or `replay_log.quota_mb`."""
+"""Values by their settings in a Message VPN's table, such as ``enabled`` or ``replay_log.quota_mb``."""
 
 ChangesByVpn: TypeAlias = "dict[str, Changes]"
 """Changes by the name of the Message VPN; one that is only here was made by an administrator."""
@@ -38,7 +38,11 @@ def setting_path(vpn: str, key: str = "") -> str:
 
 
 def read_administered(data: Path) -> ChangesByVpn:
-    """What is kept in a data folder; nothing where there is none. Raises ConfigError if it cannot be used."""
+    """What is kept in a data folder; nothing where there is none.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
     file = data / FILE
     try:
         kept: ChangesByVpn = json.loads(file.read_text(encoding="utf-8"))["vpn"]
@@ -57,7 +61,11 @@ def read_administered(data: Path) -> ChangesByVpn:
 
 
 def write_administered(data: Path, kept: ChangesByVpn) -> None:
-    """Keep it, durably, all or nothing. Raises OSError."""
+    """Keep it, durably, all or nothing.
+
+    Raises:
+        OSError: It could not be written.
+    """
     fresh = data / f"{FILE}.new"
     with fresh.open("w", encoding="utf-8") as out:
         json.dump({"vpn": kept}, out, indent=2, ensure_ascii=False)
@@ -72,7 +80,7 @@ def write_administered(data: Path, kept: ChangesByVpn) -> None:
 
 
 def administered_over(settings: Settings, kept: ChangesByVpn, named: Set[str]) -> Settings:
-    """`settings` with what is kept wherever the file is silent; `named` are the paths of what it names."""
+    """``settings`` with what is kept wherever the file is silent; ``named`` are the paths of what it names."""
     vpns = dict(settings.vpns)
     for name, changes in kept.items():
         silent = {key: value for key, value in changes.items() if setting_path(name, key) not in named}
@@ -95,7 +103,7 @@ def changed(vpn: Vpn, changes: Changes) -> Vpn:
 
 
 def value_of(vpn: Vpn, key: str) -> Any:
-    """What a setting of a Message VPN is now, as `Changes` would have it."""
+    """What a setting of a Message VPN is now, as ``Changes`` would have it."""
     found: Any = vpn
     for step in key.split("."):
         found = getattr(found, step)

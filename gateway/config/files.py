@@ -16,32 +16,39 @@ SAS_KEY_CHARACTERS: Final = 16
 
 
 def password_hash(user: User) -> str | None:
-    """The user's password hash, from the settings or from `password_file`; None for a user with certificates
+    """The user's password hash, from the settings or from ``password_file``; None for a user with certificates
     only.
 
-    Raises ValueError if the file cannot be read or is not text.
+    Raises:
+        ValueError: The file cannot be read or is not text.
     """
     return user.password if user.password_file is None else _content(user.password_file)
 
 
 def hash_of_token(user: User) -> str | None:
-    """The hash of the user's token, from the settings or from `token_file`; None for a user without one.
+    """The hash of the user's token, from the settings or from ``token_file``; None for a user without one.
 
-    Raises ValueError if the file cannot be read or is not text.
+    Raises:
+        ValueError: The file cannot be read or is not text.
     """
     return user.token if user.token_file is None else _content(user.token_file)
 
 
 def sas_key(user: User) -> str | None:
-    """The key of the user's shared access signatures, from `sas_key_file`; None for a user without one.
+    """The key of the user's shared access signatures, from ``sas_key_file``; None for a user without one.
 
-    Raises ValueError if the file cannot be read or is not text.
+    Raises:
+        ValueError: The file cannot be read or is not text.
     """
     return None if user.sas_key_file is None else _content(user.sas_key_file)
 
 
 def check_sas_key(text: str) -> str:
-    """`text` as it is, if it is hard to guess; ValueError, without quoting it, otherwise."""
+    """``text`` as it is, if it is hard to guess.
+
+    Raises:
+        ValueError: It is not; the sentence does not quote it.
+    """
     if len(text) < SAS_KEY_CHARACTERS:
         raise ValueError(
             f"a key has {SAS_KEY_CHARACTERS} characters or more; `openssl rand -base64 32` makes a good one"

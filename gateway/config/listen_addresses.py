@@ -1,4 +1,4 @@
-"""`HOST:PORT` as typed on a command line, with an optional scheme in front."""
+"""``HOST:PORT`` as typed on a command line, with an optional scheme in front."""
 
 from typing import NamedTuple
 
@@ -14,8 +14,11 @@ class ListenAddress(NamedTuple):
 
 
 def parse_address(text: str) -> ListenAddress:
-    """The address in `127.0.0.1:5672`, `[::1]:5672`, `amqp://…` or `amqps://…`; ValueError says what is
-    wrong."""
+    """The address in ``127.0.0.1:5672``, ``[::1]:5672``, ``amqp://…`` or ``amqps://…``.
+
+    Raises:
+        ValueError: It is none; the text says what is wrong.
+    """
     scheme, marker, rest = text.rpartition("://")
     if marker and scheme not in {"amqp", "amqps", "http", "https"}:
         raise ValueError(f"`{scheme}://` is not a scheme we listen for; write `amqp://`, `amqps://` or none")

@@ -1,4 +1,4 @@
-"""From a TOML file and command-line options to `Settings`, or to everything that is wrong with them.
+"""From a TOML file and command-line options to ``Settings``, or to everything that is wrong with them.
 
 Invariant: one run reports every problem. What cannot be read is reported, left out, and the rest is read as
 if it had not been there, so that rules over several settings are checked in the same run; a rule's complaint
@@ -62,10 +62,14 @@ class Configuration:
     file: Path | None = None
     overrides: Overrides = NO_OVERRIDES
     named: frozenset[str] = frozenset()
-    """The paths of all that the file names, `vpn.default.replay_log` and `vpn.default.replay_log.quota_mb`."""
+    """The paths of all that the file names, ``vpn.default.replay_log`` and ``vpn.default.replay_log.quota_mb``."""
 
     def read_again(self) -> "Configuration":
-        """The same file as it is now. Raises ConfigError with every problem, one being that there is no file."""
+        """The same file as it is now.
+
+        Raises:
+            ConfigError: With every problem there is, one being that there is no file.
+        """
         if self.file is None:
             raise ConfigError(["there is nothing to read again: the gateway was started without --config"])
         # Another data folder in the file is for the next start: what administrators changed lies in this one.
@@ -73,17 +77,22 @@ class Configuration:
 
 
 def load(file: Path | None = None, overrides: Overrides = NO_OVERRIDES) -> Settings:
-    """The settings that `read` finds. Raises ConfigError with every problem there is."""
+    """The settings that ``read`` finds.
+
+    Raises:
+        ConfigError: With every problem there is.
+    """
     return read(file, overrides).settings
 
 
 def read(
     file: Path | None = None, overrides: Overrides = NO_OVERRIDES, *, kept_in: Path | None = None
 ) -> Configuration:
-    """The settings in `file` (none: the defaults), then `overrides`, then what administrators changed, which is
+    """The settings in ``file`` (none: the defaults), then ``overrides``, then what administrators changed, which is
     kept in the data folder (or another one). Also looks at the files the settings name.
 
-    Raises ConfigError with every problem there is.
+    Raises:
+        ConfigError: With every problem there is.
     """
     text = ""
     if file is not None:
@@ -107,8 +116,11 @@ def read(
 
 
 def parse(text: str) -> Settings:
-    """The settings in a TOML text, without looking at the files they name; raises ConfigError with every
-    problem."""
+    """The settings in a TOML text, without looking at the files they name.
+
+    Raises:
+        ConfigError: With every problem there is.
+    """
     settings, problems, _ = _read(text)
     problems += unrelated(broken_rules(settings), problems)
     if problems:
@@ -119,9 +131,9 @@ def parse(text: str) -> Settings:
 def _read(
     text: str, source: str = "the configuration"
 ) -> tuple[Settings, list[ConfigProblem], frozenset[str]]:
-    """What can be read of `text`, a problem for each thing that cannot, and the paths of all that it names.
+    """What can be read of ``text``, a problem for each thing that cannot, and the paths of all that it names.
 
-    `source` names the text.
+    ``source`` names the text.
     """
     try:
         document = tomllib.loads(text)
@@ -179,14 +191,14 @@ def _quote(value: object) -> str:
 
 
 def _alternatives(place: tuple[int | str, ...]) -> str:
-    """What could have been meant by the unknown key at the end of `place`."""
+    """What could have been meant by the unknown key at the end of ``place``."""
     known = sorted(keys_at(place[:-1]))
     close = difflib.get_close_matches(str(place[-1]), known, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known here are {', '.join(known)}"
 
 
 def _leave_out(document: dict[str, Any], detail: ErrorDetails) -> None:
-    """Take out of `document` the smallest keyed thing that holds the error, if it is still there."""
+    """Take out of ``document`` the smallest keyed thing that holds the error, if it is still there."""
     place = _place(detail)
     if detail["type"] == "missing":
         place = place[:-1]
@@ -227,7 +239,7 @@ def _override(settings: Settings, overrides: Overrides, problems: list[ConfigPro
 
 
 def _listener(address: ListenAddress, configured: tuple[Listener, ...]) -> Listener:
-    """A listener at `address` that is otherwise like the first configured one with TLS, or the first one
+    """A listener at ``address`` that is otherwise like the first configured one with TLS, or the first one
     without."""
     for listener in configured:
         if address.secure == (listener.tls is not None):

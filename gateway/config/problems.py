@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class ConfigError(ValueError):
     """A configuration cannot be used.
 
-    `problems` has a sentence for each thing that is wrong, beginning with the setting's path in the file
-    (`vpn.default.queue.orders.quota_mb`) or the option's name on the command line (`--listen`).
+    ``problems`` has a sentence for each thing that is wrong, beginning with the setting's path in the file
+    (``vpn.default.queue.orders.quota_mb``) or the option's name on the command line (``--listen``).
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -18,9 +18,9 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing that is wrong at `path`; `says` ends the sentence that the path begins.
+    """One thing that is wrong at ``path``; ``says`` ends the sentence that the path begins.
 
-    `given` are the paths of other settings that the sentence takes for granted.
+    ``given`` are the paths of other settings that the sentence takes for granted.
     """
 
     path: str
@@ -31,12 +31,12 @@ class ConfigProblem:
         return f"{self.path} {self.says}"
 
     def may_follow_from(self, other: "ConfigProblem") -> bool:
-        """Whether `other` is about a setting this one builds on, or a table around it or within it."""
+        """Whether ``other`` is about a setting this one builds on, or a table around it or within it."""
         return any(_overlap(_steps(path), _steps(other.path)) for path in (self.path, *self.given))
 
 
 def unrelated(problems: Iterable[ConfigProblem], reported: Sequence[ConfigProblem]) -> list[ConfigProblem]:
-    """Those of `problems` that cannot be a mere consequence of one already reported."""
+    """Those of ``problems`` that cannot be a mere consequence of one already reported."""
     return [
         problem for problem in problems if not any(problem.may_follow_from(earlier) for earlier in reported)
     ]

@@ -1,4 +1,4 @@
-"""The settings of a queue as the configuration says them: one key of `[vpn.NAME.queue.NAME]` for each setting of an
+"""The settings of a queue as the configuration says them: one key of ``[vpn.NAME.queue.NAME]`` for each setting of an
 endpoint, spelled, counted and checked as the rest of the configuration is.
 """
 

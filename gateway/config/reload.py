@@ -1,7 +1,7 @@
 """
 What may change while the gateway runs: two readings of the configuration, and what becomes of their differences.
 
-Everything may, but for what `_FIXED` lists with the reason; a setting is looked for there by its path.
+Everything may, but for what ``_FIXED`` lists with the reason; a setting is looked for there by its path.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ _SECRETS: Final = frozenset({"password", "token"})
 
 
 class Difference(NamedTuple):
-    """A setting that is not as it was. `reason` is why it stays so; empty for one that was applied."""
+    """A setting that is not as it was. ``reason`` is why it stays so; empty for one that was applied."""
 
     path: str
     before: str
@@ -83,7 +83,7 @@ class Reloaded:
 
 
 def settle(old: Settings, new: Settings) -> Reloaded:
-    """`new`, but as `old` where it cannot change while the gateway runs."""
+    """``new``, but as ``old`` where it cannot change while the gateway runs."""
     found = Reloaded(old)
     found.settings = _settle(old, new, (), found)
     return found

@@ -1,7 +1,7 @@
 """Settings as TOML: the commented example, and the settings in effect.
 
-Prose lines begin with `# `; settings that have no default to show (a user, a queue, TLS) stand as a sample
-behind a `#` with no blank, so that taking those marks away gives a configuration that can be read too.
+Prose lines begin with ``# ``; settings that have no default to show (a user, a queue, TLS) stand as a sample
+behind a ``#`` with no blank, so that taking those marks away gives a configuration that can be read too.
 """
 
 import textwrap
@@ -48,13 +48,13 @@ _SAMPLES: dict[str, object] = {
 
 
 def example_toml() -> str:
-    """Every setting with its default and the reason for it; reading it gives `Settings()`."""
+    """Every setting with its default and the reason for it; reading it gives ``Settings()``."""
     style = _Style(comments=True)
     return "\n".join([*style.prose(getdoc(Settings) or ""), "", *_lines(Settings(), (), style)])
 
 
 def effective_toml(settings: Settings, *, show_secrets: bool = False) -> str:
-    """All of `settings`, without comments; password hashes only if `show_secrets`, and only then can it be
+    """All of ``settings``, without comments; password hashes only if ``show_secrets``, and only then can it be
     read back."""
     hidden = frozenset() if show_secrets else _SECRETS
     return "\n".join(_lines(settings, (), _Style(hidden=hidden))) + "\n"
@@ -69,7 +69,7 @@ class _Style:
     told: set[str] = field(default_factory=set)
 
     def prose(self, text: str) -> list[str]:
-        """`text` as comment lines, once; a second listener or user needs no second explanation."""
+        """``text`` as comment lines, once; a second listener or user needs no second explanation."""
         if not self.comments or text in self.told:
             return []
         self.told.add(text)

@@ -9,10 +9,11 @@ from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import Queue, Vpn
+from gateway.core.endpoint.settings import EndpointKind
 
 
 def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:
-    """Every rule that `settings` breaks."""
+    """Every rule that ``settings`` breaks."""
     if not settings.listeners:
         yield ConfigProblem("listener", "is empty; name at least one address")
     for index, listener in enumerate(settings.listeners):
@@ -159,7 +160,7 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
                 path = toml.dotted(["vpn", name, "replay_log", "index"])
                 yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
         for queue_name, queue in vpn.queues.items():
-            if queue.kind == "stream":
+            if queue.kind == EndpointKind.STREAM.value:
                 yield from _stream(vpn, queue, ["vpn", name], queue_name)
             said = queue.settings
             if said.dead_message_queue == queue_name:

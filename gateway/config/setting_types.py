@@ -1,7 +1,7 @@
 """The kinds of value a setting can have, each with the check that goes with it.
 
 A check raises ValueError with the second half of a sentence whose first half is the setting's path:
-"vpn.default.queue.orders.subscriptions[0]: " + "`a//b` ...". Nothing here knows which setting it checks.
+"vpn.default.queue.orders.subscriptions[0]: " + "``a//b`` ...". Nothing here knows which setting it checks.
 """
 
 import ipaddress
@@ -25,7 +25,7 @@ UINT_MAX = 2**32 - 1
 USHORT_MAX = 2**16 - 1
 
 ANONYMOUS_USER = "anonymous"
-"""The user that a client without a name is, as `amqp_ext.sasl.server` has it."""
+"""The user that a client without a name is, as ``amqp_ext.sasl.server`` has it."""
 
 # On top of every dataclass of settings: no coercion ("5" is not 5, true is not 1), no unknown keys, and the
 # docstring below a field is its description.
@@ -33,7 +33,7 @@ table = with_config(ConfigDict(strict=True, extra="forbid", use_attribute_docstr
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs on this machine can reach `host`; a name other than `localhost` is taken as
+    """Whether only programs on this machine can reach ``host``; a name other than ``localhost`` is taken as
     reachable."""
     if host == "localhost":
         return True
@@ -44,7 +44,11 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str) -> str:
-    """`host` as it is, if a socket can be bound to it by that text; ValueError otherwise."""
+    """``host`` as it is, if a socket can be bound to it by that text.
+
+    Raises:
+        ValueError: None can.
+    """
     if host in {"", "*"}:
         raise ValueError("name a host; for every address of this machine write `0.0.0.0` or `::`")
     if re.search(r"[\s\[\]/@]", host):
@@ -95,7 +99,11 @@ def _property_name(name: str) -> str:
 
 
 def check_password_hash(text: str) -> str:
-    """`text` as it is, if a password can be checked against it; ValueError, without quoting it, otherwise."""
+    """``text`` as it is, if a password can be checked against it.
+
+    Raises:
+        ValueError: None can; the sentence does not quote it.
+    """
     try:
         parse_password(text)
     except ValueError as error:
@@ -111,7 +119,7 @@ def _user_name(name: str) -> str:
 
 
 def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
-    """A check that a text is a pattern of addresses on which `action` makes sense."""
+    """A check that a text is a pattern of addresses on which ``action`` makes sense."""
 
     def check(text: str) -> str:
         if AddressPattern.parse(text).kind not in kinds:

@@ -1,8 +1,8 @@
 """The tree of all settings of a gateway, as values with defaults.
 
 A field's docstring is its entry in the commented example: unit, default and reason. A field whose key in the
-file differs (`[vpn.default]` becomes `vpns["default"]`) carries it as alias. Built by `load`, rendered by
-`render`.
+file differs (``[vpn.default]`` becomes ``vpns["default"]``) carries it as alias. Built by ``load``, rendered by
+``render``.
 """
 
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ PERMISSIONS = ("publish", "consume", "browse", "replay", "administer")
 
 
 def authority(host: str, port: int) -> str:
-    """`HOST:PORT` as URLs and messages write it, with brackets around an IPv6 address."""
+    """``HOST:PORT`` as URLs and messages write it, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -245,7 +245,7 @@ class Settings:
     """The gateway's own log."""
 
     def mechanisms(self, listener: Listener) -> tuple[Mechanism, ...]:
-        """SASL mechanisms to offer on `listener`, best first: those it names, or those the users and TLS make
+        """SASL mechanisms to offer on ``listener``, best first: those it names, or those the users and TLS make
         sensible.
 
         PLAIN shows the password to whoever reads the wire (RFC 4616 §5), so it is left out where that is
@@ -265,5 +265,5 @@ class Settings:
         return tuple(offered)
 
     def takes_tokens(self, listener: Listener) -> bool:
-        """Whether who says nothing about himself on `listener` can still show a token."""
+        """Whether who says nothing about himself on ``listener`` can still show a token."""
         return listener.event_hubs_mode and any(user.sas_key_file for user in self.users.values())

@@ -31,7 +31,7 @@ def settings_of(kind: type) -> list[TableKey]:
 
 
 def keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
-    """The keys of the table at `place`, inside which a step is a key or an index."""
+    """The keys of the table at ``place``, inside which a step is a key or an index."""
     node = _SCHEMA
     for step in (*place, None):
         for option in node.get("anyOf", ()):  # a table that may be absent

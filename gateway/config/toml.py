@@ -23,12 +23,12 @@ def literal(value: object) -> str:
 
 
 def key(name: str) -> str:
-    """`name` as a key: bare if it can be, else quoted."""
+    """``name`` as a key: bare if it can be, else quoted."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else literal(name)
 
 
 def dotted(steps: Iterable[str | int]) -> str:
-    """The path of a setting, such as `listener[0].port` or `vpn.default.queue."a/b".quota_mb`."""
+    """The path of a setting, such as ``listener[0].port`` or ``vpn.default.queue."a/b".quota_mb``."""
     path = ""
     for step in steps:
         path += f"[{step}]" if isinstance(step, int) else f".{key(step)}"

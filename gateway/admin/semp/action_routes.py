@@ -52,7 +52,12 @@ class StartReplay(_Body):
     )
 
     def place(self) -> ReplayStart:
-        """The start. Raises SempError or ReplayStartError."""
+        """The start.
+
+        Raises:
+            SempError: INVALID_PARAMETER, there are several, or one is no replay id.
+            amqp_ext.replay_start.ReplayStartError: The text is no start.
+        """
         return replace(self._start(), missing=Missing(self.missing))
 
     def _start(self) -> ReplayStart:
@@ -92,7 +97,12 @@ class Trim(_Body):
     )
 
     def place(self) -> ReplayStart:
-        """Raises SempError or ReplayStartError."""
+        """The start before which the log is trimmed.
+
+        Raises:
+            SempError: INVALID_PARAMETER, there is none, or there are two.
+            amqp_ext.replay_start.ReplayStartError: The text is no start.
+        """
         if (self.olderThanTime is None) is (self.before is None):
             raise SempError("INVALID_PARAMETER", "Give one of olderThanTime and before.")
         if self.olderThanTime is not None:
@@ -154,7 +164,7 @@ def _replay_id(attribute: str, text: str) -> ReplayId:
 
 
 def action_routes() -> APIRouter:
-    """`/action/msgVpns/{vpn}/…`."""
+    """``/action/msgVpns/{vpn}/…``."""
     tree = Tree("action", "/msgVpns/{vpn}")
     for collection, kinds, right in (
         ("queues", QUEUES, rights.QUEUE),

@@ -25,7 +25,7 @@ ALARM: Final = resource("Alarm", _Alarm)
 
 
 def alarm_routes() -> APIRouter:
-    """`/monitor/msgVpns/{vpn}/alarms`."""
+    """``/monitor/msgVpns/{vpn}/alarms``."""
     tree = Tree("monitor", "/msgVpns")
 
     @tree.get(

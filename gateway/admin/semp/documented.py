@@ -1,8 +1,8 @@
 """What the OpenAPI document says of answers: the attributes of each resource with their types.
 
 They are not listed for it. What a request may say of a resource has its types in the body's model, what is only shown
-has them in the `TypedDict` of the function that shows it, where mypy holds both together; here they are put in one.
-Nothing is required of an answer, as `select` may leave out anything, and nothing is in it that is not documented.
+has them in the ``TypedDict`` of the function that shows it, where mypy holds both together; here they are put in one.
+Nothing is required of an answer, as ``select`` may leave out anything, and nothing is in it that is not documented.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class InVpn(TypedDict):
 
 
 def resource(name: str, *sources: type) -> type:
-    """A type of this name with the attributes of all `sources`: models of bodies, and typed dictionaries."""
+    """A type of this name with the attributes of all ``sources``: models of bodies, and typed dictionaries."""
     found: dict[str, Any] = {}
     for source in sources:
         found |= (

@@ -63,7 +63,8 @@ _SPELLED_OTHERWISE: Final = {
     "max_redelivery": _Spelling("maxRedeliveryCount"),
     "dead_message_queue": _Spelling("deadMsgQueue"),
 }
-"""By the setting's name. One that is not here is ours, and called like its setting (`retry_delay_ms`: `retryDelayMs`).
+"""By the setting's name. One that is not here is ours, and called like its setting: ``retry_delay_ms`` would be
+``retryDelayMs``.
 
 Source: Solace's SEMP v2 reference, "msgVpn/queues".
 """
@@ -133,7 +134,7 @@ class EndpointBody(_Settings):  # type: ignore[misc]  # has an attribute for eac
     """What can be said of a queue or topic endpoint. Limits of 0 are none."""
 
     def settings(self, before: EndpointSettings) -> EndpointSettings:
-        """`before`, changed as the body says."""
+        """``before``, changed as the body says."""
         changed: dict[str, Any] = {}
         if self.accessType is not None:
             changed["exclusive"] = Exclusivity.WAIT if self.accessType == "exclusive" else Exclusivity.NONE

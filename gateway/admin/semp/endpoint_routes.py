@@ -55,7 +55,7 @@ def _subscription(endpoint: Endpoint, vpn: str, topic: str) -> dict[str, Any]:
 
 
 def config_routes() -> APIRouter:
-    """`/config/msgVpns/{vpn}/queues` and `…/topicEndpoints`."""
+    """``/config/msgVpns/{vpn}/queues`` and ``…/topicEndpoints``."""
     tree = Tree("config", "/msgVpns/{vpn}")
     for collection, kinds, shown, right in (
         ("queues", QUEUES, QUEUE, rights.QUEUE),

@@ -1,8 +1,8 @@
-"""What every answer is wrapped in: `{data, links, meta}`, and how an error is told.
+"""What every answer is wrapped in: ``{data, links, meta}``, and how an error is told.
 
 Invariant: whatever goes wrong with a request to these resources is answered in the same shape, and says which
 attribute was wrong and what is allowed. As Solace does, a client's error is status 400, whichever it is: the code in
-`meta.error` tells them apart.
+``meta.error`` tells them apart.
 """
 
 from collections.abc import Mapping
@@ -131,7 +131,7 @@ def _meta(request: Request, status: int = 200) -> Meta:
 def list_answer(
     request: Request, page: list[dict[str, Any]], cursor: str | None, total: int | None = None
 ) -> Answer:
-    """A page of a list; `cursor` is where the next one begins, `total` how many objects there are."""
+    """A page of a list; ``cursor`` is where the next one begins, ``total`` how many objects there are."""
     meta = _meta(request)
     meta.count = total
     if cursor is not None:

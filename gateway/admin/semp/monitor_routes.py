@@ -98,7 +98,7 @@ FLOWS: Final = {
 
 
 def monitor_routes() -> APIRouter:
-    """`/monitor/msgVpns/…`."""
+    """``/monitor/msgVpns/…``."""
     tree = Tree("monitor", "/msgVpns")
 
     @tree.get("", rights.WHOLE_VPN, summary="All Message VPNs", responses=listed(VPN))

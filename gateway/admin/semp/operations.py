@@ -1,4 +1,4 @@
-"""All resources under `/SEMP/v2`, and `/metrics`, put on the application."""
+"""All resources under ``/SEMP/v2``, and ``/metrics``, put on the application."""
 
 from functools import cache
 
@@ -18,7 +18,7 @@ from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
 
 
 def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
-    """Have `app` administer a gateway."""
+    """Have ``app`` administer a gateway."""
     app.state.resources = Resources(administered)
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)

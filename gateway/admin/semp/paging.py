@@ -1,7 +1,7 @@
 """Lists as a client wants them: a page of them, of what meets its conditions, with the attributes it names.
 
-`count` and `cursor` page; `where=queueName==a*,spooledMsgCount>10` filters, all of it together; `select=a,b` names the
-attributes to be shown, `select=-a` those not to be. Source: Solace documentation, "SEMP v2 Features".
+``count`` and ``cursor`` page; ``where=queueName==a*,spooledMsgCount>10`` filters, all of it together; ``select=a,b``
+names the attributes to be shown, ``select=-a`` those not to be. Source: Solace documentation, "SEMP v2 Features".
 """
 
 import asyncio
@@ -30,7 +30,11 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 class Paging:
-    """What of a list was asked for. Raises SempError for a query that cannot be read."""
+    """What of a list was asked for.
+
+    Raises:
+        SempError: INVALID_PARAMETER, the query cannot be read.
+    """
 
     def __init__(
         self,

@@ -153,7 +153,7 @@ def _point(administration: Administration, point: Point) -> _Point:
 
 
 def log_routes() -> APIRouter:
-    """`/config/msgVpns/{vpn}/replayLogs`, `…/topicFilterSubscriptions`, `…/replayPoints`."""
+    """``/config/msgVpns/{vpn}/replayLogs``, ``…/topicFilterSubscriptions``, ``…/replayPoints``."""
     tree = Tree("config", "/msgVpns")
     _add_log(tree)
     _add_points(tree)

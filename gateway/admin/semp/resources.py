@@ -1,6 +1,7 @@
 """How a request finds what it is about: the gateway, a Message VPN, an endpoint.
 
-Names in a path are percent-encoded, a `/` in them as `%2F`: `EncodedPaths` leaves them so until the route is found.
+Names in a path are percent-encoded, a ``/`` in them as ``%2F``: ``EncodedPaths`` leaves them so until the route is
+found.
 """
 
 from typing import Annotated, Final, Protocol
@@ -54,7 +55,11 @@ class AdministeredGateway(Protocol):
         """Message VPNs by name."""
 
     async def reload(self) -> Reloaded:
-        """Read the configuration again. Raises ConfigError, and nothing is changed."""
+        """Read the configuration again.
+
+        Raises:
+            gateway.config.ConfigError: It cannot be used, and nothing is changed.
+        """
 
     @property
     def connections(self) -> list[ClientConnection]:
@@ -79,7 +84,7 @@ class Resources:
         return self._administered.users
 
     async def reload(self) -> Reloaded:
-        """See `AdministeredGateway.reload`."""
+        """See ``AdministeredGateway.reload``."""
         return await self._administered.reload()
 
     @property
@@ -87,7 +92,11 @@ class Resources:
         return list(self._administered.vpns)
 
     def administration(self, name: str) -> Administration:
-        """Of the Message VPN of this name. Raises SempError."""
+        """Of the Message VPN of this name.
+
+        Raises:
+            SempError: NOT_FOUND, there is none.
+        """
         vpn = self._administered.vpns.get(name)
         found = self._by_name.get(name)
         if found is None or found.vpn is not vpn:
@@ -104,7 +113,7 @@ class Resources:
 
 
 class EncodedPaths:
-    """Leaves the names in a path as they were sent, so that a `/` in one does not part it."""
+    """Leaves the names in a path as they were sent, so that a ``/`` in one does not part it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -129,7 +138,11 @@ def resources_of(request: Request) -> Resources:
 
 
 def vpn_of(request: Request, name: str) -> Administration:
-    """The Message VPN that a request is about. Raises SempError."""
+    """The Message VPN that a request is about.
+
+    Raises:
+        SempError: NOT_FOUND, there is none of this name.
+    """
     return resources_of(request).administration(name)
 
 
@@ -139,7 +152,11 @@ def client_id(client: ClientIdentity) -> str:
 
 
 def check_log(name: str) -> None:
-    """Raises SempError where there is no replay log of this name."""
+    """That a replay log of this name is there.
+
+    Raises:
+        SempError: NOT_FOUND, it is not.
+    """
     if name != LOG_NAME:
         raise SempError(
             "NOT_FOUND",
@@ -148,5 +165,9 @@ def check_log(name: str) -> None:
 
 
 def endpoint_of(administration: Administration, name: str, kinds: tuple[EndpointKind, ...]) -> Endpoint:
-    """The endpoint that a request is about. Raises Refused."""
+    """The endpoint that a request is about.
+
+    Raises:
+        gateway.core.errors.Refused: NOT_FOUND, there is none of this name and these kinds.
+    """
     return administration.find(name, *kinds)

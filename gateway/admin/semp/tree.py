@@ -1,4 +1,4 @@
-"""The trees of resources, `config`, `monitor` and `action`: how an operation on one is declared, with what must be
+"""The trees of resources, ``config``, ``monitor`` and ``action``: how an operation is declared, with what must be
 permitted for it, and how it refuses.
 """
 
@@ -18,7 +18,7 @@ class Tree:
     """Operations on the resources of one tree under a path. Each method declares one, as a decorator of what does it.
 
     Args:
-        tree: `config`, `monitor` or `action`.
+        tree: ``config``, ``monitor`` or ``action``.
         path: Of the resources, under the tree's.
     """
 

@@ -61,7 +61,7 @@ def _configured(vpn: MessageVpn) -> dict[str, Any]:
 
 
 def vpn_routes() -> APIRouter:
-    """`/config/msgVpns` and `/config/msgVpns/{vpn}`."""
+    """``/config/msgVpns`` and ``/config/msgVpns/{vpn}``."""
     tree = Tree("config", "/msgVpns")
 
     @tree.get("", rights.WHOLE_VPN, summary="All Message VPNs", responses=listed(VPN))
@@ -104,7 +104,7 @@ def vpn_routes() -> APIRouter:
 
 
 def reload_routes() -> APIRouter:
-    """`/action/reload`."""
+    """``/action/reload``."""
     tree = Tree("action", "")
 
     @tree.put(
