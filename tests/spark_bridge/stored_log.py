@@ -9,7 +9,7 @@ from pathlib import Path
 from amqp_ext.codec import Described, Symbol, encode
 from gateway.core.effects import Publication, SaveArchived, TrimLog
 from store.sqlite.recovery import recover
-from tests.store.model import MADE_MS, commit, new_file, writing_to
+from tests.store.vpn_file import MADE_MS, commit, new_file, writing_to
 
 DAY_MS = 86_400_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.model import new_file
+from tests.store.vpn_file import new_file
 
 
 @pytest.fixture(scope="session")

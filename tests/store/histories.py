@@ -34,7 +34,8 @@ from gateway.core.effects import (
 )
 from gateway.core.log.point import Point
 from gateway.core.replay.states import Replay, ReplayState
-from tests.store.model import MADE_MS, Model
+from tests.store.vpn_file import MADE_MS, empty_model
+from tests.support.naive_store import NaiveStore
 
 TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")
 NAMES = ("q", "r", "s", "t")
@@ -91,7 +92,7 @@ def publication(
 @st.composite
 def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
     """Batches of effects, valid one after the other on an empty file; the first makes two queues."""
-    model = Model()
+    model = empty_model()
     made: list[Effect] = [
         SaveEndpoint(1, "q", "queue", "{}", None),
         SaveEndpoint(2, "r", "queue", '{"priorities": true}', None),
@@ -101,7 +102,7 @@ def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
     return [made, *[_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]]
 
 
-def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
+def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
     before, end = set(model.messages), model.last_id + 1
     if draw(st.integers(0, 3)) == 0:
         return _transaction(draw, model, before)
@@ -114,7 +115,7 @@ def _batch(draw: st.DrawFn, model: Model) -> list[Effect]:
     return effects
 
 
-def _transaction(draw: st.DrawFn, model: Model, before: set[int]) -> list[Effect]:
+def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[Effect]:
     """What a client did in one: publications of several topics, and acknowledgements on several endpoints."""
     effects: list[Effect] = []
     numbers = sorted(model.endpoints)
@@ -129,7 +130,7 @@ def _transaction(draw: st.DrawFn, model: Model, before: set[int]) -> list[Effect
     return effects
 
 
-def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect | None:
+def _effect(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Effect | None:
     numbers = sorted(model.endpoints)
     kind = draw(
         st.sampled_from(
@@ -144,7 +145,7 @@ def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect
     if kind == "archived":
         return SaveArchived(draw(st.integers(0, end - 1)))
     if kind == "define" or not numbers:
-        free = [name for name in NAMES if name not in {e.name for e in model.endpoints.values()}]
+        free = [name for name in NAMES if name not in {e.definition.name for e in model.endpoints.values()}]
         if not free:
             return None
         return SaveEndpoint(model.next_number, draw(st.sampled_from(free)), "queue", draw(_settings), None)
@@ -167,14 +168,14 @@ def _effect(draw: st.DrawFn, model: Model, before: set[int], end: int) -> Effect
     return _definition(draw, model, number, end)
 
 
-def _publish(draw: st.DrawFn, model: Model, numbers: list[int]) -> Publication:
+def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Publication:
     endpoints = draw(st.sampled_from([tuple(numbers), tuple(numbers[:1]), tuple(numbers[-1:]), ()]))
     logged = draw(st.booleans()) or not endpoints
     count = draw(_counts)
     contents = draw(st.lists(_contents, min_size=1, max_size=3))
     mixed = draw(st.booleans())
     published = [contents[k % len(contents)] for k in range(count)]
-    ranked = [number for number in endpoints if is_ranked(model.endpoints[number])]
+    ranked = [number for number in endpoints if is_ranked(model.endpoints[number].definition)]
     return publication(
         model.last_id + 1 + draw(st.sampled_from([0, 0, 0, 5])),  # a failed commit leaves a hole
         published,
@@ -192,16 +193,16 @@ def is_ranked(endpoint: SaveEndpoint) -> bool:
     return bool(json.loads(endpoint.settings).get("priorities"))
 
 
-def added(model: Model, number: int, ids: list[int], replay: str | None) -> AddReferences:
+def added(model: NaiveStore, number: int, ids: list[int], replay: str | None) -> AddReferences:
     """Messages put on an endpoint by a replay."""
     rows = [model.messages[i] for i in ids]
     priorities = priorities_of([row[5] for row in rows], [row[3] for row in rows])
-    ranked = priorities if is_ranked(model.endpoints[number]) else None
+    ranked = priorities if is_ranked(model.endpoints[number].definition) else None
     return AddReferences(number, ids, model.size_of(ids), replay, ranked)
 
 
-def _definition(draw: st.DrawFn, model: Model, number: int, end: int) -> Effect:
-    found = model.endpoints[number]
+def _definition(draw: st.DrawFn, model: NaiveStore, number: int, end: int) -> Effect:
+    found = model.endpoints[number].definition
     pattern, replay = draw(st.sampled_from(PATTERNS)), draw(_replays)
     cut = draw(st.sampled_from([0, 1, 20]))
     changed = json.dumps({**json.loads(found.settings), "changed": True})

@@ -23,7 +23,7 @@ from tests.spark_bridge.places.test_log_file import EVERY_KIND, source, table
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import IDS, archiver, ids, log_of, state_of, two_days
-from tests.store.model import MADE_MS
+from tests.store.vpn_file import MADE_MS
 
 pytestmark = pytest.mark.spark
 

@@ -24,7 +24,7 @@ from gateway.core.log.point import Point
 from store.sqlite.check import MOST_EXAMPLES, PROMISES, check
 from store.sqlite.database import open_file
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, commit, writing_to
+from tests.store.vpn_file import MADE_MS, commit, writing_to
 
 
 @pytest.fixture

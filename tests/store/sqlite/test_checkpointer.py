@@ -15,7 +15,7 @@ from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_reader
 from store.sqlite.writer import GARBAGE_ROWS
 from tests.store.histories import publication
-from tests.store.model import MADE_MS, writing_to
+from tests.store.vpn_file import MADE_MS, writing_to
 from tests.store.writing import Writing, writing
 
 KILOBYTE = 1024

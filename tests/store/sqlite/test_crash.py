@@ -19,8 +19,9 @@ from store.sqlite.check import check
 from store.sqlite.database import open_file
 from store.sqlite.recovery import recover
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, Model, State, commit, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, commit, empty_model, state_of, writing_to
 from tests.store.writing import writing
+from tests.support.naive_store import State
 
 ROUNDS = 4
 LINES = (1, 40, 300)
@@ -32,7 +33,7 @@ def wal_of(path: Path) -> Path:
 
 def states(history: list[list[Effect]]) -> list[State]:
     """What there is after no, one, two … transactions."""
-    model = Model()
+    model = empty_model()
     found = [model.state()]
     for effects in history:
         for effect in effects:

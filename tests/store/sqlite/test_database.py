@@ -11,8 +11,8 @@ import pytest
 from store.errors import StoreError
 from store.sqlite.database import connect_reader, open_file
 from store.sqlite.recovery import recover
-from tests.store.model import MADE_MS, commit, state_of, writing_to
 from tests.store.sqlite.test_transaction import QUEUE
+from tests.store.vpn_file import MADE_MS, commit, state_of, writing_to
 
 
 @pytest.mark.parametrize(

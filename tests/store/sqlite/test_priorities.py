@@ -15,7 +15,7 @@ from store.sqlite.database import open_file
 from store.sqlite.reader import ONE_PRIORITY, SqliteReader
 from store.sqlite.recovery import recover
 from tests.store.histories import publication
-from tests.store.model import MADE_MS, commit, writing_to
+from tests.store.vpn_file import MADE_MS, commit, writing_to
 
 BY_PRIORITY = EndpointSettings(priorities=True).to_json()
 PLAIN = EndpointSettings().to_json()

@@ -19,15 +19,16 @@ from store.errors import LogTrimmed, ReadFailed
 from store.sqlite import reader as reader_module
 from store.sqlite.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, SqliteReader, topic_condition
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, Model, commit, writing_to
+from tests.store.vpn_file import MADE_MS, commit, empty_model, writing_to
+from tests.support.naive_store import NaiveStore
 
 LARGE = 1 << 20
 """More than any content here: with it, a reader looks at lengths before it reads contents."""
 
 
-def written(path: Path, batches: Iterable[Sequence[Effect]]) -> Model:
+def written(path: Path, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
     """The batches, committed; and what the file holds then."""
-    model = Model()
+    model = empty_model()
     with closing(writing_to(path)) as connection:
         for effects in batches:
             commit(connection, effects)
@@ -66,7 +67,7 @@ def all_pages(reader: SqliteReader, position: int, end: int, patterns: Sequence[
     return pages
 
 
-def logged(model: Model) -> list[Row]:
+def logged(model: NaiveStore) -> list[Row]:
     return [row for i, row in sorted(model.state().messages.items()) if row[4] is None]
 
 

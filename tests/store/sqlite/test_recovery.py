@@ -10,44 +10,17 @@ from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import Effect, RemoveReferences, SaveEndpoint, SavePoint, TrimLog
 from gateway.core.log.point import Point
-from gateway.core.model import LogState
-from gateway.core.recovered import StoredEndpoint
-from gateway.core.replay.states import Replay
 from store.sqlite.recovery import RecoveredFile, recover
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, Model, commit, writing_to
+from tests.store.vpn_file import MADE_MS, commit, empty_model, writing_to
+from tests.support.naive_store import NaiveStore
 
 
-def expected(model: Model, generation: int, garbage: list[int]) -> RecoveredFile:
-    state = model.state()
-    endpoints = []
-    for number, definition in sorted(model.endpoints.items()):
-        stored, ids = state.endpoints[number], model.on(number)
-        found = StoredEndpoint(definition, stored.depth, stored.size_bytes, max(ids, default=0))
-        found.subscriptions += sorted(p for n, p in state.subscriptions if n == number)
-        replay = Replay.from_json(definition.replay) if definition.replay else None
-        if replay is not None and replay.boundary is not None:
-            before = [i for i in ids if i < replay.boundary]
-            found.replayed = len(before)
-            if replay.is_reading:
-                found.newest_id = max(before, default=0)
-                found.awaiting = ids[len(before) :]
-                awaiting = ((number, i) for i in found.awaiting)
-                found.awaiting_priorities = [
-                    state.priorities[key] for key in awaiting if key in state.priorities
-                ]
-        endpoints.append(found)
-    log = LogState(
-        generation,
-        state.first_id,
-        state.last_id + 1,
-        state.last_time_ms,
-        state.floor_ms,
-        state.logged_bytes,
-        state.archived_id,
+def expected(model: NaiveStore, generation: int, garbage: list[int]) -> RecoveredFile:
+    found = model.recover(generation)
+    return RecoveredFile(
+        found.log, found.endpoints, found.next_number, found.points, garbage, model.largest_bytes, []
     )
-    points = [point for _, point in sorted(state.points.items())]
-    return RecoveredFile(log, endpoints, state.next_number, points, garbage, state.largest_bytes, [])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -56,7 +29,7 @@ def test_after_any_prefix_recovery_finds_what_was_committed(
     fresh: Callable[[], Path], history: list[list[Effect]]
 ) -> None:
     """The log, endpoints and how far their replays are, subscriptions, points, and what is to be collected."""
-    path, model, garbage = fresh(), Model(), list[int]()
+    path, model, garbage = fresh(), empty_model(), list[int]()
     generation = recover(path).log.generation
     with closing(writing_to(path)) as connection:
         for effects in history:

@@ -18,7 +18,7 @@ from store.sqlite.database import connect_writer, open_file
 from store.sqlite.recovery import recover
 from store.sqlite.schema import PAGE_BYTES, migrations, unknown_migrations
 from tests.store import old_files
-from tests.store.model import Model, state_of
+from tests.store.vpn_file import empty_model, state_of
 
 NAMES = [migration.name for migration in migrations.pending(sqlite_utils.Database(memory=True))]
 OLD_FILES = sorted(old_files.FILES.glob("*.db"))
@@ -55,7 +55,7 @@ def test_a_file_of_an_old_version_opens_with_all_that_is_in_it(old: Path, path: 
     open_file(old, old_files.MADE_MS + 10**9, synchronous="FULL")
     assert tables(old) == tables(path)
     assert check(old) == []
-    model = Model()
+    model = empty_model()
     for effects in old_files.HISTORY:
         for effect in effects:
             model.apply(effect)

@@ -12,7 +12,7 @@ from store.errors import StoreError, WriteFailed
 from store.ports import Batch, Store, StoreOptions, Stores
 from store.sqlite.store import SqliteStores, message_file
 from tests.store.histories import publication
-from tests.store.model import MADE_MS
+from tests.store.vpn_file import MADE_MS
 
 OPTIONS = StoreOptions(
     page_rows=10, page_bytes=1 << 16, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"

@@ -21,7 +21,7 @@ from gateway.core.effects import (
 )
 from store.sqlite.transaction import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
 from tests.store.histories import histories, publication
-from tests.store.model import MADE_MS, Model, commit, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, commit, empty_model, state_of, writing_to
 
 QUEUE = SaveEndpoint(1, "q", "queue", "{}", None)
 OTHER = SaveEndpoint(2, "r", "queue", "{}", None)
@@ -32,7 +32,7 @@ OTHER = SaveEndpoint(2, "r", "queue", "{}", None)
 @given(history=histories())
 def test_the_file_holds_what_the_effects_say(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
     """After every transaction, all tables equal a recount: rows, references, held counts, depths, sizes, the log."""
-    path, model = fresh(), Model()
+    path, model = fresh(), empty_model()
     with closing(writing_to(path)) as connection:
         for effects in history:
             commit(connection, effects)

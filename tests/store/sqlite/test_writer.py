@@ -19,7 +19,7 @@ from store.sqlite import writer as writer_module
 from store.sqlite.database import connect_reader
 from store.sqlite.writer import COMMIT_NOW_SECONDS, GARBAGE_ROWS, GROUP_BYTES
 from tests.store.histories import publication
-from tests.store.model import MADE_MS, Model, state_of
+from tests.store.vpn_file import MADE_MS, empty_model, state_of
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
 
 QUEUE = SaveEndpoint(1, "q", "queue", "{}", None)
@@ -238,7 +238,7 @@ def test_an_error_fails_its_transaction_and_no_other(path: Path, how: str) -> No
 
 def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
     """SQLITE_FULL is told; once there is room, writing goes on, and the counters show nothing of what failed."""
-    model = Model()
+    model = empty_model()
     with writing(path) as w:
         for effect in (QUEUE, message(1)):
             assert w.commit(effect).error is None
@@ -298,7 +298,7 @@ def test_what_the_broker_goes_by_is_made_up_for(
     """Settlements and definitions that failed are in the next transaction, before it, or in a last one at the end."""
     made = publication(1, [b"x"] * 9, endpoints=(1,), logged=False, time_ms=MADE_MS)
     settled, renumbered = RemoveReferences(1, [1, 2, 3], 3), RenumberEndpoint(1, 2, None)
-    model = Model()
+    model = empty_model()
     for effect in (QUEUE, made, settled, renumbered):
         model.apply(effect)
     with writing(path) as w:
