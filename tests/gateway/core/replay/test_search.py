@@ -13,7 +13,7 @@ from amqp_ext.codec import Char, Float, Short, Symbol, ULong
 from amqp_ext.message.message_id import readings, traces
 from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
-from gateway.core.log.indexed_property import TEXT_CHARACTERS, filed_text
+from gateway.core.log.indexed_property import TEXT_CHARACTERS, indexed_text
 from gateway.core.replay.search import Search, search_for
 from tests.support.messages import data
 from tests.support.trades import annotated, row, trade
@@ -139,12 +139,12 @@ def messages(draw: st.DrawFn) -> bytes:
     st.sampled_from(["{} = {}", "{1} = {0}", "({} = {}) AND tradeId IS NOT NULL"]),
 )
 def test_what_a_search_says_beforehand_is_true(content: bytes, name: str, literal: str, form: str) -> None:
-    """Every message that a selector matches is filed under the search's texts, and holds one of its needles."""
+    """Every message that a selector matches is indexed under the search's texts, and holds one of its needles."""
     search = by_selector(form.format(name, literal))
     message = view(content)
     if search.accepts(message):
         for key in search.keys:
-            assert filed_text(message, key.name) in key.texts
+            assert indexed_text(message, key.name) in key.texts
         assert not search.needles or any(needle in content for needle in search.needles)
 
 
@@ -200,7 +200,7 @@ def test_a_message_that_is_not_in_the_log_is_not_taken() -> None:
 
 
 def test_a_message_that_cannot_be_read_is_not_taken() -> None:
-    """A malformed section is no match, and neither ends the search nor is filed."""
+    """A malformed section is no match, and neither ends the search nor is indexed."""
     broken = b"\x00\x53\x73\xc0\x03\x01\xa1\x09m" + data("")
     assert not by_id("m").takes((1, 0, "t", 0, None, broken))
-    assert filed_text(MessageView(broken, 0), "message-id") is None
+    assert indexed_text(MessageView(broken, 0), "message-id") is None
