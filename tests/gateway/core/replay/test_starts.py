@@ -194,7 +194,7 @@ def test_a_points_name_is_taken_once() -> None:
     first, _ = broker.points.create("eod", 2, 1, NOW_MS)
     with pytest.raises(Refused) as caught:
         broker.points.create("eod", 3, 1, NOW_MS)
-    assert caught.value.code is ErrorCode.PRECONDITION_FAILED
+    assert caught.value.code is ErrorCode.ALREADY_EXISTS
     assert broker.points.delete("eod") == (first, [DeletePoint("eod")])
     with pytest.raises(Refused):
         broker.points.create("eod", 3, 1, NOW_MS)
