@@ -22,7 +22,7 @@ from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from spark_bridge.errors import OptionError
 from spark_bridge.places.log_place import LiveLog, say
-from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_stop, topic_filter
+from spark_bridge.places.selection import EVERY_TOPIC, WHOLE_LOG, Selection, check_stop, topic_filter
 from store.archive.columns import Columns
 from store.archive.errors import ArchiveError, DataLoss
 from store.archive.id_range import IdRange
@@ -57,7 +57,7 @@ class ArchivePlace:
         """See ``LogPlace.read``."""
         return ArchiveReader(self.archive, self.log, selection).read(columns, ids)
 
-    def watch(self, selection: Selection = Selection()) -> LogWatch:  # noqa: B008 - a frozen value
+    def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
         """See ``LogPlace.watch``: it is the log that changes."""
         if self.log is not None:
             return self.log.watch(selection)

@@ -14,7 +14,7 @@ from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.errors import Refused
 from spark_bridge.places.log_link import LogLink, address, extent, filtered_here, live, survey
 from spark_bridge.places.log_place import read_live
-from spark_bridge.places.selection import Selection, topic_filter
+from spark_bridge.places.selection import WHOLE_LOG, Selection, topic_filter
 from store.archive.columns import ALL, Columns
 from store.archive.errors import ConnectionFailed, DataLoss, LogError
 from store.archive.id_range import IdRange
@@ -74,15 +74,15 @@ class BrokerPlace:
 
     def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
         """See ``store.archive.source.ArchivableLog``: messages as a log reader gets them."""
-        builder, everything = BatchBuilder(ALL), Selection()
+        builder = BatchBuilder(ALL)
         with Wire(self.broker) as wire:
-            link = LogLink(wire, address(everything.patterns), ids)
+            link = LogLink(wire, address(WHOLE_LOG.patterns), ids)
             for messages in link.pages():
                 batch, offsets = builder.batch(messages)
                 link.check(offsets)
                 yield batch, messages
 
-    def watch(self, selection: Selection = Selection()) -> BrokerWatch:  # noqa: B008 - a frozen value
+    def watch(self, selection: Selection = WHOLE_LOG) -> BrokerWatch:
         """See ``LogPlace.watch``."""
         return BrokerWatch(self.broker, address(selection.patterns))
 

@@ -12,7 +12,7 @@ from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.places.addresses import Folder
 from spark_bridge.places.log_file import LogFile
 from spark_bridge.places.log_place import read_live
-from spark_bridge.places.selection import Selection, topic_filter
+from spark_bridge.places.selection import WHOLE_LOG, Selection, topic_filter
 from store.archive.columns import ALL, Columns
 from store.archive.id_range import IdRange
 
@@ -64,7 +64,7 @@ class FilePlace:
                 contents = [content or b"" for _, _, _, _, content in page]
                 yield builder.stored(page, splicer, ids.generation), contents
 
-    def watch(self, selection: Selection = Selection()) -> FileWatch:  # noqa: B008 - a frozen value
+    def watch(self, selection: Selection = WHOLE_LOG) -> FileWatch:
         """See ``LogPlace.watch``."""
         return FileWatch(self.folder)
 

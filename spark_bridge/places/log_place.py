@@ -15,7 +15,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from spark_bridge.places.selection import Selection
+from spark_bridge.places.selection import WHOLE_LOG, Selection
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss
 from store.archive.id_range import IdRange
@@ -58,7 +58,7 @@ class LogPlace(Protocol):
             LogUnavailable: The log cannot be read now.
         """
 
-    def watch(self, selection: Selection = ...) -> LogWatch:
+    def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
         """Begin to ask, often, where the log stands."""
 
 

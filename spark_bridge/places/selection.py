@@ -32,6 +32,9 @@ class Selection:
     partition: int = 0
 
 
+WHOLE_LOG = Selection()
+
+
 def topic_filter(patterns: Sequence[str]) -> TopicFilter:
     """Which topics these patterns take, as a log reader understands them."""
     return TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True)
