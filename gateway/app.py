@@ -22,7 +22,7 @@ from gateway import log_keys, logging_setup
 from gateway.admin.http import AdminServer
 from gateway.admin.semp.resources import ClientConnection
 from gateway.amqp.container import Container
-from gateway.config import ConfigError, Configuration, Reloaded, Settings, settle
+from gateway.config import ConfigError, Configuration, Reloaded, Settings, reconcile
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.clock import Clock
@@ -127,7 +127,7 @@ class Gateway:
             assert self._vpns is not None and self._users is not None
             assert self._container is not None and self._admin_server is not None
             fresh = await asyncio.get_running_loop().run_in_executor(None, self._configuration.read_again)
-            reloaded = settle(self.settings, fresh.settings)
+            reloaded = reconcile(self.settings, fresh.settings)
             self._configuration = replace(fresh, settings=reloaded.settings)
             self._users.reload(reloaded.settings)
             try:

@@ -83,13 +83,13 @@ class Acceptance:
         spoken: Spoken,
         mechanisms: tuple[str, ...],
         *,
-        takes_tokens: bool,
+        accepts_tokens: bool,
     ) -> None:
         self.limits = container.settings.limits
         self._container = container
         self._spoken = spoken
         self._mechanisms = mechanisms
-        self._takes_tokens = takes_tokens
+        self._takes_tokens = accepts_tokens
         self._frames: FrameHooks | None = None
         self._shows_tokens = False
         """Only tokens say who the client is."""
@@ -149,9 +149,9 @@ class Listener:
         container = self._container
         self._settings = settings
         self._spoken = container.spoken_by(settings)
-        self._takes_tokens = container.settings.takes_tokens(settings)
+        self._takes_tokens = container.settings.accepts_tokens(settings)
         self._mechanisms = self._spoken.mechanisms(
-            container.settings.mechanisms(settings), takes_tokens=self._takes_tokens
+            container.settings.mechanisms(settings), accepts_tokens=self._takes_tokens
         )
         """SASL mechanisms to offer, best first."""
 
@@ -190,7 +190,7 @@ class Listener:
 
     def _connection(self) -> asyncio.Protocol:
         acceptance = Acceptance(
-            self._container, self._spoken, self._mechanisms, takes_tokens=self._takes_tokens
+            self._container, self._spoken, self._mechanisms, accepts_tokens=self._takes_tokens
         )
         connection = Connection(acceptance, self._container.next_number())
         websocket = self._settings.websocket

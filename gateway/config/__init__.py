@@ -10,7 +10,7 @@ from gateway.config.files import hash_of_token, password_hash, sas_key
 from gateway.config.limits import AlarmThresholds, Limits, Store
 from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, parse, read
 from gateway.config.problems import ConfigError
-from gateway.config.reload import Difference, Reloaded, settle
+from gateway.config.reload import Difference, Reloaded, reconcile
 from gateway.config.render import effective_toml, example_toml
 from gateway.config.setting_types import Mechanism, is_loopback
 from gateway.config.settings import (
@@ -56,7 +56,7 @@ __all__ = [
     "parse",
     "password_hash",
     "read",
+    "reconcile",
     "sas_key",
-    "settle",
     "token_hash",
 ]

@@ -82,20 +82,20 @@ class Reloaded:
     refused: list[Difference] = field(default_factory=list)
 
 
-def settle(old: Settings, new: Settings) -> Reloaded:
+def reconcile(old: Settings, new: Settings) -> Reloaded:
     """``new``, but as ``old`` where it cannot change while the gateway runs."""
     found = Reloaded(old)
-    found.settings = _settle(old, new, (), found)
+    found.settings = _reconcile(old, new, (), found)
     return found
 
 
-def _settle(old: Any, new: Any, path: Path, found: Reloaded) -> Any:
+def _reconcile(old: Any, new: Any, path: Path, found: Reloaded) -> Any:
     if old == new:
         return new
     fixed = _reason(_FIXED, path)
     if not fixed and is_dataclass(new) and type(old) is type(new):
         parts = {
-            name: _settle(getattr(old, name), getattr(new, name), (*path, key), found)
+            name: _reconcile(getattr(old, name), getattr(new, name), (*path, key), found)
             for name, key, _ in settings_of(type(new))
         }
         return replace(new, **parts)  # type: ignore[type-var]
@@ -103,7 +103,7 @@ def _settle(old: Any, new: Any, path: Path, found: Reloaded) -> Any:
         return _tables(old, new, path, found)
     if isinstance(new, tuple) and new and is_dataclass(new[0]) and len(old) == len(new):
         return tuple(
-            _settle(*pair, (*path, index), found) for index, pair in enumerate(zip(old, new, strict=True))
+            _reconcile(*pair, (*path, index), found) for index, pair in enumerate(zip(old, new, strict=True))
         )
     fixed = fixed or _reason(_KEPT, path)
     secret = not _SECRETS.isdisjoint(path)
@@ -113,20 +113,20 @@ def _settle(old: Any, new: Any, path: Path, found: Reloaded) -> Any:
 
 
 def _tables(old: dict[str, Any], new: dict[str, Any], path: Path, found: Reloaded) -> dict[str, Any]:
-    settled = {}
+    reconciled = {}
     for name in {**old, **new}:
         place = (*path, name)
         if name not in old:
             found.applied.append(Difference(toml.dotted(place), "not there", "there"))
-            settled[name] = new[name]
+            reconciled[name] = new[name]
         elif name in new:
-            settled[name] = _settle(old[name], new[name], place, found)
+            reconciled[name] = _reconcile(old[name], new[name], place, found)
         elif kept := _reason(_KEPT, place):
             found.refused.append(Difference(toml.dotted(place), "there", "gone", kept))
-            settled[name] = old[name]
+            reconciled[name] = old[name]
         else:
             found.applied.append(Difference(toml.dotted(place), "there", "gone"))
-    return settled
+    return reconciled
 
 
 def _reason(table: Mapping[Path, str], path: Path) -> str:

@@ -33,7 +33,7 @@ def broken_rules(settings: Settings) -> Iterator[ConfigProblem]:
 def _listener(settings: Settings, listener: Listener, path: str) -> Iterator[ConfigProblem]:
     offered = settings.mechanisms(listener)
     can_verify = listener.tls is not None and listener.tls.client_ca is not None
-    if not offered and settings.users and not settings.takes_tokens(listener):
+    if not offered and settings.users and not settings.accepts_tokens(listener):
         have_certificates = any(user.certificate_names for user in settings.users.values())
         yield ConfigProblem(
             f"{path}.sasl",

@@ -131,7 +131,7 @@ def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
 
 
 Host = Annotated[str, AfterValidator(check_host)]
-Origin = Annotated[str, AfterValidator(_origin)]
+WebOrigin = Annotated[str, AfterValidator(_origin)]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]
 Bytes = Annotated[int, Field(ge=1, le=2**40)]

@@ -20,7 +20,6 @@ from gateway.config.setting_types import (
     ConsumeRule,
     Host,
     Mechanism,
-    Origin,
     PasswordHash,
     Port,
     PublishRule,
@@ -28,6 +27,7 @@ from gateway.config.setting_types import (
     TokenHash,
     UserName,
     VpnName,
+    WebOrigin,
     is_loopback,
     table,
 )
@@ -68,7 +68,7 @@ class WebSocket:
     """AMQP over WebSocket on a listener, for browsers and for clients behind proxies; under `tls` it is wss. Any
     path will do."""
 
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[WebOrigin, ...] = ()
     """Web pages whose scripts may connect, as browsers name them. None, because a page from anywhere could
     else use a gateway that is open to this machine. Clients that are no browsers need not be named."""
 
@@ -264,6 +264,6 @@ class Settings:
                 offered.append("PLAIN")
         return tuple(offered)
 
-    def takes_tokens(self, listener: Listener) -> bool:
+    def accepts_tokens(self, listener: Listener) -> bool:
         """Whether who says nothing about himself on ``listener`` can still show a token."""
         return listener.event_hubs_mode and any(user.sas_key_file for user in self.users.values())

@@ -134,7 +134,7 @@ def monitor_routes() -> APIRouter:
     )
     async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
         shown = await log_attributes(vpn_of(request, vpn))
-        return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
+        return list_answer(request, [paging.shown(shown)] if paging.matches(shown) else [], None, 1)
 
     @tree.get(
         "/{vpn}/replayLogs/{log}",

@@ -13,6 +13,7 @@ from gateway.admin.semp.endpoint_routes import config_routes
 from gateway.admin.semp.envelope import tell_errors
 from gateway.admin.semp.monitor_routes import monitor_routes
 from gateway.admin.semp.replay_log_routes import log_routes
+from gateway.admin.semp.replay_point_routes import point_routes
 from gateway.admin.semp.resources import AdministeredGateway, EncodedPaths, Resources
 from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
 
@@ -36,6 +37,7 @@ def _resources() -> list[BaseRoute]:
         vpn_routes(),
         reload_routes(),
         log_routes(),
+        point_routes(),
         config_routes(),
         action_routes(),
         monitor_routes(),

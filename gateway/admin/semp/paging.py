@@ -60,7 +60,7 @@ class Paging:
             return {name: value for name, value in thing.items() if name not in without}
         return {name: thing[name] for name in names}
 
-    def takes(self, thing: Mapping[str, Any]) -> bool:
+    def matches(self, thing: Mapping[str, Any]) -> bool:
         """Whether it meets the conditions."""
         for name, operator, text in self.where:
             _check_attribute("where", name, thing)
@@ -86,7 +86,7 @@ class Paging:
             if len(found) == self.count and not self.where:
                 return found, encoded(ordered[index])
             thing = show(ordered[index])
-            if thing is None or not self.takes(thing):
+            if thing is None or not self.matches(thing):
                 continue
             if len(found) == self.count:
                 return found, encoded(ordered[index])

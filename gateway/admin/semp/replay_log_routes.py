@@ -1,4 +1,4 @@
-"""Config of the replay log, of its topic filter and of its named points.
+"""Config of the replay log and of its topic filter.
 
 What is changed here stays, as the settings of a Message VPN do that the configuration file does not name.
 """
@@ -9,8 +9,6 @@ from fastapi import APIRouter, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from amqp_ext.replay_id import format_replay_id
-from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.semp.documented import DONE, InVpn, listed, one, resource
@@ -20,10 +18,8 @@ from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of
 from gateway.admin.semp.tree import Tree
 from gateway.config import Vpn
 from gateway.config.administered import Changes
-from gateway.core.log.point import Point
 from gateway.vpn.administration import Administration
-
-MEGABYTE: Final = 1_048_576
+from gateway.vpn.settings import MEGABYTE
 
 
 def _topic(text: str) -> str:
@@ -69,13 +65,6 @@ class NewTopicFilter(_Body):
     topicFilterSubscription: Annotated[str, AfterValidator(_topic)]
 
 
-class NewPoint(_Body):
-    """A place in the log that is given a name."""
-
-    replayPointName: str
-    start: str = Field("live", description="The place, as a replay start says one; `live` is now.")
-
-
 class _Named(InVpn):
     replayLogName: str
 
@@ -92,19 +81,9 @@ class _LogState(TypedDict):
     wholeFromTimeMs: int
 
 
-class _Point(InVpn):
-    replayPointName: str
-    msgId: int
-    replicationGroupMsgId: str
-    timeMs: int | None
-    createdTimeMs: int
-    trimmed: bool
-
-
 LOG: Final = resource("ReplayLog", _Named, LogBody)
 LOG_STATE: Final = resource("ReplayLogState", LOG, _LogState)
 TOPIC_FILTER: Final = resource("TopicFilterSubscription", InVpn, NewTopicFilter)
-POINT: Final = resource("ReplayPoint", _Point)
 
 
 async def log_attributes(administration: Administration) -> dict[str, Any]:
@@ -139,34 +118,16 @@ def _configured(administration: Administration) -> dict[str, Any]:
     }
 
 
-def _point(administration: Administration, point: Point) -> _Point:
-    broker = administration.vpn.broker
-    return {
-        "msgVpnName": administration.vpn.name,
-        "replayPointName": point.name,
-        "msgId": point.position,
-        "replicationGroupMsgId": format_replay_id(broker.log.generation, point.position),
-        "timeMs": point.time_ms,
-        "createdTimeMs": point.made_ms,
-        "trimmed": broker.points.is_trimmed(point),
-    }
-
-
 def log_routes() -> APIRouter:
-    """``/config/msgVpns/{vpn}/replayLogs``, ``…/topicFilterSubscriptions``, ``…/replayPoints``."""
+    """``/config/msgVpns/{vpn}/replayLogs`` and ``…/topicFilterSubscriptions``."""
     tree = Tree("config", "/msgVpns")
-    _add_log(tree)
-    _add_points(tree)
-    return tree.router
 
-
-def _add_log(tree: Tree) -> None:
     @tree.get(
         "/{vpn}/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG)
     )
     async def logs(request: Request, vpn: Name, paging: Pages) -> Answer:
         shown = _configured(vpn_of(request, vpn))
-        return list_answer(request, [paging.shown(shown)] if paging.takes(shown) else [], None, 1)
+        return list_answer(request, [paging.shown(shown)] if paging.matches(shown) else [], None, 1)
 
     @tree.get("/{vpn}/replayLogs/{log}", rights.WHOLE_VPN, summary="The replay log", responses=one(LOG))
     async def log(request: Request, vpn: Name, log: Name, paging: Pages) -> Answer:
@@ -227,26 +188,4 @@ def _add_log(tree: Tree) -> None:
         await resources_of(request).vpns.change(vpn, removed)
         return answer(request)
 
-
-def _add_points(tree: Tree) -> None:
-    path = "/{vpn}/replayPoints"
-
-    @tree.get(path, rights.WHOLE_VPN, summary="Ours: named places in the log", responses=listed(POINT))
-    async def points(request: Request, vpn: Name, paging: Pages) -> Answer:
-        administration = vpn_of(request, vpn)
-        found = administration.vpn.broker.points
-        page, cursor = await paging.page(
-            list(found), lambda name: _point(administration, found[name]) if name in found else None
-        )
-        return list_answer(request, page, cursor, len(found))
-
-    @tree.post(path, rights.WHOLE_VPN, summary="Name a place in the log", responses=one(POINT))
-    async def create(request: Request, vpn: Name, body: NewPoint) -> Answer:
-        administration = vpn_of(request, vpn)
-        point = await administration.vpn.log.create_point(body.replayPointName, parse_text(body.start))
-        return answer(request, _point(administration, point))
-
-    @tree.delete(path + "/{name}", rights.WHOLE_VPN, summary="Take a name away", responses=DONE)
-    async def delete(request: Request, vpn: Name, name: Name) -> Answer:
-        await vpn_of(request, vpn).vpn.log.delete_point(name)
-        return answer(request)
+    return tree.router

@@ -53,17 +53,17 @@ class Spoken:
 
     # --- the connection -----------------------------------------------------------------------------------------
 
-    def mechanisms(self, named: tuple[str, ...], *, takes_tokens: bool) -> tuple[str, ...]:
+    def mechanisms(self, named: tuple[str, ...], *, accepts_tokens: bool) -> tuple[str, ...]:
         """
         The SASL mechanisms to offer, best first.
 
         Args:
             named: Those that the listener's settings name.
-            takes_tokens: Whether tokens may say who a client is.
+            accepts_tokens: Whether tokens may say who a client is.
         """
         for dialect in self._dialects:
             if dialect.mechanisms is not None:
-                named = dialect.mechanisms(named, takes_tokens)
+                named = dialect.mechanisms(named, accepts_tokens)
         return named
 
     def vpn_name_of(self, hostname: str | None) -> str | None:

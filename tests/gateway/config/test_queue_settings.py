@@ -13,7 +13,7 @@ from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from gateway.admin.semp.endpoint_attributes import SETTING_ATTRIBUTES, EndpointBody, NewQueue, configured
 from gateway.config import Queue, Vpn, example_toml, parse
 from gateway.config.queue_settings import QUEUE_KEYS
-from gateway.config.reload import settle
+from gateway.config.reload import reconcile
 from gateway.config.toml import literal
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import (
@@ -93,7 +93,7 @@ def test_a_setting_that_is_fixed_is_not_changed_by_a_reload(setting: Setting) ->
     before = parse("[vpn.default.queue.q]\n")
     queue = replace(Queue(), **{key.key: key.value_of(sample(setting))})
     after = replace(before, vpns={"default": Vpn(queues={"q": queue})})
-    found = settle(before, after)
+    found = reconcile(before, after)
     assert [one.reason for one in found.refused] == ([setting.fixed] if setting.fixed else [])
     assert [one.path for one in (*found.applied, *found.refused)] == [f"vpn.default.queue.q.{key.key}"]
 

@@ -39,8 +39,8 @@ def event_hubs_dialect(users: Users) -> Dialect:
     )
 
 
-def _mechanisms(named: tuple[str, ...], takes_tokens: bool) -> tuple[str, ...]:
+def _mechanisms(named: tuple[str, ...], accepts_tokens: bool) -> tuple[str, ...]:
     """Where tokens are taken, those that say nothing, too, and last."""
-    if takes_tokens:
+    if accepts_tokens:
         return (*(name for name in named if name != "ANONYMOUS"), "ANONYMOUS", CBS_MECHANISM)
     return (*named, CBS_MECHANISM) if "ANONYMOUS" in named else named

@@ -1,0 +1,127 @@
+"""The directory of users: by what each is known, what each may do, and that a reload replaces them all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from amqp_ext.addresses.address import AddressKind
+from amqp_ext.sasl.passwords import ITERATIONS, hash_password
+from gateway.config import Settings, User, token_hash
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.permissions import Action
+from gateway.users import REMEMBERED_PASSWORDS, Users
+
+SALT = b"0123456789abcdef"
+HASH = hash_password("secret", salt=SALT, iterations=4_096)
+OTHER = hash_password("other", salt=SALT, iterations=8_192)
+
+
+def users_of(**users: User) -> Users:
+    """A directory with these users."""
+    return Users(Settings(users=users))
+
+
+def has_password(users: Users, name: str, password: str) -> bool:
+    """Whether this is the user's password, asked as the administration does."""
+    return asyncio.run(users.has_password(name, password))
+
+
+def test_without_users_everyone_may_do_everything_but_is_nobody() -> None:
+    """An open gateway lets anyone in, and still has no user that a password, a token or a certificate could name."""
+    users = users_of()
+    assert not users.are_configured
+    assert users.may_enter("anyone", "default")
+    assert users.permissions("anyone").decide(Action.ADMINISTER, AddressKind.LOG, ">").is_allowed
+    assert users.name_of_certificate("anyone") is None
+    assert users.name_of_token("") is None
+    assert not has_password(users, "", "")
+
+
+def test_a_user_is_known_by_each_of_what_is_configured(tmp_path: Path) -> None:
+    """Password, token, key and certificate are found for the user that has them, from the file or beside it."""
+    for name, text in (("hash", HASH), ("token", token_hash("t0")), ("key", "k" * 16)):
+        (tmp_path / name).write_text(f"{text}\n")
+    users = users_of(
+        ann=User(password=HASH, token=token_hash("t1"), certificate_names=("ann.example",)),
+        bob=User(
+            password_file=tmp_path / "hash", token_file=tmp_path / "token", sas_key_file=tmp_path / "key"
+        ),
+    )
+    for name in ("ann", "bob"):
+        assert str(users.stored_password(name)) == HASH
+        assert has_password(users, name, "secret")
+        assert not has_password(users, name, "wrong")
+    assert [users.name_of_token(token) for token in ("t0", "t1", "t2")] == ["bob", "ann", None]
+    assert [users.sas_key(name) for name in ("ann", "bob", "cid")] == [None, "k" * 16, None]
+    certificates = ("ann.example", "bob.example", "", None)
+    assert [users.name_of_certificate(name) for name in certificates] == ["ann", None, None, None]
+
+
+def test_nobody_costs_as_many_rounds_as_somebody() -> None:
+    """A decoy is hashed as often as the dearest password there is, and as a fresh one where there is none."""
+    assert users_of(ann=User(password=HASH), bob=User(password=OTHER)).decoy_iterations == 8_192
+    assert users_of(ann=User(certificate_names=("ann",))).decoy_iterations == ITERATIONS
+    assert not has_password(users_of(ann=User(password=HASH)), "nobody", "secret")
+
+
+def test_who_is_configured_enters_the_vpns_named_and_no_others() -> None:
+    """A refusal is the error that a client is told."""
+    users = users_of(ann=User(password=HASH, vpns=("default", "eu")))
+    users.check_entry("ann", "eu")
+    for name, vpn in (("ann", "us"), ("nobody", "default")):
+        assert not users.may_enter(name, vpn)
+        with pytest.raises(Refused, match=f"user '{name}' may not use the Message VPN '{vpn}'") as refused:
+            users.check_entry(name, vpn)
+        assert refused.value.code is ErrorCode.UNAUTHORIZED
+
+
+def test_permissions_are_those_of_the_user() -> None:
+    """Each has the rules that are configured; who is not configured has none."""
+    users = users_of(ann=User(password=HASH, publish=("queue://a",)), bob=User(password=HASH))
+
+    def may(name: str, queue: str) -> bool:
+        return users.permissions(name).decide(Action.PUBLISH, AddressKind.QUEUE, queue).is_allowed
+
+    assert [may(name, queue) for name in ("ann", "bob", "cid") for queue in ("a", "b")] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_reload_replaces_everybody() -> None:
+    """What was right before is not remembered as right after, and the decoys' key stays."""
+    users = users_of(ann=User(password=HASH, token=token_hash("t1")), bob=User(password=HASH))
+    key = users.decoy_key
+    assert has_password(users, "ann", "secret")
+    users.reload(Settings(users={"ann": User(password=OTHER)}))
+    assert not has_password(users, "ann", "secret")
+    assert has_password(users, "ann", "other")
+    assert users.name_of_token("t1") is None
+    assert not users.may_enter("bob", "default")
+    assert users.decoy_key == key
+
+
+def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    """The users stay as they were, all of them."""
+    users = users_of(ann=User(password=HASH))
+    with pytest.raises(ValueError, match="cannot be read"):
+        users.reload(Settings(users={"bob": User(password_file=tmp_path / "none")}))
+    assert has_password(users, "ann", "secret")
+    assert not users.may_enter("bob", "default")
+
+
+def test_passwords_that_were_right_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right password is hashed once; however many there are, no more than the bound are kept in mind."""
+    users = users_of(ann=User(password=HASH))
+    users._verified = {bytes([0, *divmod(number, 256)]) for number in range(REMEMBERED_PASSWORDS)}
+    assert has_password(users, "ann", "secret")
+    assert len(users._verified) == 1
+    monkeypatch.setattr("gateway.users.StoredPassword.verify", lambda *_: pytest.fail("hashed again"))
+    assert has_password(users, "ann", "secret")
