@@ -19,6 +19,7 @@ from proton import Connection as EngineConnection
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.amqp.dialects.hooks import FrameHooks
 from gateway.amqp.engine import heartbeats
@@ -30,7 +31,6 @@ from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.native import push
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
-from gateway.amqp.identity import ClientIdentity
 from gateway.amqp.tasks import Tasks
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, acceptor: Acceptor, number: int) -> None:
-        self.identity = ClientIdentity(number)
+        self.identity = ConnectedClient(number)
         self.limits = acceptor.limits
         self.log = ConnectionLog(number)
         self.output = Output(self.limits.connection_output_bytes, self._fail)

@@ -19,7 +19,7 @@ from gateway.amqp.refusals import Denied
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.endpoints import Endpoints
 
 
 class Authorization:
@@ -28,14 +28,14 @@ class Authorization:
 
     Args:
         permissions: Those of its user.
-        vpn: The Message VPN it opened.
+        endpoints: Of the Message VPN it opened.
         owner: The connection, as the owner of temporary and exclusive nodes.
     """
 
-    def __init__(self, user: str, permissions: Permissions, vpn: MessageVpn, owner: NodeOwner) -> None:
+    def __init__(self, user: str, permissions: Permissions, endpoints: Endpoints, owner: NodeOwner) -> None:
         self._user = user
         self._permissions = permissions
-        self._vpn = vpn
+        self._endpoints = endpoints
         self._owner = owner
 
     def require_target(self, address: Address) -> None:
@@ -102,7 +102,7 @@ class Authorization:
 
     def _require_replay(self, address: Address) -> None:
         """Rewinding an endpoint; the reader of a stream brings its own start and rewinds nothing."""
-        found = self._vpn.endpoints.find(address.name) if address.kind is AddressKind.QUEUE else None
+        found = self._endpoints.find(address.name) if address.kind is AddressKind.QUEUE else None
         stream = EndpointKind.STREAM
         if found is not None and found.kind is stream:
             return
@@ -115,7 +115,7 @@ class Authorization:
 
     def _require_takeover(self, name: str) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
-        found = self._vpn.endpoints.find(name)
+        found = self._endpoints.find(name)
         if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
             for pattern in found.subscriptions:
                 if not pattern.startswith("!"):

@@ -9,13 +9,13 @@ from typing import Protocol
 
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Authorization
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.dialects.hooks import BatchedTransfers, TokenCheck
 from gateway.amqp.dialects.registry import Spoken
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.output import Output
-from gateway.amqp.identity import ClientIdentity
 from gateway.amqp.links.local_transactions import LocalTransactions, TransactionBudget
 from gateway.amqp.nodes.ownership import NodeOwner, NodeRegistry
 from gateway.amqp.tasks import Tasks
@@ -29,7 +29,7 @@ class CarryingConnection(Protocol):
     """What a client uses of the connection that carries its links."""
 
     @property
-    def identity(self) -> ClientIdentity:
+    def identity(self) -> ConnectedClient:
         """Who the client is."""
 
     @property
@@ -110,7 +110,7 @@ class Client:
         self._token_user: str | None = None
         """The user that its tokens are of."""
         self.transactions = LocalTransactions(
-            vpn,
+            vpn.publishing,
             self.identity.origin,
             self.limits,
             budget,
@@ -127,7 +127,7 @@ class Client:
 
     def _authorize(self) -> None:
         user = self.identity.user
-        self.authorization = Authorization(user, self.users.permissions(user), self.vpn, self.owner)
+        self.authorization = Authorization(user, self.users.permissions(user), self.vpn.endpoints, self.owner)
         self.relay_topics = self.shared.relay_topics.setdefault(user, {})
 
     @property

@@ -32,7 +32,7 @@ class UnsubscribeSource(LinkSetup):
 
     async def prepare(self) -> None:
         client = self._client
-        found = self._endpoint = kept_endpoint(client.vpn, self._subscription)
+        found = self._endpoint = kept_endpoint(client.vpn.endpoints, self._subscription)
         for pattern in found.subscriptions:
             client.authorization.require_source(
                 Address(AddressKind.TOPIC, pattern.removeprefix("!")),
@@ -47,7 +47,9 @@ class UnsubscribeSource(LinkSetup):
             )
 
     async def bind(self) -> ReadyLink:
-        return UnsubscribingLink(self._request.link, self._client.carrier, self._client.vpn, self._endpoint)
+        return UnsubscribingLink(
+            self._request.link, self._client.carrier, self._client.vpn.endpoints, self._endpoint
+        )
 
     def reply(self) -> None:
         link = self._request.link

@@ -92,7 +92,7 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
         no_local, filters = filters.no_local, replace(filters, no_local=False)
         owned = make_topic_endpoint(
             client.owner,
-            client.vpn,
+            client.vpn.endpoints,
             [topic],
             known_as=topic,
             no_local=client.origin if no_local else "",
@@ -108,7 +108,7 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
             lease=owned,
             is_made=True,
         )
-    lease = make_queue(client.owner, client.vpn, lifetime)
+    lease = make_queue(client.owner, client.vpn.endpoints, lifetime)
     return ConsumerSource(
         client,
         request,
@@ -137,7 +137,7 @@ async def _queue(
         address=request.address,
         filters=request.filters,
         start=start,
-        lease=lease_of_consumer(client.owner, client.vpn, endpoint, client.is_stopping),
+        lease=lease_of_consumer(client.owner, client.vpn.endpoints, endpoint, client.is_stopping),
         options=address.options,
     )
 
@@ -147,7 +147,7 @@ def _topic(client: Client, request: AttachRequest, address: Address, start: Repl
     filters, subscription = request.filters, _subscription_of(client, request)
     endpoint, lease = endpoint_for(
         client.owner,
-        client.vpn,
+        client.vpn.endpoints,
         subscription,
         address.name,
         no_local=client.origin if filters.no_local else "",

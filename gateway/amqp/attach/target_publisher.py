@@ -55,7 +55,7 @@ class PublisherTarget(LinkSetup):
             self._address = f"topic://{self._topic}"
             self._lease = OwnedTopic(client.owner, self._topic)
             return
-        lease = make_queue(client.owner, client.vpn, lifetime)
+        lease = make_queue(client.owner, client.vpn.endpoints, lifetime)
         self._lease = lease
         self._address = client.spoken.address_of(lease.endpoint.name)
         self._topic = queue_topic(lease.endpoint.name)
@@ -66,7 +66,8 @@ class PublisherTarget(LinkSetup):
         return Publisher(
             self._request.link,
             client.carrier,
-            vpn=client.vpn,
+            publishing=client.vpn.publishing,
+            endpoints=client.vpn.endpoints,
             origin=client.origin,
             limits=client.limits,
             topic=self._topic,

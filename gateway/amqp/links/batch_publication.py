@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.publishing import Staged
+from gateway.vpn.publishing import Publishing, Staged
 
 
 class BatchPublisher(Protocol):
@@ -33,7 +32,7 @@ class BatchPublisher(Protocol):
 
 
 def publish_batch(
-    vpn: MessageVpn,
+    publishing: Publishing,
     publisher: BatchPublisher,
     messages_of: Callable[[bytes], list[bytes]],
     content: bytes,
@@ -66,7 +65,7 @@ def publish_batch(
             publisher.not_stored(deliveries, Refused(ErrorCode.INTERNAL, why))
 
     try:
-        vpn.publishing.commit_transaction(staged, (), origin, then)
+        publishing.commit_transaction(staged, (), origin, then)
     except Refused as refused:
         whole = f"a batch is taken as a whole or not at all: {refused.text}"
         publisher.not_stored(deliveries, Refused(ErrorCode.RESOURCE_LIMIT, whole))

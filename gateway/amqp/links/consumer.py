@@ -11,15 +11,16 @@ from proton import Link
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, RELEASED
-from gateway.amqp.identity import ClientIdentity
 from gateway.amqp.links.local_transactions import LocalTransactions, Transaction
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.model import Row
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.committer import Committer
+from gateway.vpn.delivery.consumers import Consumers
 
 
 class Consumer(SendingLink):
@@ -35,10 +36,11 @@ class Consumer(SendingLink):
         self,
         link: Link,
         carrier: Carrier,
-        client: ClientIdentity,
+        client: ConnectedClient,
         splicer: Splicer,
         *,
-        vpn: MessageVpn,
+        consumers: Consumers,
+        committer: Committer,
         transactions: LocalTransactions,
         lease: NodeLease | None,
         max_unsettled: int,
@@ -53,7 +55,8 @@ class Consumer(SendingLink):
             on_credit=self._set_demand,
             on_outcomes=self._outcomes,
         )
-        self._vpn = vpn
+        self._consumers = consumers
+        self._committer = committer
         self._transactions = transactions
         self._lease = lease
         self._max_unsettled = max_unsettled
@@ -68,7 +71,7 @@ class Consumer(SendingLink):
     def ready(self) -> None:
         """Say what it can take, for the first time."""
         if self.flow is not None:
-            self._vpn.consumers.set_demand(self.flow, self.room())
+            self._consumers.set_demand(self.flow, self.room())
 
     def room(self) -> int:
         room = super().room()
@@ -84,7 +87,7 @@ class Consumer(SendingLink):
         super().send(rows, attempts, end_id)
         if self.is_pre_settled and self.flow is not None:
             # At most once is what the peer asked for: sent is consumed.
-            self._vpn.consumers.settle(self.flow, [row[0] for row in rows])
+            self._consumers.settle(self.flow, [row[0] for row in rows])
 
     def nothing_to_send(self) -> None:
         super().nothing_to_send()
@@ -96,7 +99,7 @@ class Consumer(SendingLink):
         flow = self.flow
         if flow is None:
             return
-        self._vpn.consumers.set_demand(flow, self.room())
+        self._consumers.set_demand(flow, self.room())
         if len(flow.unsettled) >= self._most_unsettled(flow):
             # There is nothing for it until it settles: a drain need not wait for that.
             self.nothing_to_send()
@@ -113,22 +116,22 @@ class Consumer(SendingLink):
         if self.in_transaction:
             self._leave_transactions([*accepted, *(message_id for message_id, _, _, _ in others)])
         if accepted:
-            self._vpn.consumers.settle(flow, accepted)
+            self._consumers.settle(flow, accepted)
         # Rejected means: never again (AMQP 1.0 section 3.4.3).
         rejected = [i for i, state, _, _ in others if state not in (RELEASED, MODIFIED)]
         if rejected:
-            self._vpn.consumers.reject(flow, rejected)
+            self._consumers.reject(flow, rejected)
         undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
         if undeliverable:
-            self._vpn.consumers.exclude(flow, undeliverable)
+            self._consumers.exclude(flow, undeliverable)
         back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
         if back:
-            self._vpn.consumers.release(flow, back, failed=False)
+            self._consumers.release(flow, back, failed=False)
         failed = [i for i, state, failed, _ in others if state == MODIFIED and failed]
         if failed:
-            self._vpn.consumers.release(flow, failed, failed=True)
+            self._consumers.release(flow, failed, failed=True)
         if confirm is not None:
-            self._vpn.committer.commit((), lambda _: self._confirmed(confirm))
+            self._committer.commit((), lambda _: self._confirmed(confirm))
         self._set_demand()
 
     # --- in a transaction ---------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class Consumer(SendingLink):
         if delivery is not None:
             self.in_transaction[message_id] = None
         elif self.flow is not None:
-            self._vpn.consumers.release(self.flow, [message_id], failed=True)
+            self._consumers.release(self.flow, [message_id], failed=True)
             self._set_demand()
 
     def _confirmed(self, confirm: Callable[[], None]) -> None:
@@ -183,7 +186,7 @@ class Consumer(SendingLink):
     def detached(self, *, closed: bool) -> None:
         self.transfers.is_closed = True
         if self.flow is not None:
-            self._vpn.consumers.unbind(self.flow)
+            self._consumers.unbind(self.flow)
             self.flow = None
         if self._lease is not None:
             self._lease.release()

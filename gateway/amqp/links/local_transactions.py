@@ -29,8 +29,7 @@ from gateway.amqp.connection_log import ConnectionLog
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.publishing import Staged
+from gateway.vpn.publishing import Publishing, Staged
 
 OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory besides its content."""
@@ -139,14 +138,14 @@ class LocalTransactions:
 
     def __init__(
         self,
-        vpn: MessageVpn,
+        publishing: Publishing,
         origin: str,
         limits: Limits,
         budget: TransactionBudget,
         log: ConnectionLog,
         schedule_flush: Callable[[], None],
     ) -> None:
-        self._vpn = vpn
+        self._publishing = publishing
         self._origin = origin
         self._limits = limits
         self._budget = budget
@@ -209,7 +208,7 @@ class LocalTransactions:
             return
         try:
             settled = self._to_settle(transaction)
-            self._vpn.publishing.commit_transaction(
+            self._publishing.commit_transaction(
                 transaction.staged,
                 [(consumer.flow, ids) for consumer, ids in settled.items() if consumer.flow is not None],
                 self._origin,

@@ -27,8 +27,8 @@ from gateway.amqp.nodes.lease import NodeLease
 from gateway.amqp.refusals import Denied
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.publishing import Staged
+from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.publishing import Publishing, Staged
 
 DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
@@ -66,7 +66,8 @@ class Publisher(BaseLink):
         link: Link,
         carrier: Carrier,
         *,
-        vpn: MessageVpn,
+        publishing: Publishing,
+        endpoints: Endpoints,
         origin: str,
         limits: Limits,
         topic: str | None,
@@ -79,7 +80,8 @@ class Publisher(BaseLink):
         self._name = link.name
         self._topic = topic
         self._lease = lease
-        self._vpn = vpn
+        self._publishing = publishing
+        self._endpoints = endpoints
         self._origin = origin
         self._max_message_bytes = limits.max_message_bytes
         self._relay_addresses = relay
@@ -144,11 +146,9 @@ class Publisher(BaseLink):
             self.not_stored(deliveries or [], deleted)
             self.refuse(deleted)
         elif deliveries is None:
-            self._vpn.publishing.publish(
-                self, topic, contents, bares, [], is_direct=True, origin=self._origin
-            )
+            self._publishing.publish(self, topic, contents, bares, [], is_direct=True, origin=self._origin)
         else:
-            self._vpn.publishing.publish(self, topic, contents, bares, deliveries, origin=self._origin)
+            self._publishing.publish(self, topic, contents, bares, deliveries, origin=self._origin)
 
     def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
@@ -182,7 +182,7 @@ class Publisher(BaseLink):
     def _is_without_queue(self, topic: str) -> bool:
         """The topic is that of a queue which was deleted."""
         queue = queue_of_topic(topic)
-        return queue is not None and self._vpn.endpoints.find(queue) is None
+        return queue is not None and self._endpoints.find(queue) is None
 
     def _log_denied(self, to: str, denied: Denied) -> None:
         """One line for an address, however many messages go there."""
@@ -202,7 +202,7 @@ class Publisher(BaseLink):
 
     def _batch(self, content: bytes, delivery: Any) -> None:
         assert self._batches is not None
-        publish_batch(self._vpn, self, self._batches.messages_of, content, delivery, self._origin)
+        publish_batch(self._publishing, self, self._batches.messages_of, content, delivery, self._origin)
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
         limit = self._max_message_bytes

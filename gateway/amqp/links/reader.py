@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.native import ACCEPTED
-from gateway.amqp.identity import ClientIdentity
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 
@@ -40,7 +40,7 @@ class ReaderLink(SendingLink):
         lease: What it has on the temporary queue that it browses, or of the group it is one of.
     """
 
-    def __init__(self, link: Link, carrier: Carrier, client: ClientIdentity, splicer: Splicer) -> None:
+    def __init__(self, link: Link, carrier: Carrier, client: ConnectedClient, splicer: Splicer) -> None:
         super().__init__(
             link,
             carrier,

@@ -11,10 +11,10 @@ from typing import Any
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.attached_link import Sending
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.outgoing_transfers import OutgoingTransfers
-from gateway.amqp.identity import ClientIdentity
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.model import Row
 
@@ -33,7 +33,7 @@ class SendingLink(BaseLink):
         self,
         link: Link,
         carrier: Carrier,
-        client: ClientIdentity,
+        client: ConnectedClient,
         splicer: Splicer,
         *,
         default_outcome: int,

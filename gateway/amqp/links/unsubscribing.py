@@ -10,7 +10,7 @@ from gateway import log_keys
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.endpoints import Endpoints
 
 
 class UnsubscribingLink(BaseLink):
@@ -21,18 +21,17 @@ class UnsubscribingLink(BaseLink):
         endpoint: The subscription's.
     """
 
-    def __init__(self, link: Link, carrier: Carrier, vpn: MessageVpn, endpoint: Endpoint) -> None:
+    def __init__(self, link: Link, carrier: Carrier, endpoints: Endpoints, endpoint: Endpoint) -> None:
         super().__init__(link, carrier)
-        self._vpn = vpn
+        self._endpoints = endpoints
         self._endpoint = endpoint
 
     def ready(self) -> None:
         """Nothing is sent on it."""
 
     def detached(self, *, closed: bool) -> None:
-        vpn = self._vpn
-        if closed and vpn.endpoints.is_there(self._endpoint):
-            vpn.endpoints.delete(self._endpoint)
+        if closed and self._endpoints.is_there(self._endpoint):
+            self._endpoints.delete(self._endpoint)
             self._log.info("unsubscribed", **{log_keys.ENDPOINT: self._endpoint.name})
 
     def lost(self) -> None:

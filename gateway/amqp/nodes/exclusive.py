@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.endpoints import Endpoints
 
 
 class ExclusiveQueue:
@@ -22,22 +22,22 @@ class ExclusiveQueue:
         owner: The connection.
     """
 
-    def __init__(self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint) -> None:
+    def __init__(self, owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint) -> None:
         self.owner = owner
         self.endpoint = endpoint
-        self._vpn = vpn
+        self._endpoints = endpoints
         owner.add_exclusive(endpoint.name, self)
 
     @property
     def is_there(self) -> bool:
         """Whether nobody has deleted it."""
-        return self._vpn.endpoints.is_there(self.endpoint)
+        return self._endpoints.is_there(self.endpoint)
 
     def release(self) -> None:
         """Delete it: its connection is gone, or has asked for that."""
         self.owner.drop_exclusive(self.endpoint.name, self)
         if self.is_there:
-            self._vpn.endpoints.delete(self.endpoint)
+            self._endpoints.delete(self.endpoint)
 
 
 def locked_text(queue: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gateway.amqp.identity import ClientIdentity
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Endpoint
 
@@ -102,7 +102,7 @@ class NodeOwner:
         registry: Of the Message VPN it opened.
     """
 
-    def __init__(self, client: ClientIdentity, registry: NodeRegistry) -> None:
+    def __init__(self, client: ConnectedClient, registry: NodeRegistry) -> None:
         self.registry = registry
         self._client = client
         self._exclusive: dict[str, LockedQueue] = {}

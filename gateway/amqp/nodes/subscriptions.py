@@ -27,7 +27,7 @@ from gateway.amqp.nodes.temporary import SharedEndpoint, make_topic_endpoint
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.endpoints import Endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Subscription:
 
 
 def endpoint_for(
-    owner: NodeOwner, vpn: MessageVpn, subscription: Subscription, pattern: str, *, no_local: str
+    owner: NodeOwner, endpoints: Endpoints, subscription: Subscription, pattern: str, *, no_local: str
 ) -> tuple[Endpoint, NodeLease | None]:
     """
     The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; await
@@ -88,34 +88,33 @@ def endpoint_for(
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     is_shared, name = subscription.is_shared, subscription.durable_name
     if name is not None:
-        endpoint = _durable(vpn, name, pattern, is_shared=is_shared)
+        endpoint = _durable(endpoints, name, pattern, is_shared=is_shared)
         if not is_shared and not endpoint.flows:
-            vpn.endpoints.set_no_local(endpoint, no_local)
+            endpoints.set_no_local(endpoint, no_local)
         return endpoint, None
     if is_shared:
-        return _temporary_shared(owner, vpn, subscription, pattern)
-    owned = make_topic_endpoint(owner, vpn, [pattern], no_local=no_local)
+        return _temporary_shared(owner, endpoints, subscription, pattern)
+    owned = make_topic_endpoint(owner, endpoints, [pattern], no_local=no_local)
     return owned.endpoint, owned
 
 
 def _temporary_shared(
-    owner: NodeOwner, vpn: MessageVpn, subscription: Subscription, pattern: str
+    owner: NodeOwner, endpoints: Endpoints, subscription: Subscription, pattern: str
 ) -> tuple[Endpoint, NodeLease]:
     name = f"#P2P/SHARED/{subscription.shared_name}"
-    found = vpn.endpoints.find(name)
+    found = endpoints.find(name)
     if found is not None and list(found.subscriptions) == [pattern]:
-        return found, SharedEndpoint(owner, vpn, found, name)
+        return found, SharedEndpoint(owner, endpoints, found, name)
     if found is not None:
         raise Refused(
             ErrorCode.RESOURCE_LOCKED, f"{subscription.link_name!r} is shared by consumers of another topic"
         )
     settings = EndpointSettings(temporary=True)
-    made = vpn.endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
-    return made, SharedEndpoint(owner, vpn, made, name)
+    made = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
+    return made, SharedEndpoint(owner, endpoints, made, name)
 
 
-def _durable(vpn: MessageVpn, name: str, pattern: str, *, is_shared: bool) -> Endpoint:
-    endpoints = vpn.endpoints
+def _durable(endpoints: Endpoints, name: str, pattern: str, *, is_shared: bool) -> Endpoint:
     exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
     found = endpoints.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
@@ -141,7 +140,7 @@ def _durable(vpn: MessageVpn, name: str, pattern: str, *, is_shared: bool) -> En
     return found
 
 
-def kept_endpoint(vpn: MessageVpn, subscription: Subscription) -> Endpoint:
+def kept_endpoint(endpoints: Endpoints, subscription: Subscription) -> Endpoint:
     """
     The topic endpoint of a durable subscription that is to be given up, as a link without a source means it. Without
     capabilities, as Qpid JMS attaches, its name may be that of any sort of subscription: looked for are one that is not
@@ -157,7 +156,7 @@ def kept_endpoint(vpn: MessageVpn, subscription: Subscription) -> Endpoint:
     ]
     if subscription.is_shared:
         names = [subscription.shared_name]
-    found = next((endpoint for endpoint in map(vpn.endpoints.find, names) if endpoint is not None), None)
+    found = next((endpoint for endpoint in map(endpoints.find, names) if endpoint is not None), None)
     if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT or found.settings.temporary:
         raise Refused(
             ErrorCode.NOT_FOUND,

@@ -8,6 +8,7 @@ than a name and keeps no messages, always goes with the link that made it. None 
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,7 +18,7 @@ from gateway.amqp.nodes.lease import NodeLease
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
-from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.endpoints import Endpoints
 
 LOOK_AGAIN_SECONDS: Final = 1.0
 """How late a queue that only its messages keep alive may be found empty."""
@@ -33,18 +34,18 @@ class OwnedEndpoint:
 
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
 
-    def __init__(self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, known_as: str) -> None:
+    def __init__(self, owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint, known_as: str) -> None:
         self.endpoint = endpoint
         self._owner = owner
-        self._vpn = vpn
+        self._endpoints = endpoints
         self._known_as = known_as
         owner.own(known_as)
 
     def release(self) -> None:
         """The link is gone, and the endpoint with it."""
         self._owner.disown(self._known_as)
-        if self._vpn.endpoints.is_there(self.endpoint):
-            self._vpn.endpoints.delete(self.endpoint)
+        if self._endpoints.is_there(self.endpoint):
+            self._endpoints.delete(self.endpoint)
 
 
 class SharedEndpoint(OwnedEndpoint):
@@ -76,11 +77,13 @@ class OwnedTopic:
 class TemporaryQueue:
     """A dynamic node that is a queue, from the attach that made it to the end that its lifetime policy says."""
 
-    def __init__(self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, lifetime: Lifetime) -> None:
+    def __init__(
+        self, owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint, lifetime: Lifetime
+    ) -> None:
         self.endpoint = endpoint
         self.lifetime = lifetime
         self._owner = owner
-        self._vpn = vpn
+        self._endpoints = endpoints
         self._links = 0
         self._has_maker = True
         self._is_over = False
@@ -104,8 +107,8 @@ class TemporaryQueue:
     def _end_if_over(self) -> None:
         if self._is_over:
             return
-        vpn, endpoint = self._vpn, self.endpoint
-        if not vpn.endpoints.is_there(endpoint):
+        endpoints, endpoint = self._endpoints, self.endpoint
+        if not endpoints.is_there(endpoint):
             # An administrator was first.
             self._end()
             return
@@ -116,10 +119,10 @@ class TemporaryQueue:
         is_over = self.lifetime.is_over
         if is_over(has_maker=has_maker, has_links=has_links, has_messages=has_messages):
             self._end()
-            vpn.endpoints.delete(endpoint)
+            endpoints.delete(endpoint)
         elif is_over(has_maker=has_maker, has_links=has_links, has_messages=False) and not self._is_waiting:
             self._is_waiting = True
-            vpn.runtime.loop.call_later(LOOK_AGAIN_SECONDS, self._look_again)
+            asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
         self._is_waiting = False
@@ -167,10 +170,10 @@ class AutoDeleted:
     lifetime: Lifetime = Lifetime.DELETE_ON_NO_LINKS
 
     def __init__(
-        self, owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, is_stopping: Callable[[], bool]
+        self, owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint, is_stopping: Callable[[], bool]
     ) -> None:
         self._owner = owner
-        self._vpn = vpn
+        self._endpoints = endpoints
         self._endpoint = endpoint
         self._is_stopping = is_stopping
 
@@ -182,16 +185,16 @@ class AutoDeleted:
         exclusive = self._owner.registry.exclusive_queue_of(endpoint)
         if exclusive is not None:
             exclusive.release()
-        elif self._vpn.endpoints.is_there(endpoint):
-            self._vpn.endpoints.delete(endpoint)
+        elif self._endpoints.is_there(endpoint):
+            self._endpoints.delete(endpoint)
 
 
 def lease_of_consumer(
-    owner: NodeOwner, vpn: MessageVpn, endpoint: Endpoint, is_stopping: Callable[[], bool]
+    owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint, is_stopping: Callable[[], bool]
 ) -> NodeLease | None:
     """A lease on the queue that a consumer is about to be bound to; None where the queue outlives its consumers."""
     if endpoint.settings.auto_delete:
-        return AutoDeleted(owner, vpn, endpoint, is_stopping)
+        return AutoDeleted(owner, endpoints, endpoint, is_stopping)
     return owner.registry.lease_on(endpoint.name)
 
 
@@ -200,17 +203,15 @@ def temporary_name(kind: str) -> str:
     return f"#P2P/{kind}/{secrets.token_urlsafe(16).replace('-', '_')}"
 
 
-def make_queue(owner: NodeOwner, vpn: MessageVpn, lifetime: Lifetime) -> QueueLease:
+def make_queue(owner: NodeOwner, endpoints: Endpoints, lifetime: Lifetime) -> QueueLease:
     """A temporary queue for the link that asks for it; await that it is committed."""
-    endpoint = vpn.endpoints.create(
-        temporary_name("QTMP"), EndpointKind.QUEUE, EndpointSettings(temporary=True)
-    )
-    return TemporaryQueue(owner, vpn, endpoint, lifetime).lease(is_maker=True)
+    endpoint = endpoints.create(temporary_name("QTMP"), EndpointKind.QUEUE, EndpointSettings(temporary=True))
+    return TemporaryQueue(owner, endpoints, endpoint, lifetime).lease(is_maker=True)
 
 
 def make_topic_endpoint(
     owner: NodeOwner,
-    vpn: MessageVpn,
+    endpoints: Endpoints,
     subscriptions: Sequence[str],
     *,
     known_as: str | None = None,
@@ -225,5 +226,5 @@ def make_topic_endpoint(
     """
     name = temporary_name("TETMP")
     settings = EndpointSettings(exclusive=Exclusivity.REFUSE, temporary=True, no_local=no_local)
-    endpoint = vpn.endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions)
-    return OwnedEndpoint(owner, vpn, endpoint, known_as or name)
+    endpoint = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, subscriptions)
+    return OwnedEndpoint(owner, endpoints, endpoint, known_as or name)

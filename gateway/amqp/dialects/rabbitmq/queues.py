@@ -65,7 +65,7 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
     made = vpn.endpoints.create(name, kind, settings)
     if command.is_exclusive:
         # Before anybody else's turn, and before its connection could go.
-        ExclusiveQueue(client.owner, vpn, made)
+        ExclusiveQueue(client.owner, vpn.endpoints, made)
     await vpn.committer.committed()
     return Declared(_state(client, made), is_new=True)
 

@@ -5,9 +5,9 @@ Who the client of a connection is: what administrators are shown, and whom its m
 from __future__ import annotations
 
 
-class ClientIdentity:
+class ConnectedClient:
     """
-    The client of one connection (``gateway.vpn.clients.Client``).
+    The client of one connection (``gateway.vpn.clients.ClientIdentity``).
 
     Args:
         number: The connection's, unique while the gateway runs.
