@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from amqp_ext.sasl.passwords import hash_password
 from gateway.cli import main
-from gateway.config import Settings, parse, read, settle
+from gateway.config import Settings, parse, read, reconcile
 from tests.gateway.admin.conftest import Administer, Api
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
@@ -243,13 +243,13 @@ def test_every_difference_is_either_applied_or_refused() -> None:
         "allow_anonymous_beyond_loopback = true\n[[listener]]\nsasl = ['ANONYMOUS']\n[[listener]]\nport = 1\n"
         "[vpn.default]\nmax_topic_levels = 3\n[vpn.default.queue.q]\n[limits]\nread_page_rows = 3\nmax_channels = 9\n"
     )
-    once = settle(Settings(), new)
+    once = reconcile(Settings(), new)
     assert [one.path for one in once.applied] == [
         "allow_anonymous_beyond_loopback",
         "vpn.default.max_topic_levels",
         "vpn.default.queue.q",
         "limits.max_channels",
     ]
-    again = settle(once.settings, new)
+    again = reconcile(once.settings, new)
     assert (again.applied, again.settings) == ([], once.settings)
     assert [one.path for one in again.refused] == ["listener", "limits.read_page_rows"]
