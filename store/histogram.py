@@ -23,7 +23,7 @@ class Histogram:
         self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """For each bound, as text, how many numbers were at most as large; the last bound is `+Inf`."""
+        """For each bound, as text, how many numbers were at most as large; the last bound is ``+Inf``."""
         found: list[tuple[str, float]] = []
         count = 0
         for bound, more in zip([*map(str, self.bounds), "+Inf"], self._counts.copy(), strict=True):

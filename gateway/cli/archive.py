@@ -1,5 +1,5 @@
 """
-`rewind archive`: the log as Parquet files, once or on and on, and its compaction.
+``rewind archive``: the log as Parquet files, once or on and on, and its compaction.
 
 Here are the verbs and their options; the work is in ``gateway.cli.archiving``, which needs pyarrow.
 """
