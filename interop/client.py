@@ -199,6 +199,3 @@ class Run:
         errors = [line.get("text") or "" for line in self.of("error")]
         last = json.dumps(self.lines[-1], ensure_ascii=False) if self.lines else "nothing"
         return (errors or [" ".join(self._said[-6:])] if errors or self._said else [last])[-1][:600]
-
-
-Starter = Callable[..., Run]

@@ -67,7 +67,7 @@ def publish(sender: Sender, raw: bytes, txn_id: bytes, *, settled: bool = False)
     return delivery
 
 
-def presumed(sender: Sender, delivery: Delivery) -> int:
+def provisional_outcome(sender: Sender, delivery: Delivery) -> int:
     """The outcome that a delivery has if its transaction commits."""
     sender.client.wait(lambda: delivery.remote_state, "there is an outcome")
     assert int(delivery.remote_state) == TRANSACTIONAL, delivery.remote_state

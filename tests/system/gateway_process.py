@@ -211,19 +211,6 @@ ALL: list[GatewayProcess] = []
 """Every process started in this session."""
 
 
-def run_to_end(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A gateway that is expected to end by itself: its exit status and what it said."""
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", "serve", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        cwd=ROOT,
-        text=True,
-        timeout=READY_SECONDS,
-        check=False,
-    )
-
-
 def wait_until(condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> None:
     """Return as soon as ``condition`` holds; AssertionError when it does not in time."""
     deadline = time.monotonic() + seconds

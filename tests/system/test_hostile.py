@@ -146,7 +146,7 @@ def test_a_hostile_stream_is_ended_and_logged(stream: Path, played: dict[str, Pl
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.stem)
 def test_a_hostile_stream_is_answered_in_amqp(stream: Path, played: dict[str, Played]) -> None:
-    """What the gateway sends is a protocol header and whole frames; once it has opened, its last word is a close."""
+    """What the gateway sends is a protocol header and whole frames; once it has opened, its last frame is a close."""
     result = played[stream.stem]
     codes = [received.code for received in result.frames]
     assert set(result.headers) <= {SASL_HEADER, AMQP_HEADER}

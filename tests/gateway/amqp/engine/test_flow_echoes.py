@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from amqp_ext.codec import Symbol, UInt
+from tests.gateway.amqp.engine.conftest import Opened
 from tests.support.frames import FLOW, OPEN, TRANSFER, WINDOW, Frame, flow_frame, frame, transfer_frame
 from tests.support.messages import body_of, data
 from tests.support.peer import Peer
-from tests.support.running import RunningGateway
-
-Opened = Callable[[], Peer]
-
-
-@pytest.fixture
-def opened(gateway: RunningGateway) -> Iterator[Opened]:
-    """Opens connections, each with a session."""
-    host, _, port = gateway.address.rpartition(":")
-    with ExitStack() as peers:
-        yield lambda: peers.enter_context(Peer.opened((host, int(port))))
 
 
 def flow(*link: Any, drain: bool | None = None, echo: bool | None = None, properties: Any = None) -> bytes:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-
-import pytest
-
 from amqp_ext.codec import Symbol, UInt
+from tests.gateway.amqp.engine.conftest import Opened
 from tests.support.frames import (
     ATTACH,
     BEGIN,
@@ -27,19 +23,8 @@ from tests.support.frames import (
 )
 from tests.support.messages import body_of, data
 from tests.support.peer import Peer
-from tests.support.running import RunningGateway
 
 STOLEN = "amqp:link:stolen"
-
-Opened = Callable[[], Peer]
-
-
-@pytest.fixture
-def opened(gateway: RunningGateway) -> Iterator[Opened]:
-    """Opens connections, all of one container, each with a session."""
-    host, _, port = gateway.address.rpartition(":")
-    with ExitStack() as peers:
-        yield lambda: peers.enter_context(Peer.opened((host, int(port))))
 
 
 def on_channel(sent: bytes, channel: int) -> bytes:

@@ -17,7 +17,7 @@ from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received
 from tests.support.messages import data, message_to
 from tests.support.running import RunningGateway
-from tests.support.transactions import Controller, acknowledge, presumed, publish
+from tests.support.transactions import Controller, acknowledge, provisional_outcome, publish
 
 UNKNOWN, ROLLBACK = "amqp:transaction:unknown-id", "amqp:transaction:rollback"
 
@@ -62,8 +62,8 @@ def test_published_messages_exist_from_the_commit_on(
     """Before the commit they are nowhere; after it they have ids in the order of commits, not of sending."""
     first, second = controller.declare(), controller.declare()
     sender = client.sender("topic://t")
-    assert presumed(sender, publish(sender, data("late"), first)) == 0x24
-    assert presumed(sender, publish(sender, data("early"), second)) == 0x24
+    assert provisional_outcome(sender, publish(sender, data("late"), first)) == 0x24
+    assert provisional_outcome(sender, publish(sender, data("early"), second)) == 0x24
     assert sender.outcome(sender.send(data("outside"))) == "ACCEPTED"
     assert controller.commit(second) == "ACCEPTED"
     assert controller.commit(first) == "ACCEPTED"
@@ -166,7 +166,7 @@ def test_transactions_end_with_their_coordinator(gateway: RunningGateway, connec
     receiver, sender = client.receiver("queue://q", credit=2), client.sender("queue://q")
     (message,) = receiver.take(1)
     acknowledge(message, txn_id)
-    presumed(sender, publish(sender, data("never"), txn_id))
+    provisional_outcome(sender, publish(sender, data("never"), txn_id))
     if how == "link":
         controller.sender.close()
         (again,) = receiver.take(1)
@@ -223,9 +223,9 @@ def test_a_message_that_is_not_taken_rolls_back(
     """It is told to be rejected, and the commit to be impossible; what else was in it never happens."""
     relay, sender = client.sender(None), client.sender("queue://q")
     txn_id = controller.declare()
-    assert presumed(sender, publish(sender, data("good"), txn_id)) == 0x24
-    assert presumed(relay, publish(relay, raw, txn_id)) == 0x25
-    assert presumed(sender, publish(sender, data("good, too"), txn_id)) == 0x25
+    assert provisional_outcome(sender, publish(sender, data("good"), txn_id)) == 0x24
+    assert provisional_outcome(relay, publish(relay, raw, txn_id)) == 0x25
+    assert provisional_outcome(sender, publish(sender, data("good, too"), txn_id)) == 0x25
     assert controller.commit(txn_id) == ROLLBACK
     assert gateway.depth("q") == 0
 
@@ -277,9 +277,9 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
         controller, sender = Controller(one), one.sender("queue://q")
         txn_id = controller.declare()
         for _ in range(fits):
-            assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
+            assert provisional_outcome(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
         if one is other:
-            assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
+            assert provisional_outcome(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
             assert controller.commit(txn_id) == ROLLBACK
         else:
             controller.declare()
@@ -288,8 +288,8 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
     gateway.call(lambda g: None)
     txn_id = controller.declare()
     for _ in range(2):
-        assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
-    assert presumed(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
+        assert provisional_outcome(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
+    assert provisional_outcome(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
     assert gateway.call(lambda g: g._container.transactions.used_bytes if g._container else 0) == 0
 
 
@@ -364,7 +364,7 @@ def test_the_commit_is_told_when_it_is_durable(
     client = connect(gateway)
     controller, sender = Controller(client), client.sender("queue://q")
     txn_id = controller.declare()
-    presumed(sender, publish(sender, data("a"), txn_id))
+    provisional_outcome(sender, publish(sender, data("a"), txn_id))
     telling.hold(Publication)
     discharge = controller.ask(0x32, [txn_id, False])
     client.receiver("log://>", credit=1)
@@ -384,7 +384,7 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
     controller = Controller(client)
     txn_id = controller.declare()
     acknowledge(receiver.take(1)[0], txn_id)
-    presumed(sender, publish(sender, data("A"), txn_id))
+    provisional_outcome(sender, publish(sender, data("A"), txn_id))
     write: Callable[[Writer, list[Batch]], sqlite3.Error | None] = Writer._write
 
     def fail(writer: Writer, batches: list[Batch]) -> sqlite3.Error | None:

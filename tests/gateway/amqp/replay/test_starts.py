@@ -22,12 +22,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 
 
 @pytest.fixture
-def client(gateway: RunningGateway) -> Iterator[Client]:
-    with Client(gateway.url) as client:
-        yield client
-
-
-@pytest.fixture
 def generation(client: Client) -> int:
     return int(client.receiver("log://>").link.remote_properties["rewind:replay-generation"])
 

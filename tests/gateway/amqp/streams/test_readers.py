@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from proton import Link, symbol
 
-from gateway.app import Gateway
 from gateway.config import Limits, Queue, Vpn
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
+from tests.support.trimming import trim_before
 
 BEGINNING = {"rewind:replay-start": "beginning"}
 
@@ -243,17 +241,3 @@ def test_a_bound_on_readers(start: Start, connect: Connect) -> None:
     assert "max_flows" in refused.value.text
     readers[0].close()
     connect(gateway).receiver("audit")
-
-
-def trim_before(gateway: RunningGateway, message_id: int) -> None:
-    """Trim on the gateway's loop, and wait for it."""
-    done: Future[int] = Future()
-
-    def order(running: Gateway) -> None:
-        async def trim() -> None:
-            done.set_result(await running.vpns["default"].trimmer.trim_before(message_id))
-
-        running.task = asyncio.get_running_loop().create_task(trim())  # type: ignore[attr-defined]
-
-    gateway.call(order)
-    assert done.result(20) >= message_id

@@ -31,12 +31,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 
 
 @pytest.fixture
-def client(gateway: RunningGateway) -> Iterator[Client]:
-    with Client(gateway.url) as client:
-        yield client
-
-
-@pytest.fixture
 def generation(client: Client) -> int:
     return int(client.receiver("audit").link.remote_properties["rewind:replay-generation"])
 

@@ -143,7 +143,7 @@ def test_what_no_selector_wants_expires(gateway: RunningGateway, client: Client,
 
 @pytest.mark.usefixtures("_swept_often")
 def test_a_backlog_on_disk_expires_after_a_restart(start: Start, connect: Connect, clock: Clock) -> None:
-    """Messages that are in no memory any more are read and buried, a page at a time."""
+    """Messages that are in no memory any more are read and moved to the dead message queue, a page at a time."""
     limits = Limits(tail_bytes=10_000, read_page_rows=50, endpoint_window=100)
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     client = connect(gateway)

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Future
-
 import pytest
 
-from gateway.app import Gateway
 from gateway.config import Limits, ReplayLog, Vpn
 from tests.gateway.amqp.conftest import Start
 from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
+from tests.support.trimming import trim_before
 
 KILOBYTE = b"x" * 1_000
 
 
 def first_id(gateway: RunningGateway) -> int:
     return gateway.call(lambda g: g.vpns["default"].broker.log.first_id)
-
-
-def trim_before(gateway: RunningGateway, message_id: int) -> None:
-    """Trim on the gateway's loop, and wait for it."""
-    done: Future[int] = Future()
-
-    def order(running: Gateway) -> None:
-        async def trim() -> None:
-            done.set_result(await running.vpns["default"].trimmer.trim_before(message_id))
-
-        running.task = asyncio.get_running_loop().create_task(trim())  # type: ignore[attr-defined]
-
-    gateway.call(order)
-    assert done.result(20) >= message_id
 
 
 def test_the_log_trims_its_oldest_messages_near_its_quota(start: Start) -> None:
