@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from amqp_ext.sasl.server import SaslServer
-from gateway.amqp.attach.client import CarryingConnection, Client, SharedState
+from gateway.amqp.attach.client import CarryingConnection, Client
+from gateway.amqp.attach.vpn_state import VpnState
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.dialects.registry import Dialects, Spoken
 from gateway.amqp.links.local_transactions import TransactionBudget
-from gateway.amqp.listener import Listener
-from gateway.config import Listener as ListenerSettings
-from gateway.config import Settings
+from gateway.amqp.listener import AmqpListener
+from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
@@ -44,9 +44,9 @@ class Container:
         self._dialects = Dialects(users)
         self._is_stopping = False
         self._number = 0
-        self._shared: defaultdict[str, SharedState] = defaultdict(SharedState)
+        self._shared: defaultdict[str, VpnState] = defaultdict(VpnState)
         """By the Message VPN's name."""
-        self._listeners = [Listener(self, listener) for listener in settings.listeners]
+        self._listeners = [AmqpListener(self, listener) for listener in settings.listeners]
 
     def reload(self, settings: Settings) -> None:
         """
@@ -84,7 +84,7 @@ class Container:
         while self.connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
 
-    def shared_by(self, vpn: str) -> SharedState:
+    def shared_by(self, vpn: str) -> VpnState:
         """What the clients of a Message VPN have in common."""
         return self._shared[vpn]
 
@@ -95,7 +95,7 @@ class Container:
         self._number += 1
         return self._number
 
-    def spoken_by(self, listener: ListenerSettings) -> Spoken:
+    def spoken_by(self, listener: Listener) -> Spoken:
         """What a listener speaks beyond AMQP 1.0."""
         return self._dialects.spoken_by(listener)
 

@@ -19,9 +19,8 @@ from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks
 from gateway.amqp.dialects.registry import Spoken
-from gateway.amqp.websocket import WebSocket
-from gateway.config import Listener as ListenerSettings
-from gateway.config import Settings, authority
+from gateway.amqp.websocket import WebSocketTransport
+from gateway.config import Listener, Settings, authority
 from gateway.tls import renew, server_context
 
 
@@ -39,7 +38,7 @@ class ListeningContainer(Protocol):
     def next_number(self) -> int:
         """For a new connection."""
 
-    def spoken_by(self, listener: ListenerSettings) -> Spoken:
+    def spoken_by(self, listener: Listener) -> Spoken:
         """What a listener speaks beyond AMQP 1.0."""
 
     def admit(self, connection: Connection) -> bool:
@@ -136,16 +135,16 @@ class Acceptance:
         await attach(client, link)
 
 
-class Listener:
+class AmqpListener:
     """One address that clients connect to."""
 
-    def __init__(self, container: ListeningContainer, settings: ListenerSettings) -> None:
+    def __init__(self, container: ListeningContainer, settings: Listener) -> None:
         self._container = container
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
         self._apply(settings)
 
-    def _apply(self, settings: ListenerSettings) -> None:
+    def _apply(self, settings: Listener) -> None:
         container = self._container
         self._settings = settings
         self._spoken = container.spoken_by(settings)
@@ -194,9 +193,9 @@ class Listener:
         )
         connection = Connection(acceptance, self._container.next_number())
         websocket = self._settings.websocket
-        return connection if websocket is None else WebSocket(connection, websocket)
+        return connection if websocket is None else WebSocketTransport(connection, websocket)
 
-    def reload(self, settings: ListenerSettings) -> None:
+    def reload(self, settings: Listener) -> None:
         """
         Make these the settings for new connections: SASL mechanisms, and what the certificate's files hold now.
 

@@ -22,7 +22,7 @@ from websockets.typing import Origin, Subprotocol
 
 from gateway import log_keys
 from gateway.amqp.connection_log import address_of_peer
-from gateway.config import WebSocket as WebSocketSettings
+from gateway.config import WebSocket
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ _library_log = logging.getLogger("gateway.websockets")
 _library_log.setLevel(logging.ERROR)
 
 
-class WebSocket(asyncio.Transport, asyncio.Protocol):
+class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     """
     The protocol of a socket, and to ``connection`` its transport.
 
@@ -42,7 +42,7 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
     a gateway without users would else be open to every page that somebody looks at. Other programs send none.
     """
 
-    def __init__(self, connection: asyncio.Protocol, settings: WebSocketSettings) -> None:
+    def __init__(self, connection: asyncio.Protocol, settings: WebSocket) -> None:
         super().__init__()
         self._connection = connection
         self._socket: asyncio.Transport | None = None

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Authorization
+from gateway.amqp.attach.vpn_state import VpnState
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.dialects.hooks import BatchedTransfers, TokenCheck
@@ -17,7 +18,7 @@ from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.output import Output
 from gateway.amqp.links.local_transactions import LocalTransactions, TransactionBudget
-from gateway.amqp.nodes.ownership import NodeOwner, NodeRegistry
+from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.tasks import Tasks
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
@@ -60,15 +61,6 @@ class CarryingConnection(Protocol):
         """Close it with an error."""
 
 
-class SharedState:
-    """What the clients of one Message VPN have in common on the wire."""
-
-    def __init__(self) -> None:
-        self.nodes = NodeRegistry()
-        self.relay_topics: dict[str, dict[str, str]] = {}
-        """Topics that messages' ``to`` were found to mean, by user: what is remembered was permitted to that one."""
-
-
 class Client:
     """
     The client of one open connection.
@@ -76,7 +68,7 @@ class Client:
     Args:
         connection: What carries its links.
         vpn: The Message VPN it opened.
-        shared: That Message VPN's.
+        shared: What that Message VPN's clients have in common.
         budget: What all clients' transactions may hold.
         spoken: What its listener speaks beyond AMQP 1.0.
         batches: Which deliveries bring several messages, where a dialect has such.
@@ -89,7 +81,7 @@ class Client:
         connection: CarryingConnection,
         vpn: MessageVpn,
         users: Users,
-        shared: SharedState,
+        shared: VpnState,
         budget: TransactionBudget,
         is_stopping: Callable[[], bool],
         spoken: Spoken,
@@ -98,8 +90,6 @@ class Client:
         shows_tokens: bool,
     ) -> None:
         self.vpn = vpn
-        self.users = users
-        self.shared = shared
         self.is_stopping = is_stopping
         self.identity = connection.identity
         self.limits = connection.limits
@@ -107,6 +97,8 @@ class Client:
         self.log = connection.log
         self.spawn = connection.tasks.spawn
         self._connection = connection
+        self._users = users
+        self._shared = shared
         self._token_user: str | None = None
         """The user that its tokens are of."""
         self.transactions = LocalTransactions(
@@ -127,8 +119,10 @@ class Client:
 
     def _authorize(self) -> None:
         user = self.identity.user
-        self.authorization = Authorization(user, self.users.permissions(user), self.vpn.endpoints, self.owner)
-        self.relay_topics = self.shared.relay_topics.setdefault(user, {})
+        self.authorization = Authorization(
+            user, self._users.permissions(user), self.vpn.endpoints, self.owner
+        )
+        self.relay_topics = self._shared.relay_topics_of(user)
 
     @property
     def origin(self) -> str:
@@ -153,7 +147,7 @@ class Client:
                 f"this connection is user {self._token_user!r}'s: connect anew for {user!r}",
             )
         if self._token_user is None:
-            self.users.check_entry(user, self.vpn.name)
+            self._users.check_entry(user, self.vpn.name)
             self._token_user = user
             self.identity.sign_in(user)
             self._authorize()

@@ -93,7 +93,7 @@ class Consumer(SendingLink):
         super().nothing_to_send()
         if self.flow is not None:
             # Credit that was drained is gone: what comes next is not for this flow.
-            self.flow.demand = self.room()
+            self._consumers.lower_demand(self.flow, self.room())
 
     def _set_demand(self) -> None:
         flow = self.flow

@@ -104,6 +104,11 @@ class Consumers:
         if room > 0:
             self._feeds.deliver(flow.endpoint)
 
+    @staticmethod
+    def lower_demand(flow: Flow, room: int) -> None:
+        """The consumer was given what there is, and can take ``room`` messages from now on."""
+        flow.demand = room
+
     # --- what becomes of messages ---------------------------------------------------------------------------------
 
     def settle(self, flow: Flow, ids: list[int]) -> None:
