@@ -11,38 +11,38 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
-from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
+from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.message.priority import priorities_of
-from amqp_ext.topics import SubscriptionTrie, TopicFilter, TopicPattern
+from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import (
+    AddReferences,
     DeleteEndpoint,
-    DeleteSubscription,
     Effect,
     Publication,
     Ranked,
     RenumberEndpoint,
-    SaveSubscription,
+    SaveArchived,
     TrimLog,
 )
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.point import Point
+from gateway.core.log.archived import check_trimmable, report_archived
+from gateway.core.log.point import Point, check_point_name
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import LogState
+from gateway.core.model import LogState, Row
 from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.commands import ReplayCommands
+from gateway.core.replay.copy import begin_copy, check_copy
 from gateway.core.replay.starts import LogFacts
 from gateway.core.replay.states import Replay
+from gateway.core.router import Router
 
 TRIM_IDS = 1_000
 """Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
-
-ROUTE_CACHE_TOPICS = 10_000
-"""Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
 
 
 class TooLarge(Refused):
@@ -56,33 +56,6 @@ class TooLarge(Refused):
             **{"rewind:reason": "endpoint-message-size", "rewind:endpoint": endpoint.name},
         )
         self.count = count
-
-
-class Route(NamedTuple):
-    """Where messages of one topic go."""
-
-    endpoints: tuple[Endpoint, ...]
-    """Endpoints that match: their checks apply."""
-    numbers: tuple[int, ...]
-    live: tuple[int, ...]
-    """The numbers of those that do not replay at the moment."""
-    logged: bool
-    is_picky: bool
-    """Some endpoint leaves out what comes from its subscriber's own container."""
-    ranked: tuple[int, ...]
-    """The numbers of those that deliver by priority."""
-
-    def seen_from(self, origin: str) -> Route:
-        """Without the endpoints that do not want what this origin publishes."""
-        unwanting = {e.number for e in self.endpoints if e.settings.no_local == origin}
-        return Route(
-            tuple(e for e in self.endpoints if e.number not in unwanting),
-            tuple(number for number in self.numbers if number not in unwanting),
-            tuple(number for number in self.live if number not in unwanting),
-            self.logged,
-            False,
-            self.ranked,
-        )
 
 
 class Broker:
@@ -105,7 +78,7 @@ class Broker:
         self.policy = policy
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
-        self.points = Points(self)
+        self.points = Points(log)
         self.replay_commands = ReplayCommands(self)
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
@@ -115,9 +88,10 @@ class Broker:
         self._flow_quantum = flow_quantum
         self._by_number: dict[int, Endpoint] = {}
         self._next_number = 1
-        # A first-level wildcard leaves traffic sent to other queues by name alone.
-        self._trie: SubscriptionTrie[str] = SubscriptionTrie(reserved=False)
-        self._routes: dict[str, Route] = {}
+        self._router = Router(self.endpoints, self._is_logged)
+
+    def _is_logged(self, topic: str) -> bool:
+        return self.policy.takes(topic)
 
     # --- recovery ---------------------------------------------------------------------------------------------
 
@@ -142,19 +116,19 @@ class Broker:
                 awaiting_replay=found.awaiting,
             )
             if endpoint.replay is not None:
-                endpoint.replay.take_up(self.next_id, found.replayed)
+                endpoint.replay.resume(self.next_id, found.replayed)
             if endpoint.settings.priorities:
                 endpoint.ready.note(found.awaiting, found.awaiting_priorities)
             self._register(endpoint)
             for pattern in found.subscriptions:
-                endpoint.subscriptions[pattern] = None
-                self._trie.add(TopicPattern.parse(pattern), endpoint.name)
+                endpoint.subscribe(pattern)
+                self._router.add(TopicPattern.parse(pattern), endpoint.name)
         self._next_number = max(self._next_number, next_number)
 
     def _register(self, endpoint: Endpoint) -> None:
         self.endpoints[endpoint.name] = endpoint
-        self._by_number[endpoint.number] = endpoint
-        self._routes.clear()
+        self._by_number[endpoint.storage_number] = endpoint
+        self._router.forget()
 
     def _take_number(self) -> int:
         number = self._next_number
@@ -186,9 +160,8 @@ class Broker:
         self._register(endpoint)
         effects: list[Effect] = [endpoint.definition()]
         for text, pattern in zip(subscriptions, patterns, strict=True):
-            endpoint.subscriptions[text] = None
-            self._trie.add(pattern, name)
-            effects.append(SaveSubscription(endpoint.number, text))
+            self._router.add(pattern, name)
+            effects.append(endpoint.subscribe(text))
         return endpoint, effects
 
     def queue_for(
@@ -239,55 +212,25 @@ class Broker:
     def delete(self, endpoint: Endpoint) -> list[Effect]:
         """The endpoint is gone, with its subscriptions and what lay on it."""
         del self.endpoints[endpoint.name]
-        del self._by_number[endpoint.number]
-        self._trie.remove_all(endpoint.name)
-        self._routes.clear()
-        # Whoever still holds it finds nothing on it: neither a late settlement nor its replay touches the store again.
-        endpoint.forget_all(endpoint.number)
-        endpoint.replay = None
-        return [DeleteEndpoint(endpoint.number)]
+        del self._by_number[endpoint.storage_number]
+        self._router.remove_all(endpoint.name)
+        endpoint.delete()
+        return [DeleteEndpoint(endpoint.storage_number)]
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> list[Effect]:
         """Make these the endpoint's subscriptions; what lies on it stays."""
         patterns = {text: TopicPattern.parse(text) for text in subscriptions}
         effects: list[Effect] = []
         for text in [text for text in endpoint.subscriptions if text not in patterns]:
-            del endpoint.subscriptions[text]
-            self._trie.remove(TopicPattern.parse(text), endpoint.name)
-            effects.append(DeleteSubscription(endpoint.number, text))
+            self._router.remove(TopicPattern.parse(text), endpoint.name)
+            effects.append(endpoint.unsubscribe(text))
         for text, pattern in patterns.items():
             if text not in endpoint.subscriptions:
-                endpoint.subscriptions[text] = None
-                self._trie.add(pattern, endpoint.name)
-                effects.append(SaveSubscription(endpoint.number, text))
-        self._routes.clear()
+                self._router.add(pattern, endpoint.name)
+                effects.append(endpoint.subscribe(text))
         return effects
 
     # --- publishing -------------------------------------------------------------------------------------------
-
-    def _route(self, topic: str) -> Route:
-        """Where messages of a topic go; remembered."""
-        names = self._trie.match(topic)
-        # A stream is read out of the log: nothing is put on it.
-        found = [self.endpoints[name] for name in names]
-        matched = [endpoint for endpoint in found if endpoint.kind is not EndpointKind.STREAM]
-        queue = queue_of_topic(topic)
-        if queue is not None:
-            own = self.endpoints.get(queue)
-            if own is not None and own.kind is EndpointKind.QUEUE and own not in matched:
-                matched.append(own)
-        logged = self.policy.takes(topic)
-        if len(self._routes) >= ROUTE_CACHE_TOPICS:
-            self._routes.clear()
-        route = self._routes[topic] = Route(
-            tuple(matched),
-            tuple(e.number for e in matched),
-            tuple(e.number for e in matched if e.replay is None or not e.replay.is_behind),
-            logged,
-            any(e.settings.no_local for e in matched),
-            tuple(e.number for e in matched if e.settings.priorities),
-        )
-        return route
 
     def publish(
         self,
@@ -316,7 +259,8 @@ class Broker:
             it holds, and why the rest was refused: None there means that nobody wanted them (outcome released),
             ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
         """
-        route = self._routes.get(topic) or self._route(topic)
+        router = self._router
+        route = router.cached.get(topic) or router.route(topic)
         if route.is_picky and origin:
             route = route.seen_from(origin)
         endpoints, logged = route.endpoints, route.logged and (not is_direct or self.policy.promote_direct)
@@ -380,9 +324,7 @@ class Broker:
         if logged:
             log.size_bytes += size
         for number in numbers:
-            endpoint = self._by_number[number]
-            endpoint.depth += room
-            endpoint.size_bytes += size
+            self._by_number[number].reserve(room, size)
         ranked = Ranked(route.ranked, priorities_of(contents, bares)) if route.ranked else None
         return Publication(rows, topic, numbers, logged, size, receipt, ranked), room, refused
 
@@ -395,21 +337,14 @@ class Broker:
         """
         rows = publication.rows
         self.log.next_id = rows[-1][0] + 1
-        touched = []
-        ids = None
+        touched: list[Endpoint] = []
+        if not publication.endpoints:
+            return touched
+        ids = range(rows[0][0], rows[-1][0] + 1)
+        priorities = publication.ranked.priorities if publication.ranked is not None else None
         for number in publication.endpoints:
             endpoint = self._by_number.get(number)
-            if endpoint is None:
-                continue
-            if ids is None:
-                ids = range(rows[0][0], rows[-1][0] + 1)
-            if publication.ranked is not None:
-                endpoint.ready.note(ids, publication.ranked.priorities)
-            replay = endpoint.replay
-            if replay is not None and replay.is_reading:
-                endpoint.awaiting_replay.extend(ids)
-            else:
-                endpoint.add_committed(ids)
+            if endpoint is not None and endpoint.add_published(ids, priorities):
                 touched.append(endpoint)
         return touched
 
@@ -421,10 +356,9 @@ class Broker:
         for number in publication.endpoints:
             endpoint = self._by_number.get(number)
             if endpoint is not None:
-                endpoint.depth -= count
-                endpoint.size_bytes -= publication.size_bytes
+                endpoint.unreserve(count, publication.size_bytes)
 
-    def take_back(self, publications: Sequence[Publication]) -> None:
+    def withdraw(self, publications: Sequence[Publication]) -> None:
         """The newest publications, in order, are not even to be committed: their ids are given out again."""
         for publication in publications:
             self.failed(publication)
@@ -470,6 +404,88 @@ class Broker:
             # Others of that millisecond may have stayed: from the next on nothing is missing.
             log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
 
+    def not_trimmed(self, effect: TrimLog) -> None:
+        """It failed: these ids are to be tried again from where the log begins."""
+        self.trimming_below = effect.first
+
+    def check_trimmable(self, before_id: int) -> None:
+        """
+        Whether an administrator may have everything below an id trimmed.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
+        """
+        check_trimmable(self.log, self.policy, before_id)
+
+    def report_archived(self, last_id: int, generation: int) -> SaveArchived | None:
+        """
+        An archive holds the log up to an id; None when that was known. Once it is committed, tell ``archive_saved``.
+
+        Raises:
+            Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
+        """
+        return report_archived(self.log, last_id, generation)
+
+    def archive_saved(self, effect: SaveArchived) -> None:
+        """From now on that much may be trimmed."""
+        self.log.archived_id = max(self.log.archived_id, effect.last_id)
+
+    # --- points -------------------------------------------------------------------------------------------------
+
+    def check_point(self, name: str) -> None:
+        """
+        Whether a point of this name may be made.
+
+        Raises:
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
+        """
+        check_point_name(name)
+        self.policy.check_reads("there are no points in it")
+        self.points.check(name)
+
+    def create_point(
+        self, name: str, position: int | None, time_ms: int | None, now_ms: int
+    ) -> tuple[Point, list[Effect]]:
+        """
+        Give a place in the log a name.
+
+        Args:
+            position: The first id behind it; None for now: before everything that is published from here on.
+            time_ms: When that message arrived; None for now.
+
+        Raises:
+            Refused: As ``check_point`` has it.
+        """
+        self.check_point(name)
+        return self.points.create(
+            name,
+            self.next_id if position is None else position,
+            now_ms if time_ms is None else time_ms,
+            now_ms,
+        )
+
+    # --- copies -------------------------------------------------------------------------------------------------
+
+    def check_copy(self, endpoint: Endpoint) -> None:
+        """
+        Whether a message of the log can be put on the endpoint.
+
+        Raises:
+            Refused: NOT_ALLOWED for a stream, REPLAY_DISABLED, PRECONDITION_FAILED while a replay is under way.
+        """
+        check_copy(self.policy, endpoint)
+
+    def begin_copy(self, endpoint: Endpoint, row: Row, priority: int) -> AddReferences:
+        """
+        Put a logged message on an endpoint on which it does not lie; see ``gateway.core.replay.copy``.
+
+        Raises:
+            Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the
+                quota.
+        """
+        first_id = max(self.trimming_below, self.log.first_id)
+        return begin_copy(self.policy, first_id, endpoint, row, priority)
+
     # --- what replays ask of it -------------------------------------------------------------------------------
 
     def renumber(self, endpoint: Endpoint) -> tuple[int, int]:
@@ -479,9 +495,9 @@ class Broker:
         Returns:
             The old number and the new one.
         """
-        old, new = endpoint.number, self._take_number()
+        old, new = endpoint.storage_number, self._take_number()
         del self._by_number[old]
-        endpoint.forget_all(new)
+        endpoint.empty(new)
         self._by_number[new] = endpoint
         self.forget_routes()
         return old, new
@@ -490,7 +506,7 @@ class Broker:
         """Go by these from now on."""
         self.policy = policy
         self.create_queues = create_queues
-        self._routes.clear()
+        self._router.forget()
 
     def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
         """
@@ -514,13 +530,12 @@ class Broker:
 
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
         """Change what an endpoint is like; what lies on it stays."""
-        endpoint.settings = settings
-        self._routes.clear()
-        return [endpoint.definition()]
+        self._router.forget()
+        return [endpoint.change_settings(settings)]
 
     def forget_routes(self) -> None:
         """Where messages go has changed."""
-        self._routes.clear()
+        self._router.forget()
 
     def log_facts(self, endpoint: Endpoint | None = None) -> LogFacts:
         """What is known of the log; of the part that a stream shows, if one is given."""
@@ -535,10 +550,12 @@ class Broker:
         """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""
         log = self.log
         # As with trimming, others of that millisecond may follow: from the next on nothing is missing.
-        endpoint.settings = replace(
-            endpoint.settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1
-        )
-        return [endpoint.definition()]
+        settings = endpoint.settings
+        return [
+            endpoint.change_settings(
+                replace(settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
+            )
+        ]
 
     def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
         """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""

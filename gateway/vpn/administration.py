@@ -18,9 +18,7 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.archived import archive_saved, report_archived
 from gateway.core.model import Row
-from gateway.core.replay.copy import begin_copy, check_copy, end_copy
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
 from store.errors import LogTrimmed, WriteFailed
@@ -201,9 +199,9 @@ class Administration:
         """
         vpn = self.vpn
         async with self._copying:
-            check_copy(vpn.broker, endpoint)
+            vpn.broker.check_copy(endpoint)
             await vpn.committer.committed()
-            number, reader = endpoint.number, vpn.reader
+            number, reader = endpoint.storage_number, vpn.reader
             rows, is_there = await asyncio.wrap_future(
                 reader.submit(
                     lambda: (reader.messages([message_id]), reader.has_reference(number, message_id))
@@ -214,14 +212,14 @@ class Administration:
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
                     f"message {message_id} is not in the replay log, which {vpn.log.facts().holds}",
                 )
-            if is_there or endpoint.number != number:
+            if is_there or endpoint.storage_number != number:
                 raise Refused(
                     ErrorCode.PRECONDITION_FAILED, f"message {message_id} lies on {endpoint.name!r} already"
                 )
-            effect = begin_copy(vpn.broker, endpoint, rows[0], priority_of(rows[0][5]))
+            effect = vpn.broker.begin_copy(endpoint, rows[0], priority_of(rows[0][5]))
 
             def committed(error: WriteFailed | None) -> None:
-                end_copy(endpoint, effect, is_committed=error is None)
+                endpoint.end_copy(effect, is_committed=error is None)
                 vpn.consumers.deliver(endpoint)
 
             vpn.committer.commit([effect], committed)
@@ -313,14 +311,14 @@ class Administration:
             Up to which id the log is known to be archived then.
 
         Raises:
-            Refused: LOG_MODIFIED, PRECONDITION_FAILED, as ``report_archived`` has it; INTERNAL, the store could not
-                write.
+            Refused: LOG_MODIFIED, PRECONDITION_FAILED, as ``Broker.report_archived`` has it; INTERNAL, the store could
+                not write.
         """
         vpn = self.vpn
-        effect = report_archived(vpn.broker, last_id, generation)
+        effect = vpn.broker.report_archived(last_id, generation)
         if effect is not None:
             await vpn.committer.committed([effect])
-            archive_saved(vpn.broker, effect)
+            vpn.broker.archive_saved(effect)
             vpn.trimmer.run()
         return vpn.broker.log.archived_id
 

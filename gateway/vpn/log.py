@@ -128,17 +128,17 @@ class MessageLog:
         Raises:
             Refused: The name is taken or bad, the log has no such place, or the store could not write.
         """
-        points, now_ms = self._broker.points, self._now_ms()
-        points.check(name)
+        broker, now_ms = self._broker, self._now_ms()
+        broker.check_point(name)
         position = time_ms = None
         if start is not None and start.kind is not StartKind.LIVE:
             resolved = await self.resolve_start(start, (">",))
             position, time_ms = resolved.first, resolved.time_ms
-        point, effects = points.create(name, position, time_ms, now_ms)
+        point, effects = broker.create_point(name, position, time_ms, now_ms)
 
         def written(error: WriteFailed | None) -> None:
             if error is not None:
-                points.deleted(point)
+                broker.points.deleted(point)
 
         self._committer.commit(effects, written)
         await self._committer.committed()

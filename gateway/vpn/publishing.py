@@ -15,7 +15,8 @@ from typing import Any, Final
 from amqp_ext.topics import check_topic
 from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import Publication
-from gateway.core.endpoint.endpoint import Flow, Retired
+from gateway.core.endpoint.endpoint import Flow
+from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.origins import Origins
 from gateway.vpn.clients import PublisherLink
@@ -155,22 +156,22 @@ class Publishing:
             Refused: ROLLED_BACK, a message is not taken; nothing has happened.
         """
         # First, so that a message may take the room of one that it answers.
-        retired = [flow.endpoint.retire(flow, ids) for flow, ids in acknowledged]
+        settlements = [PendingSettlement.begin(flow, ids) for flow, ids in acknowledged]
         publications: list[Publication] = []
         try:
             for topic, group in groupby(staged, key=lambda message: message.topic):
                 publications.append(self._publish_staged(topic, list(group), origin))
         except Refused:
-            self._broker.take_back(publications)
-            for one in retired:
-                one.undone()
+            self._broker.withdraw(publications)
+            for settlement in settlements:
+                settlement.rolled_back()
             raise
         for publication in publications:
             self._add(publication, origin)
         self._counters.activity += 1
         self._committer.commit(
-            [one.effect() for one in retired],
-            lambda error: self._transaction_committed(retired, error, then),
+            [settlement.effect() for settlement in settlements],
+            lambda error: self._transaction_committed(settlements, error, then),
         )
 
     def _publish_staged(self, topic: str, messages: list[Staged], origin: str) -> Publication:
@@ -181,21 +182,21 @@ class Publishing:
         if publication is not None and taken == len(messages):
             return publication
         if publication is not None:
-            self._broker.take_back([publication])
+            self._broker.withdraw([publication])
         why = "nobody takes messages of this topic any more" if refused is None else refused.text
         raise Refused(ErrorCode.ROLLED_BACK, f"rolled back, as a message to {topic!r} is not taken: {why}")
 
     def _transaction_committed(
         self,
-        retired: list[Retired],
+        settlements: list[PendingSettlement],
         error: WriteFailed | None,
         then: Callable[[WriteFailed | None], None],
     ) -> None:
-        for one in retired:
+        for settlement in settlements:
             if error is None:
-                self._consumers.settled_by_transaction(one)
+                self._consumers.settled_by_transaction(settlement)
             else:
-                one.undone()
+                settlement.rolled_back()
         then(error)
-        for one in retired:
-            self._consumers.deliver(one.endpoint)
+        for settlement in settlements:
+            self._consumers.deliver(settlement.endpoint)

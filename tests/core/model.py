@@ -81,7 +81,7 @@ class Content:
     ) -> None:
         self._store = store
         self._takes = takes
-        self.number = endpoint.number
+        self.number = endpoint.storage_number
         self.replay: Replay | None = endpoint.replay if replay_from is not None else None
         self.replay_from = replay_from
         self.live_from: int | None = None

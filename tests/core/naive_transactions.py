@@ -69,7 +69,7 @@ class NaiveTransaction:
     def _surroundings(self) -> tuple[object, ...]:
         broker = self._world.broker
         endpoints = [
-            (e.number, e.depth, e.size_bytes, [list(flow.unsettled.items()) for flow in e.flows])
+            (e.storage_number, e.depth, e.size_bytes, [list(flow.unsettled.items()) for flow in e.flows])
             for e in broker.endpoints.values()
         ]
         # A delivery that was put back comes last.

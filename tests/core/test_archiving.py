@@ -7,7 +7,6 @@ import pytest
 from gateway.core.broker import TRIM_IDS, Broker
 from gateway.core.effects import TrimLog
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.archived import archive_saved, check_trimmable, report_archived
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState
 
@@ -40,23 +39,23 @@ def test_trimming_stops_at_what_is_not_archived(keeps: bool, archived_id: int, f
 def test_what_is_reported_moves_the_bound_once_it_is_durable() -> None:
     """Not before the commit, and never back."""
     broker = broker_of(keeps=True)
-    effect = report_archived(broker, 100, 7)
+    effect = broker.report_archived(100, 7)
     assert effect is not None
     assert trimmed(broker) == 1
-    archive_saved(broker, effect)
+    broker.archive_saved(effect)
     assert trimmed(broker) == 101
-    assert report_archived(broker, 50, 7) is None
+    assert broker.report_archived(50, 7) is None
     assert broker.log.archived_id == 100
 
 
 def test_an_order_beyond_the_archive_is_refused() -> None:
     """Up to what is archived it is none too many; a log that keeps nothing refuses nothing."""
     broker = broker_of(keeps=True, archived_id=10)
-    check_trimmable(broker, 11)
+    broker.check_trimmable(11)
     with pytest.raises(Refused) as caught:
-        check_trimmable(broker, 12)
+        broker.check_trimmable(12)
     assert caught.value.code is ErrorCode.PRECONDITION_FAILED
-    check_trimmable(broker_of(keeps=False), 3_001)
+    broker_of(keeps=False).check_trimmable(3_001)
 
 
 @pytest.mark.parametrize(
@@ -68,5 +67,5 @@ def test_a_report_that_cannot_be_of_this_log_is_refused(
 ) -> None:
     """Another generation, or an id that was not given out: believing it would trim what nobody has."""
     with pytest.raises(Refused) as caught:
-        report_archived(broker_of(keeps=True), last_id, generation)
+        broker_of(keeps=True).report_archived(last_id, generation)
     assert caught.value.code is code

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
-from gateway.core.endpoint.ttl import NEVER_MS, expires_ms
+from gateway.core.endpoint.ttl import NEVER_MS
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayState
 
@@ -51,14 +51,14 @@ def test_what_is_dead_has_expired(
     lying = endpoint(max_ttl_ms, replay)
     row = message(ttl_ms)
     now_ms = ARRIVED_MS + after_ms
-    is_over = expires_ms(lying, row, ttl_of) < now_ms
+    is_over = lying.expires_ms(row, ttl_of) < now_ms
     assert lying.dead([row], now_ms, ttl_of) == ({ID: "expired"} if is_over else {})
 
 
 @given(ttl_ms=TTL, max_ttl_ms=st.integers(1, 1_000))
 def test_the_shorter_of_two_lives_counts(ttl_ms: int | None, max_ttl_ms: int) -> None:
     """No message outlives its endpoint's max_ttl_ms, with a header or without, and an earlier end stays one."""
-    lives_ms = expires_ms(endpoint(max_ttl_ms), message(ttl_ms), ttl_of) - ARRIVED_MS
+    lives_ms = endpoint(max_ttl_ms).expires_ms(message(ttl_ms), ttl_of) - ARRIVED_MS
     assert lives_ms == min(max_ttl_ms, max_ttl_ms if ttl_ms is None else ttl_ms)
 
 
@@ -66,7 +66,7 @@ def test_the_shorter_of_two_lives_counts(ttl_ms: int | None, max_ttl_ms: int) ->
 def test_without_a_limit_the_header_decides(ttl_ms: int | None) -> None:
     """An endpoint without max_ttl_ms leaves it to the header; a message without ttl lives for ever."""
     expected = NEVER_MS if ttl_ms is None else ARRIVED_MS + ttl_ms
-    assert expires_ms(endpoint(), message(ttl_ms), ttl_of) == expected
+    assert endpoint().expires_ms(message(ttl_ms), ttl_of) == expected
 
 
 @given(ttl_ms=TTL, max_ttl_ms=st.integers(0, 1_000))
@@ -76,6 +76,6 @@ def test_replayed_history_lives_for_ever(ttl_ms: int | None, max_ttl_ms: int) ->
         Replay(ID, state=ReplayState.ACTIVE),
         Replay(ID, state=ReplayState.COMPLETE, live_from=ID + 1),
     ):
-        assert expires_ms(endpoint(max_ttl_ms, replay), message(ttl_ms), ttl_of) == NEVER_MS
+        assert endpoint(max_ttl_ms, replay).expires_ms(message(ttl_ms), ttl_of) == NEVER_MS
     live = Replay(ID, state=ReplayState.COMPLETE, live_from=ID)
-    assert expires_ms(endpoint(50, live), message(None), ttl_of) == ARRIVED_MS + 50
+    assert endpoint(50, live).expires_ms(message(None), ttl_of) == ARRIVED_MS + 50

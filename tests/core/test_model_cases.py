@@ -146,7 +146,7 @@ def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine
     machine.create("dead", EndpointSettings(), (), temporary=False)
     machine.create("q2", EndpointSettings(dead_message_queue="dead"), (), temporary=False)
     machine.attach_plain(world.broker.endpoints["dead"], credit=0)
-    world.broker.endpoints["q2"].settings = EndpointSettings()
+    world.broker.endpoints["q2"].change_settings(EndpointSettings())
     publish(machine, 1, queue_topic("dead"), ttl_ms=5)
     machine.settle_down()
     world.clock.now += 10

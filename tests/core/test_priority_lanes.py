@@ -12,6 +12,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import Lane
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import Row
+from gateway.core.replay.states import Replay
 
 PAGE_ROWS = 3
 WINDOW = 4
@@ -85,14 +86,14 @@ class Priorities(RuleBasedStateMachine):
         if lane is None:
             return
         found = [i for i in sorted(self.stored) if i > lane.horizon and self.stored[i] == lane.priority]
-        self.reading = lane, self.endpoint.era, self.next_id, found[:PAGE_ROWS]
+        self.reading = lane, self.endpoint.incarnation, self.next_id, found[:PAGE_ROWS]
 
     @precondition(lambda self: self.reading is not None)
     @rule()
     def end_page(self) -> None:
         assert self.reading is not None
         (lane, era, end, found), self.reading = self.reading, None
-        if era == self.endpoint.era:
+        if era == self.endpoint.incarnation:
             lane.add_page(found, end)
 
     def read_all(self) -> bool:
@@ -191,10 +192,11 @@ class Priorities(RuleBasedStateMachine):
     def forget(self) -> None:
         """What a failed replay leaves is read from the store anew; flows have nothing any more."""
         self.held.clear()
-        self.endpoint.forget_memory(self.next_id - 1)
+        self.endpoint.begin_replay(Replay.request(1, 0, None))
+        effect = self.endpoint.fail_replay("cancelled", 0, self.next_id - 1)
         assert self.endpoint.peek(1) == []
         assert self.endpoint.short_lane(PAGE_ROWS) is None
-        self.endpoint.is_dropping = False
+        self.endpoint.dropped(effect)
 
     # --- always -----------------------------------------------------------------------------------------------
 

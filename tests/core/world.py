@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from amqp_ext.addresses.queue_names import queue_topic
 from gateway.config import Limits, ReplayLog, Vpn
-from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
+from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
+from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
@@ -158,7 +159,7 @@ class World:
             self.writer = store.writer
             self._listen()
             for endpoint in self.broker.endpoints.values():
-                self.contents[endpoint.number].restarted(endpoint.replay)
+                self.contents[endpoint.storage_number].restarted(endpoint.replay)
             self.vpn.start()
 
     def crash(self) -> None:
@@ -200,12 +201,12 @@ class World:
             self.published_last = taken
             for endpoint in endpoints:
                 if not (logged and endpoint in behind):
-                    self.contents[endpoint.number].routed.update(taken)
+                    self.contents[endpoint.storage_number].routed.update(taken)
             return found
 
         def removed(flow: Flow, rows: Sequence[Row], reason: str) -> None:
             endpoint = flow.endpoint
-            content = self.contents[endpoint.number]
+            content = self.contents[endpoint.storage_number]
             is_discarded = endpoint.settings.dead_message_queue in ("", endpoint.name)
             for row in rows:
                 self._check_dead(content, endpoint, row, reason)
@@ -219,23 +220,25 @@ class World:
         def being_put(letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
             self.published_last = []
             put(letters, flow, rows)
-            self.buried[letters] = letters.number, letters.ids, self.published_last
+            self.buried[letters] = letters.storage_number, letters.ids, self.published_last
 
-        def written_at_last(letters: DeadLetters, retired: Retired, error: WriteFailed | None) -> None:
+        def written_at_last(
+            letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
+        ) -> None:
             assert error is None or self.has_failed_to_write
-            content = self.contents.get(letters.number)
+            content = self.contents.get(letters.storage_number)
             if error is not None:
                 del self.buried[letters]
             if content is not None and error is None:
                 for i in letters.ids:
                     content.committed(i)
-            elif content is not None and retired.era != letters.endpoint.era:
+            elif content is not None and settlement.incarnation != letters.endpoint.incarnation:
                 for i in letters.ids:
                     content.not_committed(i, None)
-            written(letters, retired, error)
+            written(letters, settlement, error)
 
         def started(endpoint: Endpoint, first: int, requester: Flow | None) -> None:
-            self.contents[endpoint.number].note_hand_over()
+            self.contents[endpoint.storage_number].note_hand_over()
             start(endpoint, first, requester)
             self.new_content(endpoint, first)
 
@@ -247,13 +250,13 @@ class World:
                 )
             elif code is ErrorCode.REPLAY_FAILED:
                 assert self.has_failed_to_write
-            self.contents[endpoint.number].failed()
+            self.contents[endpoint.storage_number].failed()
             fail(endpoint, reason, code)
 
         def finished(endpoint: Endpoint) -> Any:
             assert endpoint.replay is not None
             if endpoint.replay.is_forced:
-                self.contents[endpoint.number].forced(endpoint.replay.position)
+                self.contents[endpoint.storage_number].forced(endpoint.replay.position)
             return finish_reading(endpoint)
 
         broker.publish = published  # type: ignore[method-assign]
@@ -274,7 +277,7 @@ class World:
 
     def new_content(self, endpoint: Endpoint, replay_from: int | None) -> Content:
         content = Content(self.store, endpoint, replay_from, self.takes(endpoint))
-        self.contents[endpoint.number] = content
+        self.contents[endpoint.storage_number] = content
         return content
 
     @staticmethod
@@ -366,7 +369,7 @@ class World:
                 ready = [*endpoint.members, *endpoint.recent]
             here = {*unsettled, *ready, *endpoint.awaiting_replay}
             assert len(here) == len(unsettled) + len(ready) + len(endpoint.awaiting_replay), "in one place"
-            content = self.contents[endpoint.number]
+            content = self.contents[endpoint.storage_number]
             assert content.unsettled.keys() == set(unsettled)
             assert content.ready.issuperset(ready), "and nowhere else"
             assert endpoint.depth >= len(here) or endpoint.is_dropping
@@ -394,7 +397,10 @@ class World:
             consumer.check_at_rest()
 
     def _check_endpoint(self, endpoint: Endpoint) -> None:
-        content, stored = self.contents[endpoint.number], self.store.references[endpoint.number]
+        content, stored = (
+            self.contents[endpoint.storage_number],
+            self.store.references[endpoint.storage_number],
+        )
         assert not endpoint.is_dropping
         assert endpoint.depth == len(stored)
         assert endpoint.size_bytes == sum(len(self.store.published[i][5]) for i in stored)
@@ -427,7 +433,7 @@ class World:
             return
         live_from = replay.live_from
         bound = replay.position if replay.is_reading or live_from is None else live_from
-        lying = sum(1 for i in self.store.references[endpoint.number] if i < bound)
+        lying = sum(1 for i in self.store.references[endpoint.storage_number] if i < bound)
         if replay.is_under_way:
             assert replay.outstanding == lying, "put, and not acknowledged"
         if replay.state is ReplayState.PENDING_COMPLETE:

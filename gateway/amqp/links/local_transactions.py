@@ -106,7 +106,7 @@ class _Acknowledged:
     outcome: Outcome
     delivery: Any | None
     """To be settled with the commit; None where the peer has settled it."""
-    era: int
+    incarnation: int
     """Its endpoint's: once that is another, the delivery is void."""
 
 
@@ -224,7 +224,11 @@ class LocalTransactions:
         found: dict[TransactedConsumer, list[int]] = defaultdict(list)
         for (consumer, message_id), one in transaction.acknowledged.items():
             flow = consumer.flow
-            if flow is None or flow.endpoint.era != one.era or message_id not in flow.unsettled:
+            if (
+                flow is None
+                or flow.endpoint.incarnation != one.incarnation
+                or message_id not in flow.unsettled
+            ):
                 raise Refused(
                     ErrorCode.ROLLED_BACK,
                     "rolled back, as a delivery acknowledged in it is not held any more: its link was detached, it "
@@ -324,7 +328,9 @@ class LocalTransactions:
             return
         consumer.acknowledged_in(transaction, message_id)
         outcome = state.outcome or Outcome(ACCEPTED)
-        transaction.acknowledged[consumer, message_id] = _Acknowledged(outcome, delivery, flow.endpoint.era)
+        transaction.acknowledged[consumer, message_id] = _Acknowledged(
+            outcome, delivery, flow.endpoint.incarnation
+        )
         self._start_clock(transaction)
 
     def settled_outside(self, transaction: Transaction) -> None:

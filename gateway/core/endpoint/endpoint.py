@@ -14,17 +14,25 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
-from gateway.core.effects import Retirement, SaveEndpoint, SaveReplay
-from gateway.core.endpoint.priorities import PriorityLanes
+from gateway.core.effects import (
+    AddReferences,
+    DeleteSubscription,
+    DropReplayed,
+    SaveEndpoint,
+    SaveReplay,
+    SaveSubscription,
+)
+from gateway.core.endpoint.priority_ready_queues import PriorityLanes
 from gateway.core.endpoint.ready_queue import Candidates, Lane
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
-from gateway.core.replay.states import Replay
+from gateway.core.replay.states import Replay, ReplayEvent
 
 FLOW_QUANTUM = 256
 """Messages a flow is given before the next flow's turn: large enough that batches stay batches, small enough that
@@ -43,11 +51,11 @@ class Flow:
         "demand",
         "endpoint",
         "epoch",
+        "excluded",
         "link",
         "matches",
         "priority",
         "selector",
-        "shunned",
         "unsettled",
     )
 
@@ -64,7 +72,7 @@ class Flow:
         self.selector = matches
         """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
         self.matches = matches
-        self.shunned: set[int] = set()
+        self.excluded: set[int] = set()
         self.candidates: Candidates | None = None
         self.endpoint = endpoint
         self.link = link
@@ -73,68 +81,31 @@ class Flow:
         self.unsettled: dict[int, int] = {}
         """id -> content size in bytes, of what was handed out and not settled."""
 
+    def exclude(self, ids: Iterable[int]) -> Callable[[Row], bool]:
+        """
+        Messages that this consumer must not be given again.
+
+        Returns:
+            What it wants from now on.
+        """
+        excluded, selector = self.excluded, self.selector
+        excluded.update(ids)
+        if selector is None:
+            return lambda row: row[0] not in excluded
+        return lambda row: row[0] not in excluded and selector(row)
+
     @property
     def is_hungry(self) -> bool:
         """It can take messages, and there may be some for it."""
         return self.demand > 0 and (self.candidates is None or bool(self.candidates))
 
 
-@dataclass(frozen=True, slots=True)
-class Retired:
-    """
-    What a transaction took off an endpoint, until it is known whether that is durable. An endpoint that was emptied
-    or whose replay began meanwhile (its number or era is another) has forgotten them.
-    """
-
-    endpoint: Endpoint
-    flow: Flow
-    held: dict[int, int]
-    """id -> content size in bytes."""
-    size_bytes: int
-    number: int
-    era: int
-
-    def effect(self) -> Retirement:
-        """What makes it durable."""
-        return Retirement(self.number, sorted(self.held), self.size_bytes)
-
-    def done(self) -> None:
-        """They are gone for good."""
-        endpoint = self.endpoint
-        if endpoint.number != self.number or endpoint.era != self.era:
-            return
-        ids = list(self.held)
-        endpoint.ready.settled(ids)
-        for i in ids:
-            endpoint.attempts.pop(i, None)
-        if endpoint.replay is not None:
-            endpoint.replay.acknowledge(ids)
-
-    def undone(self) -> None:
-        """They were not settled after all: the flow has them as before, or they are ready where it is gone."""
-        if not self.counts_again():
-            return
-        if self.flow in self.endpoint.flows:
-            self.flow.unsettled.update(self.held)
-        else:
-            self.endpoint.give_back(self.held)
-
-    def counts_again(self) -> bool:
-        """
-        They were not settled after all, and whoever retired them has them: unless the endpoint has forgotten them, or
-        knows them from the store alone (False).
-        """
-        endpoint = self.endpoint
-        if endpoint.number != self.number:
-            return False
-        endpoint.depth += len(self.held)
-        endpoint.size_bytes += self.size_bytes
-        return endpoint.era == self.era
-
-
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Endpoint:
-    number: int
+    """Nobody else writes these fields; what has to be durable of a change is what the caller commits."""
+
+    storage_number: int
+    """What the store knows it by; another one once it was emptied as a whole."""
     name: str
     kind: EndpointKind
     settings: EndpointSettings
@@ -154,8 +125,8 @@ class Endpoint:
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
     is_dropping: bool = False
-    """Some of what the store has of it is about to be dropped: no page is read before that is done."""
-    era: int = 0
+    """Some of what the store has of it is about to change: no page is read before that is done."""
+    incarnation: int = 0
     """Rises whenever what is known here of the store is forgotten: a page that was asked for before is void."""
     _turn: deque[Flow] = field(default_factory=deque)
     _has_preferred: bool = False
@@ -188,7 +159,7 @@ class Endpoint:
 
     def definition(self) -> SaveEndpoint:
         return SaveEndpoint(
-            self.number,
+            self.storage_number,
             self.name,
             self.kind.value,
             self.settings.to_json(),
@@ -196,7 +167,7 @@ class Endpoint:
         )
 
     def replay_definition(self) -> SaveReplay:
-        return SaveReplay(self.number, self.replay.to_json() if self.replay else None)
+        return SaveReplay(self.storage_number, self.replay.to_json() if self.replay else None)
 
     # --- room ---------------------------------------------------------------------------------------------------
 
@@ -214,11 +185,54 @@ class Endpoint:
                     return count
         return room
 
+    def reserve(self, count: int, size_bytes: int) -> None:
+        """So many messages are about to be put here; they count from now on."""
+        self.depth += count
+        self.size_bytes += size_bytes
+
+    def unreserve(self, count: int, size_bytes: int) -> None:
+        """They come to nothing, or have left by another way than settlement."""
+        self.depth -= count
+        self.size_bytes -= size_bytes
+
     # --- references come ------------------------------------------------------------------------------------
+
+    def add_published(self, ids: Sequence[int], priorities: Sequence[int] | None) -> bool:
+        """
+        Published messages (rising ids, newer than all before) are durable here.
+
+        Args:
+            priorities: Theirs, where some endpoint asks for them.
+
+        Returns:
+            Whether they are ready; while a replay reads, they wait for their turn behind it.
+        """
+        if priorities is not None:
+            self.ready.note(ids, priorities)
+        replay = self.replay
+        if replay is not None and replay.is_reading:
+            self.awaiting_replay.extend(ids)
+            return False
+        self.ready.add_committed(ids)
+        return True
 
     def add_committed(self, ids: Sequence[int]) -> None:
         """References of these ids (rising, newer than all before) are durable."""
         self.ready.add_committed(ids)
+
+    def add_page(
+        self, queue: Lane, ids: Sequence[int], end: int, attempts: Iterable[tuple[int, int]]
+    ) -> None:
+        """
+        A page was read from the store.
+
+        Args:
+            queue: What it was read for, as ``short_lane`` said.
+            ids: See ``Lane.add_page``; so is ``end``.
+            attempts: (id, failed deliveries) of those that have any.
+        """
+        self.attempts.update(attempts)
+        queue.add_page(ids, end)
 
     def short_lane(self, page_rows: int) -> Lane | None:
         """The lane that runs low while older references of it wait in the store, if there is one."""
@@ -240,26 +254,144 @@ class Endpoint:
         """Messages handed out that come back ready; each keeps its place in the order."""
         self.ready.give_back(ids)
 
-    def forget_all(self, number: int) -> None:
-        """Nothing lies here any more: the endpoint goes on, empty, under a new number."""
-        self.number = number
+    def empty(self, storage_number: int) -> None:
+        """Nothing lies here any more: the endpoint goes on, empty, under a new number of the store's."""
+        self.storage_number = storage_number
         self.depth = 0
         self.size_bytes = 0
-        self.forget_memory(0)
+        self._forget(0)
         self.is_dropping = False
 
-    def forget_memory(self, newest: int) -> None:
+    def delete(self) -> None:
+        """It is gone. Whoever still has it finds nothing on it: neither a late settlement nor its replay writes."""
+        self.empty(self.storage_number)
+        self.replay = None
+
+    def _forget(self, newest: int) -> None:
         """
         What is known of the endpoint's references is void: until ``is_dropping`` is unset, nothing is handed out, and
         then it is read from the store, where ``newest`` is the last that can be.
         """
-        self.era += 1
+        self.incarnation += 1
         self.is_dropping = True
         self.awaiting_replay.clear()
         self.attempts.clear()
         self.ready.forget(newest)
         for flow in self.flows:
             flow.unsettled.clear()
+
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def change_settings(self, settings: EndpointSettings) -> SaveEndpoint:
+        """It is like this from now on; what lies on it stays."""
+        self.settings = settings
+        return self.definition()
+
+    def subscribe(self, pattern: str) -> SaveSubscription:
+        """It has this subscription, too."""
+        self.subscriptions[pattern] = None
+        return SaveSubscription(self.storage_number, pattern)
+
+    def unsubscribe(self, pattern: str) -> DeleteSubscription:
+        """It has this subscription no more."""
+        del self.subscriptions[pattern]
+        return DeleteSubscription(self.storage_number, pattern)
+
+    # --- replay -------------------------------------------------------------------------------------------------
+
+    def begin_replay(self, replay: Replay) -> None:
+        """This replay is the endpoint's from now on."""
+        self.replay = replay
+
+    def replay_cleared(self) -> None:
+        """What lay here before the replay is gone, durably."""
+        assert self.replay is not None
+        self.replay.move(ReplayEvent.CLEARED)
+        self.is_dropping = False
+
+    def put_replayed(
+        self,
+        ids: Sequence[int],
+        priorities: Sequence[int] | None,
+        size_bytes: int,
+        position: int,
+        passed: int,
+    ) -> AddReferences:
+        """
+        Messages read from the log are about to be put here.
+
+        Args:
+            priorities: Theirs, where the endpoint delivers by them.
+            position: The next id of the log to read.
+            passed: How many that the log did not take lie here between them: they count as replayed.
+        """
+        replay = self.replay
+        assert replay is not None
+        if priorities is not None:
+            self.ready.note(ids, priorities)
+        replay.put_up_to(position, len(ids) + passed)
+        self.reserve(len(ids), size_bytes)
+        return AddReferences(self.storage_number, ids, size_bytes, replay.to_json(), priorities)
+
+    def end_reading(self) -> None:
+        """The replay has put all it had to; what waited for it is ready behind it."""
+        replay = self.replay
+        assert replay is not None and replay.live_from is not None
+        replay.read_all(bisect_left(self.awaiting_replay, replay.live_from))
+        if self.awaiting_replay:
+            self.add_committed(self.awaiting_replay)
+            self.awaiting_replay = []
+
+    def fail_replay(self, reason: str, now_ms: int, newest: int) -> DropReplayed:
+        """
+        The replay goes on no more: what it had put and was not acknowledged is to be dropped; until ``dropped``,
+        nothing is handed out.
+
+        Args:
+            newest: The last id that the store may have here then.
+        """
+        replay = self.replay
+        assert replay is not None
+        boundary = replay.boundary
+        assert boundary is not None
+        replay.fail(reason, now_ms)
+        self._forget(newest)
+        return DropReplayed(self.storage_number, boundary, replay.to_json())
+
+    def dropped(self, effect: DropReplayed) -> None:
+        """The replayed messages are gone, durably: what is left is read from the store."""
+        if self.storage_number == effect.endpoint:
+            self.unreserve(effect.count, effect.size_bytes)
+            self.is_dropping = False
+
+    # --- copies -------------------------------------------------------------------------------------------------
+
+    def begin_copy(self, row: Row, priority: int) -> AddReferences:
+        """One logged message is about to be put here, in its place by id; until ``end_copy`` no page is read."""
+        ids, size = (row[0],), len(row[5])
+        self.reserve(1, size)
+        self.is_dropping = True
+        self.incarnation += 1
+        self.ready.note(ids, (priority,))
+        return AddReferences(
+            self.storage_number,
+            ids,
+            size,
+            self.replay.to_json() if self.replay is not None else None,
+            (priority,) if self.settings.priorities else None,
+        )
+
+    def end_copy(self, effect: AddReferences, *, is_committed: bool) -> None:
+        """The copy is durable and ready, or it is not here after all."""
+        if self.storage_number != effect.endpoint:
+            return  # A replay, or a purge, has dropped it with all the rest.
+        self.is_dropping = False
+        (message_id,) = effect.ids
+        if not is_committed:
+            self.unreserve(1, effect.size_bytes)
+            self.ready.settled(effect.ids)
+        else:
+            self.ready.place(message_id)
 
     # --- references go --------------------------------------------------------------------------------------
 
@@ -320,13 +452,33 @@ class Endpoint:
             self.replay.acknowledge(gone)
         return gone, size
 
-    def retire(self, flow: Flow, ids: Iterable[int]) -> Retired:
-        """Messages consumed for good by a transaction: no longer the flow's, and gone once it is ``done``."""
-        held = {i: flow.unsettled.pop(i) for i in ids}
-        size = sum(held.values())
-        self.depth -= len(held)
-        self.size_bytes -= size
-        return Retired(self, flow, held, size, self.number, self.era)
+    def withdraw(self, flow: Flow, ids: Iterable[int]) -> tuple[dict[int, int], int]:
+        """
+        Messages leave a flow for a transaction that is to settle them: ``withdrawn_settled`` or ``withdrawn_restored``
+        says what came of it.
+
+        Returns:
+            Their content sizes in bytes by id, and the sum.
+        """
+        messages = {i: flow.unsettled.pop(i) for i in ids}
+        size = sum(messages.values())
+        self.unreserve(len(messages), size)
+        return messages, size
+
+    def withdrawn_settled(self, ids: list[int]) -> None:
+        """Messages that were withdrawn are gone for good."""
+        self.ready.settled(ids)
+        for i in ids:
+            self.attempts.pop(i, None)
+        if self.replay is not None:
+            self.replay.acknowledge(ids)
+
+    def withdrawn_restored(self, flow: Flow, messages: Mapping[int, int]) -> None:
+        """Messages that were withdrawn are the flow's again, or ready where it is gone."""
+        if flow in self.flows:
+            flow.unsettled.update(messages)
+        else:
+            self.give_back(messages)
 
     @property
     def fresh_from(self) -> int:
@@ -340,21 +492,18 @@ class Endpoint:
         the endpoint's, whichever is shorter, or ``max-redelivery``. Replayed history does not expire: it was asked
         for.
         """
-        found: dict[int, str] = {}
-        fresh = self.fresh_from
-        longest = self.settings.max_ttl_ms
-        for row in rows:
-            if (row[3] or longest) and row[0] >= fresh:
-                ttl_ms = ttl_of(row[5]) if row[3] else None
-                if longest and (ttl_ms is None or longest < ttl_ms):
-                    ttl_ms = longest
-                if ttl_ms is not None and row[1] + ttl_ms < now_ms:
-                    found[row[0]] = "expired"
+        last_ms = expiries(rows, self.fresh_from, self.settings.max_ttl_ms, ttl_of)
+        found = {i: "expired" for i, last in last_ms.items() if last < now_ms}
         if self.attempts and self.settings.max_redelivery:
             for row in rows:
                 if self.attempts.get(row[0], 0) > self.settings.max_redelivery:
                     found[row[0]] = "max-redelivery"
         return found
+
+    def expires_ms(self, row: Row, ttl_of: Callable[[bytes], int | None]) -> int:
+        """The last millisecond, since the epoch, in which a message here may be delivered, or ``NEVER_MS``."""
+        found = expiries((row,), self.fresh_from, self.settings.max_ttl_ms, ttl_of)
+        return found.get(row[0], NEVER_MS)
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
         """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""

@@ -18,8 +18,7 @@ from typing import Any, Final
 
 
 class EndpointKind(enum.Enum):
-    """A queue and a topic endpoint hold references to messages; a stream is a named view of the log and "
-    "holds none."""
+    """A queue and a topic endpoint hold references to messages; a stream is a named view of the log and holds none."""
 
     QUEUE = "queue"
     TOPIC_ENDPOINT = "topic-endpoint"

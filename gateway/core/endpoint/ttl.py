@@ -1,33 +1,36 @@
 """
-When a message expires: by its header's ttl (AMQP 1.0 section 3.2.1), or by what its endpoint allows.
-
-``Endpoint.dead`` asks the same of whole batches that are about to be delivered.
+When messages expire: by their header's ttl (AMQP 1.0 section 3.2.1), or by what their endpoint allows.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import Row
 
 NEVER_MS: Final = sys.maxsize
 
 
-def expires_ms(endpoint: Endpoint, row: Row, ttl_of: Callable[[bytes], int | None]) -> int:
+def expiries(
+    rows: Sequence[Row], fresh_from: int, longest_ms: int, ttl_of: Callable[[bytes], int | None]
+) -> dict[int, int]:
     """
-    The last millisecond, since the epoch, in which a message on an endpoint may be delivered; ``NEVER_MS`` where there
-    is none.
+    The last millisecond, since the epoch, in which a message may be delivered, by id, of those that expire at all: by
+    the header's ttl or by ``longest_ms``, whichever is shorter.
 
     Args:
-        ttl_of: The time to live that a message's header says, in ms.
+        fresh_from: Messages below this id do not expire: they are replayed history, and were asked for.
+        longest_ms: How long any message lives on the endpoint, in ms; 0 leaves it to the header.
+        ttl_of: The time to live that the header of a message's content says, in ms.
     """
-    if row[0] < endpoint.fresh_from:
-        return NEVER_MS
-    lives_ms = ttl_of(row[5]) if row[3] else None
-    longest_ms = endpoint.settings.max_ttl_ms
-    if longest_ms:
-        lives_ms = longest_ms if lives_ms is None else min(lives_ms, longest_ms)
-    return NEVER_MS if lives_ms is None else row[1] + lives_ms
+    found: dict[int, int] = {}
+    for row in rows:
+        if (row[3] or longest_ms) and row[0] >= fresh_from:
+            lives_ms = ttl_of(row[5]) if row[3] else None
+            if longest_ms and (lives_ms is None or longest_ms < lives_ms):
+                lives_ms = longest_ms
+            if lives_ms is not None:
+                found[row[0]] = row[1] + lives_ms
+    return found

@@ -7,24 +7,20 @@ what its own manifest holds durably, so that at any moment each id is in the log
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.core.effects import SaveArchived
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState
 
-if TYPE_CHECKING:
-    from gateway.core.broker import Broker
 
-
-def check_trimmable(broker: Broker, before_id: int) -> None:
+def check_trimmable(log: LogState, policy: LogPolicy, before_id: int) -> None:
     """
     Whether an administrator may have everything below an id trimmed.
 
     Raises:
         Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
     """
-    log = broker.log
-    if broker.policy.keep_until_archived and before_id > max(log.archived_id + 1, log.first_id):
+    if policy.keep_until_archived and before_id > max(log.archived_id + 1, log.first_id):
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,
             f"the log keeps what is not archived, and is archived up to message {log.archived_id}: trim to "
@@ -32,14 +28,13 @@ def check_trimmable(broker: Broker, before_id: int) -> None:
         )
 
 
-def report_archived(broker: Broker, last_id: int, generation: int) -> SaveArchived | None:
+def report_archived(log: LogState, last_id: int, generation: int) -> SaveArchived | None:
     """
-    An archive holds the log up to an id; None when that was known. Once it is committed, tell ``archive_saved``.
+    An archive holds the log up to an id; None when that was known. Once it is committed, tell ``Broker.archive_saved``.
 
     Raises:
         Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
     """
-    log = broker.log
     if generation != log.generation:
         raise Refused(
             ErrorCode.LOG_MODIFIED,
@@ -51,8 +46,3 @@ def report_archived(broker: Broker, last_id: int, generation: int) -> SaveArchiv
             f"the log ends at message {log.next_id - 1}: nobody can have archived it up to {last_id}",
         )
     return SaveArchived(last_id) if last_id > log.archived_id else None
-
-
-def archive_saved(broker: Broker, effect: SaveArchived) -> None:
-    """From now on that much may be trimmed."""
-    broker.log.archived_id = max(broker.log.archived_id, effect.last_id)

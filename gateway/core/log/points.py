@@ -4,53 +4,43 @@ The named points of a Message VPN's log, by name.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gateway.core.effects import DeletePoint, Effect, SavePoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.point import Point, check_point_name
-
-if TYPE_CHECKING:
-    from gateway.core.broker import Broker
+from gateway.core.model import LogState
 
 
 class Points(dict[str, Point]):
-    def __init__(self, broker: Broker) -> None:
+    """Commands come from the broker."""
+
+    def __init__(self, log: LogState) -> None:
         super().__init__()
-        self._broker = broker
+        self._log = log
 
     def check(self, name: str) -> None:
         """
         Whether a point of this name may be made.
 
         Raises:
-            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
+            Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
         """
         check_point_name(name)
-        self._broker.policy.check_reads("there are no points in it")
         if name in self:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"a point named {name!r} exists already; delete it first")
 
-    def create(
-        self, name: str, position: int | None, time_ms: int | None, now_ms: int
-    ) -> tuple[Point, list[Effect]]:
+    def create(self, name: str, position: int, time_ms: int, now_ms: int) -> tuple[Point, list[Effect]]:
         """
         Give a place in the log a name.
 
         Args:
-            position: The first id behind it; None for now: before everything that is published from here on.
-            time_ms: When that message arrived; None for now.
+            position: The first id behind it.
+            time_ms: When that message arrived.
 
         Raises:
             Refused: As ``check`` has it.
         """
         self.check(name)
-        point = Point(
-            name,
-            self._broker.next_id if position is None else position,
-            now_ms if time_ms is None else time_ms,
-            now_ms,
-        )
+        point = Point(name, position, time_ms, now_ms)
         self[name] = point
         return point, [SavePoint(point)]
 
@@ -73,4 +63,4 @@ class Points(dict[str, Point]):
 
     def is_trimmed(self, point: Point) -> bool:
         """Whether the log no longer reaches back to the point."""
-        return point.position < self._broker.log.first_id
+        return point.position < self._log.first_id

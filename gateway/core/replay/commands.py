@@ -7,24 +7,47 @@ Each returns the effects that must be durable before anybody is told. What a rep
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import AddReferences, DropReplayed, Effect, RenumberEndpoint, SaveReplay
+from gateway.core.effects import DropReplayed, Effect, RenumberEndpoint, SaveReplay
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
-from gateway.core.replay.states import Replay, ReplayEvent, ReplayRecord
+from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState, Row
+from gateway.core.replay.states import Replay
 
-if TYPE_CHECKING:
-    from gateway.core.broker import Broker
+
+class ReplayedBroker(Protocol):
+    """What the commands need of the broker that they belong to."""
+
+    @property
+    def policy(self) -> LogPolicy:
+        """What the log takes and gives."""
+
+    @property
+    def log(self) -> LogState:
+        """The log as the store has it."""
+
+    @property
+    def next_id(self) -> int:
+        """The next id to be given out."""
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """All of them, by name."""
+
+    def renumber(self, endpoint: Endpoint) -> tuple[int, int]:
+        """The endpoint goes on, empty, under a new storage number: the old one and the new one."""
+
+    def forget_routes(self) -> None:
+        """Where messages go has changed."""
 
 
 class ReplayCommands:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ReplayedBroker) -> None:
         self._broker = broker
 
     def check(self, endpoint: Endpoint, *, by_client: bool) -> None:
@@ -32,7 +55,7 @@ class ReplayCommands:
         Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
 
         Raises:
-            Refused: As contract section 8 has it.
+            Refused: It may not (docs/reference/refusals.md).
         """
         settings, policy = endpoint.settings, self._broker.policy
         if endpoint.kind is EndpointKind.STREAM:
@@ -69,24 +92,13 @@ class ReplayCommands:
 
     def start(self, endpoint: Endpoint, position: int, now_ms: int) -> list[Effect]:
         """
-        Everything on the endpoint is dropped; once that is committed and ``cleared``, the log from ``position`` on is
-        put on it again. A replay under way is cancelled by it.
+        Everything on the endpoint is dropped; once that is committed and ``Endpoint.replay_cleared``, the log from
+        ``position`` on is put on it again. A replay under way is cancelled by it.
         """
-        old = endpoint.replay
-        record = old.record if old is not None else ReplayRecord()
-        if old is not None and old.is_under_way:
-            old.fail("a new replay took its place", now_ms)
-        record.started += 1
-        record.last_started_ms = now_ms
-        replay = endpoint.replay = Replay(position, first=position, started_ms=now_ms, record=record)
-        replay.move(ReplayEvent.REQUESTED)
+        replay = Replay.request(position, now_ms, endpoint.replay)
+        endpoint.begin_replay(replay)
         number, new = self._broker.renumber(endpoint)
         return [RenumberEndpoint(number, new, replay.to_json())]
-
-    @staticmethod
-    def cleared(replay: Replay) -> None:
-        """What lay on the endpoint is gone, durably."""
-        replay.move(ReplayEvent.CLEARED)
 
     def put(
         self, endpoint: Endpoint, rows: Sequence[Row], size_bytes: int, position: int, passed: int = 0
@@ -98,46 +110,34 @@ class ReplayCommands:
             passed: How many messages that the log did not take lie on the endpoint between them: acknowledged, they
                 count as the others do.
         """
-        replay = _replay_of(endpoint)
-        replay.position = position
-        ids = [row[0] for row in rows]
         priorities = None
         if endpoint.settings.priorities:
             priorities = priorities_of([row[5] for row in rows], [row[3] for row in rows])
-            endpoint.ready.note(ids, priorities)
-        replay.put += len(ids) + passed
-        endpoint.depth += len(ids)
-        endpoint.size_bytes += size_bytes
-        return [AddReferences(endpoint.number, ids, size_bytes, replay.to_json(), priorities)]
+        ids = [row[0] for row in rows]
+        return [endpoint.put_replayed(ids, priorities, size_bytes, position, passed)]
 
     @staticmethod
     def not_put(endpoint: Endpoint, number: int, count: int, size_bytes: int) -> None:
-        """They could not be written, and are not on the endpoint, if it carries the same number still."""
-        if endpoint.number == number:
-            endpoint.depth -= count
-            endpoint.size_bytes -= size_bytes
+        """They could not be written, and are not on the endpoint, if it has the same storage number still."""
+        if endpoint.storage_number == number:
+            endpoint.unreserve(count, size_bytes)
 
     def hand_over(self, endpoint: Endpoint) -> list[Effect]:
         """Everything committed was read: from the next id on, live messages go to the endpoint again."""
         replay = _replay_of(endpoint)
-        replay.live_from = self._broker.next_id
+        replay.hand_over(self._broker.next_id)
         self._broker.forget_routes()
-        return [SaveReplay(endpoint.number, replay.to_json())]
+        return [SaveReplay(endpoint.storage_number, replay.to_json())]
 
     def finish_reading(self, endpoint: Endpoint) -> list[Effect]:
         """Every message below ``live_from`` is on the endpoint (or was given up): live ones follow, in order."""
         replay = _replay_of(endpoint)
-        assert replay.live_from is not None
-        replay.put += bisect_left(endpoint.awaiting_replay, replay.live_from)
-        replay.move(ReplayEvent.CAUGHT_UP)
-        if endpoint.awaiting_replay:
-            endpoint.add_committed(endpoint.awaiting_replay)
-            endpoint.awaiting_replay = []
+        endpoint.end_reading()
         if replay.is_forced:
-            self._complete(replay)
+            replay.force_complete()
         else:
             replay.settle_state()
-        return [SaveReplay(endpoint.number, replay.to_json())]
+        return [SaveReplay(endpoint.storage_number, replay.to_json())]
 
     def check_cancel(self, endpoint: Endpoint) -> Replay:
         """
@@ -162,36 +162,19 @@ class ReplayCommands:
         """
         replay = _replay_of(endpoint)
         if replay.is_reading:
-            replay.is_forced = True
+            replay.force()
             return [] if replay.live_from is not None else self.hand_over(endpoint)
-        self._complete(replay)
-        return [SaveReplay(endpoint.number, replay.to_json())]
-
-    @staticmethod
-    def _complete(replay: Replay) -> None:
-        replay.move(ReplayEvent.FORCED)
-        replay.record.succeeded += 1
+        replay.force_complete()
+        return [SaveReplay(endpoint.storage_number, replay.to_json())]
 
     def fail(self, endpoint: Endpoint, reason: str, now_ms: int) -> DropReplayed:
         """
         The replay cannot go on, or is not to: what it had put and was not acknowledged is dropped, live messages stay,
-        and the endpoint is live from now on. Tell ``dropped`` once that is committed.
+        and the endpoint is live from now on. Tell ``Endpoint.dropped`` once that is committed.
         """
-        replay = _replay_of(endpoint)
-        boundary = replay.boundary
-        assert boundary is not None
-        replay.fail(reason, now_ms)
-        endpoint.forget_memory(self._broker.log.next_id - 1)
+        effect = endpoint.fail_replay(reason, now_ms, self._broker.log.next_id - 1)
         self._broker.forget_routes()
-        return DropReplayed(endpoint.number, boundary, replay.to_json())
-
-    @staticmethod
-    def dropped(endpoint: Endpoint, effect: DropReplayed) -> None:
-        """The replayed messages are gone, durably: what is left is read from the store."""
-        if endpoint.number == effect.endpoint:
-            endpoint.depth -= effect.count
-            endpoint.size_bytes -= effect.size_bytes
-            endpoint.is_dropping = False
+        return effect
 
 
 def _replay_of(endpoint: Endpoint) -> Replay:

@@ -7,15 +7,15 @@ of the endpoint is read, so that the reference is found in exactly one place: in
 
 from __future__ import annotations
 
-from gateway.core.broker import Broker
 from gateway.core.effects import AddReferences
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.policy import LogPolicy
 from gateway.core.model import Row
 
 
-def check_copy(broker: Broker, endpoint: Endpoint) -> None:
+def check_copy(policy: LogPolicy, endpoint: Endpoint) -> None:
     """
     Whether a message of the log can be put on the endpoint.
 
@@ -26,7 +26,7 @@ def check_copy(broker: Broker, endpoint: Endpoint) -> None:
         raise Refused(
             ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
         )
-    broker.policy.check_reads("there is nothing to copy from")
+    policy.check_reads("there is nothing to copy from")
     if endpoint.is_dropping or (endpoint.replay is not None and endpoint.replay.is_under_way):
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,
@@ -34,47 +34,25 @@ def check_copy(broker: Broker, endpoint: Endpoint) -> None:
         )
 
 
-def begin_copy(broker: Broker, endpoint: Endpoint, row: Row, priority: int) -> AddReferences:
+def begin_copy(
+    policy: LogPolicy, first_id: int, endpoint: Endpoint, row: Row, priority: int
+) -> AddReferences:
     """
-    Put a logged message on an endpoint on which it does not lie. Once that is committed, or failed, tell ``end_copy``.
+    Put a logged message on an endpoint on which it does not lie. Once that is committed, or failed, tell
+    ``Endpoint.end_copy``.
 
     Args:
+        first_id: The first id that the log will have once what is ordered is trimmed.
         priority: The message's own; looked at where the endpoint delivers by it.
 
     Raises:
         Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the quota.
     """
-    check_copy(broker, endpoint)
-    if row[0] < max(broker.trimming_below, broker.log.first_id):
+    check_copy(policy, endpoint)
+    if row[0] < first_id:
         raise Refused(ErrorCode.START_MESSAGE_UNAVAILABLE, f"message {row[0]} was trimmed from the log")
     if not endpoint.room_for([row[5]]):
         raise Refused(
             ErrorCode.RESOURCE_LIMIT, f"{endpoint.name!r} is at its quota; consume from it or raise the quota"
         )
-    size = len(row[5])
-    endpoint.depth += 1
-    endpoint.size_bytes += size
-    endpoint.is_dropping = True
-    endpoint.era += 1
-    endpoint.ready.note((row[0],), (priority,))
-    return AddReferences(
-        endpoint.number,
-        (row[0],),
-        size,
-        endpoint.replay.to_json() if endpoint.replay is not None else None,
-        (priority,) if endpoint.settings.priorities else None,
-    )
-
-
-def end_copy(endpoint: Endpoint, effect: AddReferences, *, is_committed: bool) -> None:
-    """The copy is durable and ready, or it is not on the endpoint after all."""
-    if endpoint.number != effect.endpoint:
-        return  # A replay, or a purge, has dropped it with all the rest.
-    endpoint.is_dropping = False
-    (message_id,) = effect.ids
-    if not is_committed:
-        endpoint.depth -= 1
-        endpoint.size_bytes -= effect.size_bytes
-        endpoint.ready.settled(effect.ids)
-    else:
-        endpoint.ready.place(message_id)
+    return endpoint.begin_copy(row, priority)

@@ -184,6 +184,66 @@ class Replay:
         eta = (now_ms - self.started_ms) * remaining // done if remaining and done > 0 else None
         return Progress(self.position, remaining, self.outstanding if self.is_under_way else 0, eta)
 
+    @classmethod
+    def request(cls, position: int, now_ms: int, before: Replay | None) -> Replay:
+        """
+        A new replay of the log from an id on.
+
+        Args:
+            before: The endpoint's last one, whose record goes on; one that is under way is cancelled by this.
+        """
+        record = before.record if before is not None else ReplayRecord()
+        if before is not None and before.is_under_way:
+            before.fail("a new replay took its place", now_ms)
+        record.started += 1
+        record.last_started_ms = now_ms
+        replay = cls(position, first=position, started_ms=now_ms, record=record)
+        replay.move(ReplayEvent.REQUESTED)
+        return replay
+
+    def put_up_to(self, position: int, count: int) -> None:
+        """So many messages below ``position``, the next id to read, are put on the endpoint."""
+        self.position = position
+        self.put += count
+
+    def found_end(self, message_id: int) -> None:
+        """This is the last message before live."""
+        self.end_id = message_id
+
+    def hand_over(self, live_from: int) -> None:
+        """Everything committed was read: from this id on the endpoint is routed to again."""
+        self.live_from = live_from
+
+    def read_all(self, awaited: int) -> None:
+        """
+        Everything below ``live_from`` is on the endpoint.
+
+        Args:
+            awaited: How many more of those came meanwhile, and were not in the log.
+        """
+        self.put += awaited
+        self.move(ReplayEvent.CAUGHT_UP)
+
+    def force(self) -> None:
+        """It is to end where it is, once nothing of it is on its way to the store."""
+        self.is_forced = True
+
+    def force_complete(self) -> None:
+        """It is complete, whatever was acknowledged."""
+        self.move(ReplayEvent.FORCED)
+        self.record.succeeded += 1
+
+    def blocked(self) -> None:
+        """What it has put is not what any consumer wants."""
+        self.is_blocked = True
+
+    def completed(self, now_ms: int) -> bool:
+        """Note when it became complete; whether that was news."""
+        if self.state is not ReplayState.COMPLETE or self.record.last_completed_ms >= self.started_ms:
+            return False
+        self.record.last_completed_ms = max(now_ms, self.started_ms)
+        return True
+
     def transmit(self, ids: Sequence[int], now_ms: int) -> None:
         """These, rising, are handed to a consumer."""
         bound = self.boundary
@@ -217,7 +277,7 @@ class Replay:
         self.record.last_failure = reason
         self.live_from = None
 
-    def take_up(self, next_id: int, outstanding: int) -> None:
+    def resume(self, next_id: int, outstanding: int) -> None:
         """
         Go on after a restart. Ids from ``next_id`` on that a crash took back will be given to other messages, and
         acknowledgements since the replay was last saved left nothing but fewer (``outstanding``) references.

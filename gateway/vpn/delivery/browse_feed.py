@@ -51,7 +51,7 @@ class BrowseFeed:
         self._runtime = runtime
         self._tell_closed = closed
         self._matches = matches
-        self._number = endpoint.number
+        self._number = endpoint.storage_number
         self._cursors: dict[int | None, int] = {None: 0}
         """How far it has read, of each priority where the endpoint looks at them; in the order of their turns."""
         if endpoint.settings.priorities:
@@ -66,7 +66,7 @@ class BrowseFeed:
         """Send what the link takes. Called when credit, room or messages came."""
         link = self._link
         while not self._is_closed and not self._is_reading:
-            if self.endpoint.number != self._number:
+            if self.endpoint.storage_number != self._number:
                 self.close()
                 link.refuse(
                     Refused(ErrorCode.REPLAY_STARTED, f"{self.endpoint.name!r} was emptied; attach again")

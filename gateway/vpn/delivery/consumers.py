@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.core.effects import CountAttempts, RemoveReferences
-from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.vpn.clients import ConsumerLink
@@ -119,16 +120,16 @@ class Consumers:
         self._counters.activity += 1
         self._counters.settled_messages += len(gone)
         if gone:
-            self._committer.commit_when_convenient(RemoveReferences(endpoint.number, gone, size))
+            self._committer.commit_when_convenient(RemoveReferences(endpoint.storage_number, gone, size))
         if is_replaying:
             self._replays.acknowledged(endpoint)
 
-    def settled_by_transaction(self, retired: Retired) -> None:
+    def settled_by_transaction(self, settlement: PendingSettlement) -> None:
         """Messages that a transaction took off an endpoint are gone for good: it is durable."""
-        endpoint = retired.endpoint
+        endpoint = settlement.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
-        retired.done()
-        self._counters.settled_messages += len(retired.held)
+        settlement.committed()
+        self._counters.settled_messages += len(settlement.messages)
         if is_replaying:
             self._replays.acknowledged(endpoint)
 
@@ -140,7 +141,7 @@ class Consumers:
             return
         if failed:
             attempts = [(i, endpoint.attempts[i]) for i in back]
-            self._committer.commit_when_convenient(CountAttempts(endpoint.number, attempts))
+            self._committer.commit_when_convenient(CountAttempts(endpoint.storage_number, attempts))
         self._feeds.deliver(endpoint)
 
     def reject(self, flow: Flow, ids: list[int]) -> None:
@@ -149,9 +150,7 @@ class Consumers:
 
     def exclude(self, flow: Flow, ids: Sequence[int]) -> None:
         """Messages that this consumer must not be given again (undeliverable here, AMQP 1.0 section 3.4.5)."""
-        flow.shunned.update(ids)
-        endpoint, matches = flow.endpoint, flow.selector
-        endpoint.select(flow, lambda row: row[0] not in flow.shunned and (matches is None or matches(row)))
+        flow.endpoint.select(flow, flow.exclude(ids))
 
     def deliver(self, endpoint: Endpoint) -> None:
         """Something of the endpoint's changed: perhaps a consumer can be given more."""

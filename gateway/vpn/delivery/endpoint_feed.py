@@ -269,7 +269,7 @@ class EndpointFeed:
         return lane is not None
 
     def _read_page(self, lane: Lane) -> None:
-        number, after, reader = self.endpoint.number, lane.horizon, self._reader
+        number, after, reader = self.endpoint.storage_number, lane.horizon, self._reader
         only = () if lane.priority is None else (lane.priority,)
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         end = self._cache.next_id
@@ -287,14 +287,13 @@ class EndpointFeed:
     def _add_page(self, lane: Lane, page: Page, end: int) -> None:
         rows, attempts = page
         self.keep(rows)
-        self.endpoint.attempts.update(attempts)
-        lane.add_page([row[0] for row in rows], end)
+        self.endpoint.add_page(lane, [row[0] for row in rows], end, attempts)
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:
             return
         self.is_reading = True
-        era = self.endpoint.era
+        incarnation = self.endpoint.incarnation
         loop = self._loop
 
         def done(future: Future[T]) -> None:
@@ -306,7 +305,7 @@ class EndpointFeed:
                 self._runtime.report("endpoint_read_failed", error)
                 loop.call_later(1.0, self.run)
                 return
-            if self.endpoint.era == era:
+            if self.endpoint.incarnation == incarnation:
                 use(future.result())
             self.run()
 

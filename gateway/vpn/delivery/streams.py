@@ -171,7 +171,7 @@ class Streams:
         try:
             await self._committer.committed(effects)
         except Refused:
-            endpoint.settings = before
+            endpoint.change_settings(before)
             raise
         for feed in list(self._feeds.values()):
             if feed.flow.endpoint is endpoint and feed.position < first_id:

@@ -136,7 +136,7 @@ class ReplayPump:
                 position = min(position, end)
             chosen, is_end = self._cursor.offer(rows, position, end, room)
             if is_end:
-                self._replay.end_id = chosen[-1][0]
+                self._replay.found_end(chosen[-1][0])
             if chosen:
                 self._put(chosen)
 
@@ -157,7 +157,7 @@ class ReplayPump:
             return
         # Messages that the log did not take are on the endpoint already; in its order they have their place here.
         passed = self._endpoint.take_awaiting(position)
-        replays, number = self._broker.replay_commands, self._endpoint.number
+        replays, number = self._broker.replay_commands, self._endpoint.storage_number
         size = sum(len(row[5]) for row in rows)
         effects = replays.put(self._endpoint, rows, size, position, len(passed))
 

@@ -78,8 +78,7 @@ class ReplayRunner:
             if error is not None:
                 self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint, effects))
                 return
-            self._broker.replay_commands.cleared(replay)
-            endpoint.is_dropping = False
+            endpoint.replay_cleared()
             self.resume(endpoint)
 
         self._committer.commit(effects, committed)
@@ -166,7 +165,7 @@ class ReplayRunner:
                 self._loop.call_later(TRY_AGAIN_S, lambda: self._drop(endpoint, again, *tried, effect))
                 return
             for done in (*tried, effect):
-                self._broker.replay_commands.dropped(endpoint, done)
+                endpoint.dropped(done)
             self._feeds.deliver(endpoint)
 
         self._committer.commit([effect], committed)
@@ -221,11 +220,8 @@ class ReplayRunner:
     def completed(self, endpoint: Endpoint) -> None:
         """Say so, once, if the endpoint's replay is complete."""
         replay = endpoint.replay
-        if replay is None or replay.state is not ReplayState.COMPLETE:
+        if replay is None or not replay.completed(self._now_ms()):
             return
-        if replay.record.last_completed_ms >= replay.started_ms:
-            return
-        replay.record.last_completed_ms = max(self._now_ms(), replay.started_ms)
         self._committer.commit([endpoint.replay_definition()])
         self._say("replay_completed", endpoint)
 
@@ -243,7 +239,7 @@ class ReplayRunner:
         flows = endpoint.active_flows
         if any(flow.candidates is None or flow.candidates or flow.unsettled for flow in flows):
             return
-        replay.is_blocked = True
+        replay.blocked()
         self._log.warning(
             "replay_blocked_by_selector",
             **{

@@ -24,7 +24,8 @@ from amqp_ext.codec import Long, Timestamp
 from amqp_ext.message.annotations import annotated
 from gateway import log_keys
 from gateway.core.broker import Broker
-from gateway.core.endpoint.endpoint import Endpoint, Flow, Retired
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import Refused
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
@@ -81,9 +82,9 @@ class DeadLetters:
     queue: str
     reason: str
     time_ms: int
-    number: int
-    era: int
-    """The endpoint's: with another number or era it has forgotten them, or knows them from the store alone."""
+    storage_number: int
+    incarnation: int
+    """The endpoint's: with another of either it has forgotten them, or knows them from the store alone."""
     keeper: Flow
     """Bound to nothing; has them between a write that failed and the next, so that they go to nobody else."""
     ids: list[int]
@@ -144,7 +145,14 @@ class DeadLetterMover:
             return
         now_ms = self._runtime.clock.now_ms()
         letters = DeadLetters(
-            endpoint, queue, reason, now_ms, endpoint.number, endpoint.era, Flow(endpoint, None), ids
+            endpoint,
+            queue,
+            reason,
+            now_ms,
+            endpoint.storage_number,
+            endpoint.incarnation,
+            Flow(endpoint, None),
+            ids,
         )
         self._under_way[letters] = None
         self._put(letters, flow, rows)
@@ -161,16 +169,18 @@ class DeadLetterMover:
             bares,
             list(letters.ids),
         )
-        retired = endpoint.retire(flow, letters.ids)
-        self._committer.commit([retired.effect()], lambda error: self._written(letters, retired, error))
+        settlement = PendingSettlement.begin(flow, letters.ids)
+        self._committer.commit([settlement.effect()], lambda error: self._written(letters, settlement, error))
 
-    def _written(self, letters: DeadLetters, retired: Retired, error: WriteFailed | None) -> None:
+    def _written(
+        self, letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
+    ) -> None:
         if error is None:
             del self._under_way[letters]
-            self._consumers.settled_by_transaction(retired)
+            self._consumers.settled_by_transaction(settlement)
             self._consumers.deliver(letters.endpoint)
-        elif retired.counts_again():
-            letters.keeper.unsettled.update(retired.held)
+        elif settlement.counts_again():
+            letters.keeper.unsettled.update(settlement.messages)
             self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
         else:
             del self._under_way[letters]
@@ -192,7 +202,10 @@ class DeadLetterMover:
                 break
             rows += page
         endpoint = letters.endpoint
-        if len(rows) == len(letters.ids) and (endpoint.number, endpoint.era) == (letters.number, letters.era):
+        if len(rows) == len(letters.ids) and (endpoint.storage_number, endpoint.incarnation) == (
+            letters.storage_number,
+            letters.incarnation,
+        ):
             self._put(letters, letters.keeper, rows)
         else:
             # The endpoint was emptied or deleted, or knows them from the store, where they are as they were.

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from amqp_ext.message.ttl import ttl_of
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.ttl import NEVER_MS, expires_ms
+from gateway.core.endpoint.ttl import NEVER_MS
 from gateway.core.log.message_cache import MessageCache
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.runtime import Runtime
@@ -36,7 +36,8 @@ TURN_ROWS: Final = 256
 
 class _Head(NamedTuple):
     key: tuple[int, int, int, int]
-    """The endpoint's number, era and longest ttl, and the message's id: with any of them it is another head."""
+    """The endpoint's storage number, incarnation and longest ttl, and the message's id: with another of any it is
+    another head."""
     expires_ms: int
 
 
@@ -98,7 +99,12 @@ class Expiry:
         name = endpoint.name
         now_ms = self._runtime.clock.now_ms()
         ids = endpoint.peek(1)
-        key = (endpoint.number, endpoint.era, endpoint.settings.max_ttl_ms, ids[0] if ids else 0)
+        key = (
+            endpoint.storage_number,
+            endpoint.incarnation,
+            endpoint.settings.max_ttl_ms,
+            ids[0] if ids else 0,
+        )
         known = self._heads.get(name)
         if known is not None and known.key == key and now_ms <= known.expires_ms:
             return False
@@ -110,7 +116,7 @@ class Expiry:
         feed = self._feeds.of(endpoint)
         may_be_more, row = feed.remove_dead_head(TURN_ROWS if is_due else 1, may_read=bool(is_timed))
         if row is not None:
-            self._heads[name] = _Head((*key[:3], row[0]), expires_ms(endpoint, row, feed.ttl_of))
+            self._heads[name] = _Head((*key[:3], row[0]), endpoint.expires_ms(row, feed.ttl_of))
         elif may_be_more:
             self._heads[name] = _Head(key, 0)
         elif feed.is_reading and self._reading.get(name) != endpoint.depth:

@@ -14,7 +14,6 @@ from typing import Final
 from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.archived import check_trimmable
 from gateway.vpn.committer import Committer
 from gateway.vpn.runtime import Runtime
 from store.errors import WriteFailed
@@ -67,14 +66,14 @@ class Trimmer:
                     done.set_result(None)
             return
         self._is_busy = True
-        first, stop = effect.first, effect.stop
+        stop = effect.stop
 
         def committed(error: WriteFailed | None) -> None:
             self._is_busy = False
             if error is not None:
                 # The ids stay marked: they are tried again from where the log begins.
                 self._runtime.report("trim_failed", error)
-                broker.trimming_below = first
+                broker.not_trimmed(effect)
                 for done in self._waiting:
                     if not done.done():
                         done.set_exception(
@@ -100,7 +99,7 @@ class Trimmer:
             Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that; INTERNAL, the store could
                 not write.
         """
-        check_trimmable(self._broker, message_id)
+        self._broker.check_trimmable(message_id)
         self._before_id = max(self._before_id, message_id)
         done: asyncio.Future[None] = self._runtime.loop.create_future()
         self._waiting.append(done)
