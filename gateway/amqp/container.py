@@ -14,7 +14,8 @@ from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.attach.vpn_state import VpnState
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers
-from gateway.amqp.dialects.registry import Dialects, Spoken
+from gateway.amqp.dialects.registry import Dialects
+from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.links.local_transactions import TransactionBudget
 from gateway.amqp.listener import AmqpListener
 from gateway.config import Listener, Settings

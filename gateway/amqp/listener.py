@@ -18,7 +18,7 @@ from gateway.amqp.attach.attach import attach
 from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks
-from gateway.amqp.dialects.registry import Spoken
+from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import Listener, Settings, authority
 from gateway.tls import renew, server_context

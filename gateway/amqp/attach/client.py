@@ -13,7 +13,7 @@ from gateway.amqp.attach.vpn_state import VpnState
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.dialects.hooks import BatchedTransfers, TokenCheck
-from gateway.amqp.dialects.registry import Spoken
+from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.output import Output

@@ -60,7 +60,7 @@ class Authorizing(Protocol):
         """
 
 
-class Client(Protocol):
+class DialectClient(Protocol):
     """The connection of a client, as far as a dialect works on it."""
 
     @property
@@ -96,7 +96,7 @@ class Client(Protocol):
 
 Perform = Callable[[Any, Any], Awaitable[Any]]
 """
-Carries out a command for a ``Client``, and returns what came of it once that is durable.
+Carries out a command for a ``DialectClient``, and returns what came of it once that is durable.
 
 Raises:
     Refused: It is not carried out; the answer says why.
@@ -212,5 +212,5 @@ class Dialect:
     consumer_priority: str | None = None
     reader_groups: Callable[[str], ReaderGroups] | None = None
     mechanisms: Callable[[tuple[str, ...], bool], tuple[str, ...]] | None = None
-    token_check: Callable[[Client], TokenCheck] | None = None
+    token_check: Callable[[DialectClient], TokenCheck] | None = None
     frames: Callable[[int], FrameHooks] | None = None

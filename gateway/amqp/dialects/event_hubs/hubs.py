@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.forms import PartitionPosition
 from amqp_ext.addresses.queue_names import check_queue_name, queue_topic
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.event_hubs.addresses import MANAGEMENT, PARTITION
 from amqp_ext.event_hubs.commands import HubState, PartitionState, ReadHub, ReadPartition
 from gateway.amqp.dialects.event_hubs.tokens import TokenService, tokens_of
-from gateway.amqp.dialects.hooks import Client
+from gateway.amqp.dialects.hooks import DialectClient
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -29,11 +30,17 @@ _USES: Final = (Action.PUBLISH, Action.CONSUME, Action.BROWSE, Action.ADMINISTER
 """Any of these permits to know of a hub."""
 
 
-def check_partition(partition: str) -> None:
+def check_position(position: PartitionPosition) -> None:
     """
+    Whether a receiver can attach there.
+
     Raises:
-        Refused: NOT_FOUND, it is not the one there is.
+        Refused: NOT_FOUND, the partition is not the one there is.
     """
+    _check_partition(position.partition)
+
+
+def _check_partition(partition: str) -> None:
     if partition != PARTITION:
         raise Refused(
             ErrorCode.NOT_FOUND,
@@ -52,7 +59,7 @@ class Hubs:
     def __init__(self, tokens: TokenService) -> None:
         self._tokens = tokens
 
-    async def perform(self, client: Client, command: Any) -> HubState | PartitionState:
+    async def perform(self, client: DialectClient, command: Any) -> HubState | PartitionState:
         """
         Carry out a command of the node.
 
@@ -65,11 +72,11 @@ class Hubs:
                 return HubState(name, client.vpn.log.facts(hub).floor_ms)
             case ReadPartition(hub=name, partition=partition, token=shown):
                 hub = self._find(client, name, shown)
-                check_partition(partition)
+                _check_partition(partition)
                 return await _partition(client, hub)
         raise AssertionError(f"{command!r} is no command")
 
-    def _require(self, client: Client, name: str, shown: str | None) -> None:
+    def _require(self, client: DialectClient, name: str, shown: str | None) -> None:
         """
         Reading about a hub.
 
@@ -89,7 +96,7 @@ class Hubs:
                 )
         client.authorization.require_any(_USES, AddressKind.QUEUE, name)
 
-    async def _find_or_make(self, client: Client, name: str, shown: str | None) -> Endpoint:
+    async def _find_or_make(self, client: DialectClient, name: str, shown: str | None) -> Endpoint:
         try:
             check_queue_name(name)
         except AddressError as error:
@@ -100,7 +107,7 @@ class Hubs:
         await client.vpn.committer.committed()
         return found
 
-    def _find(self, client: Client, name: str, shown: str | None) -> Endpoint:
+    def _find(self, client: DialectClient, name: str, shown: str | None) -> Endpoint:
         self._require(client, name, shown)
         found = client.vpn.endpoints.find(name)
         if found is None or found.kind is EndpointKind.TOPIC_ENDPOINT:
@@ -110,7 +117,7 @@ class Hubs:
         return found
 
 
-async def _partition(client: Client, hub: Endpoint) -> PartitionState:
+async def _partition(client: DialectClient, hub: Endpoint) -> PartitionState:
     log = client.vpn.log
     reader = log.reader
     log.check_reads("there are no event hubs")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from amqp_ext.event_hubs.commands import SAS_TOKEN, PutToken
 from amqp_ext.event_hubs.shared_access import Token, TokenError, path_of, read_token
-from gateway.amqp.dialects.hooks import Client
+from gateway.amqp.dialects.hooks import DialectClient
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
 from gateway.vpn.clock import SystemClock
@@ -25,7 +25,7 @@ MAX_RESOURCES: Final = 1_000
 class Tokens:
     """The tokens of one connection."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: DialectClient) -> None:
         self._client = client
         self._tokens: dict[str, Token] = {}
         self._has_changed = asyncio.Event()
@@ -100,7 +100,7 @@ class TokenService:
     def __init__(self, users: Users) -> None:
         self._users = users
 
-    async def perform(self, client: Client, command: Any) -> None:
+    async def perform(self, client: DialectClient, command: Any) -> None:
         """
         Carry out a command of the node.
 
@@ -120,7 +120,7 @@ class TokenService:
             )
         tokens.put(self.check(client, command.token))
 
-    def check(self, client: Client, text: str) -> Token:
+    def check(self, client: DialectClient, text: str) -> Token:
         """
         The token in a text; who showed it is from now on its user.
 
@@ -139,7 +139,7 @@ class TokenService:
         return token
 
 
-def tokens_of(client: Client) -> Tokens | None:
+def tokens_of(client: DialectClient) -> Tokens | None:
     """The tokens of a client's connection; None where its user is known by other means."""
     check = client.token_check
     return check if isinstance(check, Tokens) else None

@@ -19,7 +19,7 @@ from amqp_ext.rabbitmq.exchanges import (
     subscriptions_of,
     topic_of,
 )
-from gateway.amqp.dialects.hooks import Client
+from gateway.amqp.dialects.hooks import DialectClient
 from gateway.amqp.dialects.rabbitmq.queues import USES, find
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
@@ -53,7 +53,7 @@ class Exchanges:
             )
         self._kinds[name] = kind
 
-    async def delete(self, client: Client, name: str) -> None:
+    async def delete(self, client: DialectClient, name: str) -> None:
         """
         Forget an exchange, and unsubscribe the queues that are bound to it.
 
@@ -76,7 +76,7 @@ class Exchanges:
         for endpoint, subscription in bound:
             await administration.unsubscribe(endpoint, subscription)
 
-    async def bind(self, client: Client, binding: Binding) -> None:
+    async def bind(self, client: DialectClient, binding: Binding) -> None:
         """
         Subscribe a queue to what a binding means.
 
@@ -96,7 +96,7 @@ class Exchanges:
                 await administration.subscribe(endpoint, subscription)
         await client.vpn.committer.committed()
 
-    async def unbind(self, client: Client, binding: Binding) -> None:
+    async def unbind(self, client: DialectClient, binding: Binding) -> None:
         """
         Unsubscribe a queue from what a binding means.
 
@@ -111,7 +111,7 @@ class Exchanges:
             if subscription in endpoint.subscriptions:
                 await administration.unsubscribe(endpoint, subscription)
 
-    def is_bound(self, client: Client, binding: Binding) -> bool:
+    def is_bound(self, client: DialectClient, binding: Binding) -> bool:
         """
         Whether a queue has the subscriptions that a binding means.
 

@@ -19,7 +19,7 @@ from amqp_ext.rabbitmq.commands import (
     RenewToken,
     Unbind,
 )
-from gateway.amqp.dialects.hooks import Client
+from gateway.amqp.dialects.hooks import DialectClient
 from gateway.amqp.dialects.rabbitmq import queues
 from gateway.amqp.dialects.rabbitmq.exchanges import Exchanges
 from gateway.core.errors import ErrorCode, Refused
@@ -31,7 +31,7 @@ class Management:
     def __init__(self) -> None:
         self._exchanges: defaultdict[str, Exchanges] = defaultdict(Exchanges)
 
-    async def perform(self, client: Client, command: Any) -> Any:
+    async def perform(self, client: DialectClient, command: Any) -> Any:
         """
         Carry out a command of ``amqp_ext.rabbitmq.commands``.
 

@@ -13,7 +13,7 @@ from typing import Final
 from amqp_ext.addresses.address import AddressKind
 from amqp_ext.rabbitmq.commands import Declared, DeclareQueue, QueueState, Removed
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
-from gateway.amqp.dialects.hooks import Client
+from gateway.amqp.dialects.hooks import DialectClient
 from gateway.amqp.nodes.exclusive import ExclusiveQueue, locked_text
 from gateway.amqp.nodes.ownership import LockedQueue
 from gateway.core.endpoint.endpoint import Endpoint
@@ -29,7 +29,7 @@ _SETTINGS: Final = tuple(said.name for said in fields(QueueArguments) if said.na
 """Settings of an endpoint that the arguments of a declaration can say, by their own names."""
 
 
-async def declare(client: Client, command: DeclareQueue) -> Declared:
+async def declare(client: DialectClient, command: DeclareQueue) -> Declared:
     """
     Make a queue, or find that it is there as it is declared.
 
@@ -70,7 +70,7 @@ async def declare(client: Client, command: DeclareQueue) -> Declared:
     return Declared(_state(client, made), is_new=True)
 
 
-async def describe(client: Client, name: str) -> QueueState:
+async def describe(client: DialectClient, name: str) -> QueueState:
     """
     A queue as it is.
 
@@ -81,7 +81,7 @@ async def describe(client: Client, name: str) -> QueueState:
     return _state(client, find(Administration(client.vpn), name))
 
 
-async def purge(client: Client, name: str) -> Removed:
+async def purge(client: DialectClient, name: str) -> Removed:
     """
     Remove what lies on a queue.
 
@@ -94,7 +94,7 @@ async def purge(client: Client, name: str) -> Removed:
     return Removed(await administration.purge(find(administration, name)))
 
 
-async def delete(client: Client, name: str) -> Removed:
+async def delete(client: DialectClient, name: str) -> Removed:
     """
     Delete a queue, where there is one.
 
@@ -141,7 +141,7 @@ def _check_same(endpoint: Endpoint, arguments: QueueArguments) -> None:
             )
 
 
-def _check_same_life(client: Client, endpoint: Endpoint, command: DeclareQueue) -> None:
+def _check_same_life(client: DialectClient, endpoint: Endpoint, command: DeclareQueue) -> None:
     if command.is_exclusive is not (_exclusive(client, endpoint) is not None):
         raise Refused(ErrorCode.RESOURCE_LOCKED, locked_text(endpoint.name))
     if command.is_auto_delete is not endpoint.settings.auto_delete:
@@ -152,11 +152,11 @@ def _check_same_life(client: Client, endpoint: Endpoint, command: DeclareQueue) 
         )
 
 
-def _exclusive(client: Client, endpoint: Endpoint) -> LockedQueue | None:
+def _exclusive(client: DialectClient, endpoint: Endpoint) -> LockedQueue | None:
     return client.owner.registry.exclusive_queue_of(endpoint)
 
 
-def _state(client: Client, endpoint: Endpoint) -> QueueState:
+def _state(client: DialectClient, endpoint: Endpoint) -> QueueState:
     return QueueState(
         endpoint.name,
         client.vpn.name,
