@@ -25,7 +25,7 @@ _MODULUS: Final = 2**32
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StateRequest:
     """
     A flow with which a peer asks for our state.
 
@@ -68,7 +68,7 @@ def fields_of(frame: bytes, code: int) -> list[Any] | None:
     return fields if isinstance(fields, list) else None
 
 
-def asked_by(frame: bytes) -> Asked | None:
+def state_request_in(frame: bytes) -> StateRequest | None:
     """What a peer asks for with a frame; None where it asks for nothing."""
     fields = fields_of(frame, FLOW)
     if fields is None:
@@ -79,7 +79,7 @@ def asked_by(frame: bytes) -> Asked | None:
         return None
     if any(not isinstance(number, int | None) for number in (handle, count, credit)):
         return None
-    return Asked(handle, ((count or 0) + (credit or 0)) % _MODULUS, is_drain, is_echo)
+    return StateRequest(handle, ((count or 0) + (credit or 0)) % _MODULUS, is_drain, is_echo)
 
 
 def with_link_state(output: bytes, handle: int, *, count: int, credit: int, is_drain: bool) -> bytes:

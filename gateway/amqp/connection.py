@@ -270,11 +270,11 @@ class Connection(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         if self._frames is not None:
             data = self._frames.receive(data)
-        for piece, asked in self._echoes.pieces_of(data):
+        for piece, request in self._echoes.pieces_of(data):
             self._push(piece)
-            if asked is not None and self.output.is_writable and not self._is_ending:
+            if request is not None and self.output.is_writable and not self._is_ending:
                 assert self._transport is not None
-                self.output.write(self._echoes.answer(asked, self._events.flowed, self._transport))
+                self.output.write(self._echoes.answer(request, self._events.flowed, self._transport))
 
     def _push(self, data: bytes) -> None:
         transport, collector = self._transport, self._collector

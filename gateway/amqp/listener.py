@@ -70,7 +70,7 @@ class ListeningContainer(Protocol):
         """
 
 
-class Acceptance:
+class ListenerAcceptor:
     """
     What a listener has one connection be (``gateway.amqp.connection.Acceptor``): as its settings were when the client
     connected, whatever they come to be.
@@ -188,10 +188,10 @@ class AmqpListener:
         return settings.url(port)
 
     def _connection(self) -> asyncio.Protocol:
-        acceptance = Acceptance(
+        acceptor = ListenerAcceptor(
             self._container, self._spoken, self._mechanisms, accepts_tokens=self._takes_tokens
         )
-        connection = Connection(acceptance, self._container.next_number())
+        connection = Connection(acceptor, self._container.next_number())
         websocket = self._settings.websocket
         return connection if websocket is None else WebSocketTransport(connection, websocket)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, UInt
-from amqp_ext.flow_frames import FLOW, Asked, asked_by, fields_of, frames_of, with_link_state
+from amqp_ext.flow_frames import FLOW, StateRequest, fields_of, frames_of, state_request_in, with_link_state
 from tests.support.frames import frame, framed
 
 SESSION = [UInt(1), UInt(2), UInt(3), UInt(4)]
@@ -28,7 +28,7 @@ def test_cutting_loses_nothing(bodies: list[bytes], rest: bytes) -> None:
 def test_any_bytes_can_be_looked_at(data: bytes) -> None:
     """Bytes that are no flow ask for nothing; none makes the look fail."""
     for header in (b"", b"\x00\x00\x00\x20\x02\x00\x00\x00\x00\x53\x13"):
-        asked = asked_by(header + data)
+        asked = state_request_in(header + data)
         assert asked is None or asked.is_echo or asked.is_drain
 
 
@@ -36,18 +36,21 @@ def test_any_bytes_can_be_looked_at(data: bytes) -> None:
     ("link", "expected"),
     [
         ([], None),
-        ([None, None, None, None, None, True], Asked(None, 0, is_drain=False, is_echo=True)),
+        ([None, None, None, None, None, True], StateRequest(None, 0, is_drain=False, is_echo=True)),
         ([UInt(5), UInt(7), UInt(10)], None),
         ([UInt(5), UInt(7), UInt(10), None, False, False], None),
-        ([UInt(5), UInt(7), UInt(10), None, True], Asked(5, 17, is_drain=True, is_echo=False)),
-        ([UInt(5), UInt(2**32 - 1), UInt(2), None, None, True], Asked(5, 1, is_drain=False, is_echo=True)),
+        ([UInt(5), UInt(7), UInt(10), None, True], StateRequest(5, 17, is_drain=True, is_echo=False)),
+        (
+            [UInt(5), UInt(2**32 - 1), UInt(2), None, None, True],
+            StateRequest(5, 1, is_drain=False, is_echo=True),
+        ),
         ([None, None, None, None, True], None),
         (["five", None, None, None, None, True], None),
     ],
 )
-def test_what_a_flow_asks_for(link: list[Any], expected: Asked | None) -> None:
+def test_what_a_flow_asks_for(link: list[Any], expected: StateRequest | None) -> None:
     """An echo asks, and a drain of a link; credit reaches to a delivery-count that wraps around at 32 bits."""
-    assert asked_by(frame(FLOW, [*SESSION, *link])) == expected
+    assert state_request_in(frame(FLOW, [*SESSION, *link])) == expected
 
 
 def test_a_sessions_state_is_completed_with_a_links() -> None:

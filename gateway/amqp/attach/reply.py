@@ -82,14 +82,14 @@ def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBou
         Whether there was room for the link's properties, which say that messages come in batches.
     """
     link = request.link
-    source, asked = link.source, link.remote_source
-    source.copy(asked)
+    source, requested = link.source, link.remote_source
+    source.copy(requested)
     if in_place.address is not None:
         source.address = in_place.address
     source.distribution_mode = Terminus.DIST_MODE_COPY if in_place.copies else Terminus.DIST_MODE_MOVE
-    if asked.dynamic:
+    if requested.dynamic:
         say_lifetime(source, in_place.lifetime)
-    entries = _entries_in_place(asked, in_place.filters)
+    entries = _entries_in_place(requested, in_place.filters)
     described = _described_start(in_place.resolved, log.generation, replays=in_place.replays)
     start = Described(symbol(REPLAY_START), described)
     _put_filters(source, {**entries, symbol(REPLAY_START): start})
@@ -146,10 +146,10 @@ def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
     terminus.properties.put_object({symbol(LIFETIME_POLICY): Described(ulong(lifetime.code), [])})
 
 
-def _entries_in_place(asked: Any, filters: Filters) -> dict[Any, Any]:
+def _entries_in_place(requested: Any, filters: Filters) -> dict[Any, Any]:
     """The entries of the peer's filter-set that are applied, unchanged; what is left out of a reply is not (3.5.8)."""
-    asked.filter.rewind()
-    entries = asked.filter.get_object() if asked.filter.next() else None
+    requested.filter.rewind()
+    entries = requested.filter.get_object() if requested.filter.next() else None
     return {key: value for key, value in (entries or {}).items() if key in filters.accepted}
 
 

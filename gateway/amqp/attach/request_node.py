@@ -22,6 +22,13 @@ PAIRED: Final = symbol("paired")
 
 
 class RequestNodeTerminus(LinkSetup):
+    """
+    A request node as a target, for requests, or as a source, for their answers.
+
+    Args:
+        served: The node, and who carries out what is asked of it.
+    """
+
     def __init__(self, client: Client, request: AttachRequest, served: ServedNode) -> None:
         self._client = client
         self._request = request

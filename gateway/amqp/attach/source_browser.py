@@ -13,9 +13,9 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
+from gateway.amqp.attach.message_filter import selection_of
 from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source
 from gateway.amqp.attach.request import AttachRequest
-from gateway.amqp.attach.selection import selection_of
 from gateway.amqp.links.reader import ReaderLink
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
@@ -24,6 +24,13 @@ from gateway.core.replay.starts import Resolved
 
 
 class BrowserSource(LinkSetup):
+    """
+    A queue, or topic endpoint, that is browsed.
+
+    Args:
+        start: Where the peer wants to start; None where it does not say.
+    """
+
     def __init__(
         self, client: Client, request: AttachRequest, endpoint: Endpoint, start: ReplayStart | None
     ) -> None:

@@ -14,9 +14,9 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
+from gateway.amqp.attach.message_filter import selection_of
 from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source
 from gateway.amqp.attach.request import AttachRequest
-from gateway.amqp.attach.selection import selection_of
 from gateway.amqp.links.consumer import Consumer
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Endpoint, Flow

@@ -12,9 +12,9 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import ReplayStart
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
+from gateway.amqp.attach.message_filter import selection_of
 from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source
 from gateway.amqp.attach.request import AttachRequest
-from gateway.amqp.attach.selection import selection_of
 from gateway.amqp.attach.source_consumer import NOTHING_YET
 from gateway.amqp.links.reader import ReaderLink
 from gateway.amqp.nodes.lease import NodeLease

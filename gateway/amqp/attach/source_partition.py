@@ -14,9 +14,9 @@ from amqp_ext.addresses.address import Address, AddressKind
 from amqp_ext.addresses.forms import PartitionPosition
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import ReplayStart
+from gateway.amqp.attach.addressed_queue import exclusivity_of, kind_of, kind_of_queue
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup
-from gateway.amqp.attach.queues import exclusivity_of, kind_of, kind_of_queue
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.source_log import LogSource
 from gateway.amqp.attach.source_stream import StreamSource

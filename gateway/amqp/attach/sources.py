@@ -10,9 +10,9 @@ from amqp_ext.addresses.address import Address, AddressKind, parse_source
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.replay_start import ReplayStart, ReplayStartError, combine, from_options
+from gateway.amqp.attach.addressed_queue import queue_at
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup
-from gateway.amqp.attach.queues import queue_at
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.source_browser import BrowserSource
 from gateway.amqp.attach.source_consumer import ConsumerSource

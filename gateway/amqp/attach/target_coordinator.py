@@ -17,6 +17,8 @@ from gateway.amqp.links.coordinator import MAX_CONTROL_BYTES, CoordinatorLink
 
 
 class CoordinatorTarget(LinkSetup):
+    """The coordinator as a target."""
+
     def __init__(self, client: Client, request: AttachRequest) -> None:
         self._client = client
         self._link = request.link

@@ -22,6 +22,8 @@ from gateway.core.errors import ErrorCode, Refused
 
 
 class PublisherTarget(LinkSetup):
+    """A target that a peer sends to."""
+
     def __init__(self, client: Client, request: AttachRequest) -> None:
         self._client = client
         self._request = request

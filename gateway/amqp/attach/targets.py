@@ -11,8 +11,8 @@ from amqp_ext.addresses.address import AddressKind, parse_target
 from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicSyntaxError
+from gateway.amqp.attach.addressed_queue import queue_at
 from gateway.amqp.attach.client import Client
-from gateway.amqp.attach.queues import queue_at
 from gateway.core.errors import ErrorCode, Refused
 
 RELAY_TOPICS: Final = 10_000

@@ -2,8 +2,8 @@
 Answers to peers that ask for our state: a flow with ``echo``, or a drain where there is no credit left to use up.
 
 The engine looks at neither. It says a session's state when it is told the session's capacity anew, and with it the
-state of a link that we receive on; that of a link we send on is added to it here. Asked for are only flows that come in
-few bytes, as those do that are waited for: looking for them must cost those nothing who send a lot.
+state of a link that we receive on; that of a link we send on is added to it here. Such flows are looked for in short
+reads only: who waits for an answer sends little, and who sends a lot pays nothing for the search.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import Any, Final
 
 from proton import Link, Transport
 
-from amqp_ext.flow_frames import FLOW, FLOW_MARK, Asked, asked_by, fields_of, frames_of, with_link_state
+from amqp_ext.flow_frames import (
+    FLOW,
+    FLOW_MARK,
+    StateRequest,
+    fields_of,
+    frames_of,
+    state_request_in,
+    with_link_state,
+)
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.native import pull
 
@@ -38,31 +46,31 @@ class FlowEchoes:
         self._room = room
         self._most_room = max(self._most_room, room)
 
-    def pieces_of(self, data: bytes) -> list[tuple[bytes, Asked | None]]:
+    def pieces_of(self, data: bytes) -> list[tuple[bytes, StateRequest | None]]:
         """
         Bytes from the peer, cut so that each piece has at most one flow that asks for something. What follows such a
-        flow and is none is taken with it: engines write a drain in front of the settlements that make room for what
+        flow and is none stays in its piece: engines write a drain in front of the settlements that make room for what
         it is to bring.
         """
         if len(data) > MOST_BYTES or FLOW_MARK not in data or self._room < self._most_room:
             return [(data, None)]
-        pieces: list[tuple[bytes, Asked | None]] = []
+        pieces: list[tuple[bytes, StateRequest | None]] = []
         kept: list[bytes] = []
         for frame in frames_of(data):
             kept.append(frame)
-            asked = asked_by(frame)
-            if asked is not None:
-                pieces.append((b"".join(kept), asked))
+            request = state_request_in(frame)
+            if request is not None:
+                pieces.append((b"".join(kept), request))
                 kept = []
         rest = b"".join(kept)
         if rest and pieces and FLOW_MARK not in rest:
-            last, asked = pieces.pop()
-            pieces.append((last + rest, asked))
+            last, request = pieces.pop()
+            pieces.append((last + rest, request))
         elif rest:
             pieces.append((rest, None))
         return pieces
 
-    def answer(self, asked: Asked, flowed: Any, transport: Transport) -> bytes:
+    def answer(self, request: StateRequest, flowed: Any, transport: Transport) -> bytes:
         """
         What is to be written now for a flow that the engine has just taken, and before it.
 
@@ -70,7 +78,7 @@ class FlowEchoes:
             flowed: The C structure of the link that the engine says it is of.
         """
         output = self._pull(transport)
-        if asked.handle is None:
+        if request.handle is None:
             # On which of them it came, the engine does not tell.
             for session in self._links.sessions:
                 session.incoming_capacity = 0
@@ -79,18 +87,18 @@ class FlowEchoes:
         if link is None:
             return output
         if link.is_receiver:
-            if asked.is_echo:
+            if request.is_echo:
                 link.session.incoming_capacity = 0
                 link.flow(0)
             return output
-        return output + self._state_of(link, asked, output, transport)
+        return output + self._state_of(link, request, output, transport)
 
-    def _state_of(self, link: Link, asked: Asked, said: bytes, transport: Transport) -> bytes:
+    def _state_of(self, link: Link, request: StateRequest, said: bytes, transport: Transport) -> bytes:
         """The state of a link that we send on, unless it was just said, or will be once its credit is used up."""
         handle = self._links.names.handle_of(link)
-        if handle is None or (link.credit > 0 and not asked.is_echo):
+        if handle is None or (link.credit > 0 and not request.is_echo):
             return b""
-        if asked.is_drain and link.queued:
+        if request.is_drain and link.queued:
             # The session's window is closed: what waits for it goes first, and the engine tells the rest.
             return b""
         flows = (fields_of(frame, FLOW) for frame in frames_of(said))
@@ -99,9 +107,9 @@ class FlowEchoes:
         link.session.incoming_capacity = 0
         output = self._pull(transport)
         credit = link.credit + link.queued
-        count = asked.limit - credit
+        count = request.limit - credit
         # Below 0 where the peer has taken back credit that was used up already.
-        return with_link_state(output, handle, count=count, credit=max(credit, 0), is_drain=asked.is_drain)
+        return with_link_state(output, handle, count=count, credit=max(credit, 0), is_drain=request.is_drain)
 
     def _pull(self, transport: Transport) -> bytes:
         output = b"".join(iter(lambda: pull(transport), b""))

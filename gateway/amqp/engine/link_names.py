@@ -18,6 +18,8 @@ from gateway.amqp.engine.native import forget_name
 
 
 class LinkNames:
+    """The names of one connection's links, and our handles of them."""
+
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
         """By link, from its attach until the peer detaches it."""

@@ -1,7 +1,6 @@
 """
-The engine's C structures, as far as they are asked for more than what public objects tell: bytes in and out, a link's
-name, a delivery's tag and state, a condition. What happens once a message is in ``incoming_transfers`` and
-``outgoing_transfers``.
+The engine's C structures, where its public objects do not say enough: bytes in and out, a link's name, a delivery's tag
+and state, a condition. What happens once a message is in ``incoming_transfers`` and ``outgoing_transfers``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ OUTPUT_BYTES: Final = 256 * 1024
 
 
 class Buffer:
-    """A C buffer that grows to the largest message it was asked for, and shrinks back after a giant."""
+    """A C buffer that grows to the largest message up to ``KEEP`` bytes; a larger one gets a buffer of its own."""
 
     KEEP: Final = 1024 * 1024
 

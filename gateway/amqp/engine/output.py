@@ -41,7 +41,7 @@ class Output:
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes of messages the connection takes before it has enough to write."""
+        """How many bytes of messages may still be handed to the engine before there is enough to write."""
         if self._socket is None or not self._is_writable:
             return 0
         return self._limit_bytes - self._socket.get_write_buffer_size()

@@ -14,7 +14,7 @@ from amqp_ext.transactions import Outcome
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.native import ACCEPTED, MODIFIED, RELEASED
-from gateway.amqp.links.local_transactions import LocalTransactions, Transaction
+from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransactions
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
@@ -61,7 +61,7 @@ class Consumer(SendingLink):
         self._lease = lease
         self._max_unsettled = max_unsettled
         self.flow: Flow | None = None
-        self.in_transaction: dict[int, Transaction | None] = {}
+        self.in_transaction: dict[int, LocalTransaction | None] = {}
         """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
 
     def begin(self, flow: Flow) -> None:
@@ -139,7 +139,7 @@ class Consumer(SendingLink):
     def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
         self._transactions.acknowledge(self, message_id, state, delivery)
 
-    def acknowledged_in(self, transaction: Transaction, message_id: int) -> None:
+    def acknowledged_in(self, transaction: LocalTransaction, message_id: int) -> None:
         """A transaction is to settle a delivery."""
         self.in_transaction[message_id] = transaction
 

@@ -8,7 +8,6 @@ transaction that cannot be committed any more holds nothing, and only waits to b
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.publishing import Publishing, Staged
+from store.errors import WriteFailed
 
 OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory besides its content."""
@@ -83,10 +83,10 @@ class TransactedConsumer(Protocol):
         """Its place at its endpoint; None once it is detached."""
 
     @property
-    def in_transaction(self) -> Mapping[int, Transaction | None]:
+    def in_transaction(self) -> Mapping[int, LocalTransaction | None]:
         """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
 
-    def acknowledged_in(self, transaction: Transaction, message_id: int) -> None:
+    def acknowledged_in(self, transaction: LocalTransaction, message_id: int) -> None:
         """A transaction is to settle a delivery."""
 
     def committed(self, outcomes: list[tuple[int, Outcome, Any]]) -> None:
@@ -110,7 +110,7 @@ class _Acknowledged:
     """Its endpoint's: once that is another, the delivery is void."""
 
 
-class Transaction:
+class LocalTransaction:
     """One that was declared."""
 
     __slots__ = ("acknowledged", "controller", "failure", "size_bytes", "staged", "timer", "txn_id")
@@ -151,7 +151,7 @@ class LocalTransactions:
         self._budget = budget
         self._log = log
         self._schedule_flush = schedule_flush
-        self._open: dict[bytes, Transaction] = {}
+        self._open: dict[bytes, LocalTransaction] = {}
         self._size_bytes = 0
         self._number = 0
 
@@ -175,7 +175,7 @@ class LocalTransactions:
             )
         self._number += 1
         txn_id = self._number.to_bytes(8, "big")
-        self._open[txn_id] = Transaction(txn_id, controller)
+        self._open[txn_id] = LocalTransaction(txn_id, controller)
         return txn_id
 
     def roll_back(self, txn_id: bytes) -> None:
@@ -219,7 +219,7 @@ class LocalTransactions:
             raise
         self._stop_clock(transaction)
 
-    def _to_settle(self, transaction: Transaction) -> dict[TransactedConsumer, list[int]]:
+    def _to_settle(self, transaction: LocalTransaction) -> dict[TransactedConsumer, list[int]]:
         """What the commit settles for good, by link."""
         found: dict[TransactedConsumer, list[int]] = defaultdict(list)
         for (consumer, message_id), one in transaction.acknowledged.items():
@@ -240,7 +240,10 @@ class LocalTransactions:
         return found
 
     def _committed(
-        self, transaction: Transaction, problem: sqlite3.Error | None, told: Callable[[Refused | None], None]
+        self,
+        transaction: LocalTransaction,
+        problem: WriteFailed | None,
+        told: Callable[[Refused | None], None],
     ) -> None:
         if problem is not None:
             self._drop(transaction)
@@ -333,11 +336,11 @@ class LocalTransactions:
         )
         self._start_clock(transaction)
 
-    def settled_outside(self, transaction: Transaction) -> None:
+    def settled_outside(self, transaction: LocalTransaction) -> None:
         """A delivery that it acknowledges was settled without it."""
         self._fail(transaction, _twice())
 
-    def _stage(self, transaction: Transaction, message: Staged) -> None:
+    def _stage(self, transaction: LocalTransaction, message: Staged) -> None:
         limits = self._limits
         size = len(message.content) + OVERHEAD_BYTES
         for used, limit, name in (
@@ -357,7 +360,7 @@ class LocalTransactions:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _find(self, txn_id: bytes) -> Transaction:
+    def _find(self, txn_id: bytes) -> LocalTransaction:
         transaction = self._open.get(txn_id)
         if transaction is None:
             raise Refused(
@@ -366,7 +369,7 @@ class LocalTransactions:
             )
         return transaction
 
-    def _fail(self, transaction: Transaction, refused: Refused) -> None:
+    def _fail(self, transaction: LocalTransaction, refused: Refused) -> None:
         """It cannot be committed any more; whoever discharges it learns why."""
         if transaction.failure is not None:
             return
@@ -377,33 +380,33 @@ class LocalTransactions:
         )
         self._drop(transaction)
 
-    def _drop(self, transaction: Transaction) -> None:
+    def _drop(self, transaction: LocalTransaction) -> None:
         """Nothing of it happens."""
         self._free(transaction)
         acknowledged, transaction.acknowledged = transaction.acknowledged, {}
         for (consumer, message_id), one in acknowledged.items():
             consumer.revert(message_id, one.delivery)
 
-    def _free(self, transaction: Transaction) -> None:
+    def _free(self, transaction: LocalTransaction) -> None:
         self._stop_clock(transaction)
         self._size_bytes -= transaction.size_bytes
         self._budget.free(transaction.size_bytes)
         transaction.size_bytes = 0
         transaction.staged = []
 
-    def _start_clock(self, transaction: Transaction) -> None:
+    def _start_clock(self, transaction: LocalTransaction) -> None:
         if transaction.timer is None:
             seconds = self._limits.transaction_timeout_ms / 1000
             loop = asyncio.get_running_loop()
             transaction.timer = loop.call_later(seconds, self._timed_out, transaction)
 
     @staticmethod
-    def _stop_clock(transaction: Transaction) -> None:
+    def _stop_clock(transaction: LocalTransaction) -> None:
         if transaction.timer is not None:
             transaction.timer.cancel()
             transaction.timer = None
 
-    def _timed_out(self, transaction: Transaction) -> None:
+    def _timed_out(self, transaction: LocalTransaction) -> None:
         limit = self._limits.transaction_timeout_ms
         self._fail(
             transaction,
