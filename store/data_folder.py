@@ -47,8 +47,5 @@ class DataFolder:
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
-    def file_of(self, vpn: str) -> Path:
-        return self.path / f"{vpn}.db"
-
     def release(self) -> None:
         os.close(self._lock)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 
 class StoreError(Exception):
     """
@@ -30,11 +28,11 @@ class StoreTooNew(StoreError):
     """The file was written by a later version."""
 
 
-class WriteFailed(sqlite3.Error):
+class WriteFailed(Exception):
     """A transaction was rolled back: nothing of it was stored. The text is the engine's reason."""
 
 
-class ReadFailed(sqlite3.Error):
+class ReadFailed(Exception):
     """The engine could not read. The text is its reason."""
 
 

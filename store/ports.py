@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from gateway.core.effects import (
     AddReferences,
@@ -151,8 +151,8 @@ class Batch(NamedTuple):
     """Content in them, to bound a transaction."""
     is_lazy: bool
     """Nobody waits for them: they may linger a little."""
-    then: Sequence[Callable[[Any], None]] = ()
-    """The submitter's own: a store does not call them. Each takes a ``WriteFailed``, or None."""
+    then: Sequence[Callable[[WriteFailed | None], None]] = ()
+    """The submitter's own, to be told what became of it: a store does not call them."""
 
     @property
     def is_small(self) -> bool:

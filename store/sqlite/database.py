@@ -11,18 +11,10 @@ from typing import Final
 
 import sqlite_utils
 
-from store.data_folder import DataFolder
 from store.errors import StoreError, StoreTooNew
 from store.sqlite import schema
 from store.sqlite.priorities import apply_priorities
 from store.sqlite.property_index import update_spans
-
-__all__ = [
-    "DataFolder",
-    "connect_reader",
-    "connect_writer",
-    "open_file",
-]
 
 NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256

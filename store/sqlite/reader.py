@@ -26,13 +26,6 @@ from store.sqlite.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING
 from store.sqlite.property_index import IndexedSpan, span_at
 from store.sqlite.search import PAGE_IDS, look_up, scan
 
-__all__ = [
-    "LogPage",
-    "Reader",
-    "SqliteReader",
-    "topic_condition",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -331,9 +324,6 @@ class SqliteReader:
             if len(rows) < self._page_rows:
                 return None
             before, _ = rows[-1]
-
-
-Reader = SqliteReader
 
 
 def topic_condition(patterns: Sequence[str]) -> tuple[str, list[str]]:

@@ -27,12 +27,6 @@ from store.sqlite.database import connect_writer
 from store.sqlite.property_index import IndexedSpan
 from store.sqlite.transaction import Transaction
 
-__all__ = [
-    "Batch",
-    "SqliteWriter",
-    "Writer",
-]
-
 LINGER_SECONDS: Final = 0.004
 """How long settlements, which nobody waits for, are gathered before they are committed on their own."""
 
@@ -269,6 +263,3 @@ class SqliteWriter:
             return False
         connection.execute("delete from garbage where number = ?", (number,))
         return True
-
-
-Writer = SqliteWriter

@@ -14,7 +14,7 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.model import Row
-from store.sqlite.recovery import RecoveredFile
+from store.ports import Recovered
 from tests.support.naive_store import NaiveStore as Dictionaries
 
 GENERATION = 7
@@ -82,7 +82,7 @@ class NaiveStore(Dictionaries):
         super()._forget(number)
         self.removed.pop(number, None)
 
-    def recover(self, generation: int = GENERATION) -> RecoveredFile:
+    def recover(self, generation: int = GENERATION) -> Recovered:
         """What a gateway that starts finds."""
         found = super().recover(generation)
-        return RecoveredFile(found.log, found.endpoints, found.next_number, found.points)
+        return Recovered(found.log, found.endpoints, found.next_number, found.points)

@@ -81,7 +81,6 @@ class NaiveReader:
     def __init__(self, store: NaiveStore, page_rows: int) -> None:
         self._store = store
         self._page_rows = page_rows
-        self.largest_bytes = 0
         self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def submit(self, read: Callable[[], T]) -> Future[T]:

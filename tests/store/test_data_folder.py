@@ -11,6 +11,7 @@ import pytest
 
 from store.data_folder import LOCK_FILE, DataFolder
 from store.errors import StoreError, StoreLocked
+from store.sqlite.store import message_file
 
 HOLDER = """
 import sys
@@ -26,7 +27,7 @@ def test_a_folder_is_made_and_held(tmp_path: Path) -> None:
     """With the folders above it; its lock file says who holds it."""
     folder = DataFolder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b" / LOCK_FILE).read_text() == f"{os.getpid()}\n"
-    assert folder.file_of("default") == tmp_path / "a" / "b" / "default.db"
+    assert message_file(folder.path, "default") == tmp_path / "a" / "b" / "default.db"
     folder.release()
 
 

@@ -14,7 +14,8 @@ from fastapi import HTTPException, Request
 
 from gateway.admin.waiting import while_waiting
 from gateway.vpn.administration import Administration, LoggedMessages
-from store.sqlite.reader import LogPage, Reader
+from store.ports import LogPage
+from store.sqlite.reader import SqliteReader
 from tests.gateway.admin.conftest import Api
 from tests.support.client import WAIT_SECONDS, Client
 from tests.support.messages import data
@@ -84,7 +85,7 @@ def test_a_search_of_the_log_ends_with_its_connection(
     """
     client.sender("q").send_all([data(0)])
     begun, ended = threading.Event(), threading.Event()
-    search, log_page = Administration.logged_messages, Reader.log_page
+    search, log_page = Administration.logged_messages, SqliteReader.log_page
 
     async def watched(*arguments: Any) -> LoggedMessages:
         try:
@@ -92,12 +93,12 @@ def test_a_search_of_the_log_ends_with_its_connection(
         finally:
             ended.set()
 
-    def endless(reader: Reader, position: int, end: int, patterns: Any) -> LogPage:
+    def endless(reader: SqliteReader, position: int, end: int, patterns: Any) -> LogPage:
         begun.set()
         return log_page(reader, position, end, patterns)._replace(rows=[], position=position)
 
     monkeypatch.setattr(Administration, "logged_messages", watched)
-    monkeypatch.setattr(Reader, "log_page", endless)
+    monkeypatch.setattr(SqliteReader, "log_page", endless)
     with socket.create_connection(address_of(api)) as sock:
         path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs?topic=a"
         sock.sendall(f"GET {path} HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())

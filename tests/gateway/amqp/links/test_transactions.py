@@ -12,7 +12,9 @@ from gateway.app import Gateway
 from gateway.config import Limits, Vpn
 from gateway.config.vpn import Queue
 from gateway.core.effects import Publication
-from store.sqlite.writer import Batch, Writer
+from store.errors import WriteFailed
+from store.ports import Batch
+from store.sqlite.writer import SqliteWriter
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Received
 from tests.support.messages import data, message_to
@@ -385,11 +387,11 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
     txn_id = controller.declare()
     acknowledge(receiver.take(1)[0], txn_id)
     provisional_outcome(sender, publish(sender, data("A"), txn_id))
-    write: Callable[[Writer, list[Batch]], sqlite3.Error | None] = Writer._write
+    write: Callable[[SqliteWriter, list[Batch]], WriteFailed | None] = SqliteWriter._write
 
-    def fail(writer: Writer, batches: list[Batch]) -> sqlite3.Error | None:
+    def fail(writer: SqliteWriter, batches: list[Batch]) -> WriteFailed | None:
         kept, writer._indexed = writer._indexed, None  # type: ignore[assignment]
-        monkeypatch.setattr(Writer, "_write", write)
+        monkeypatch.setattr(SqliteWriter, "_write", write)
         execute = writer._connection
         writer._connection = _Failing(execute)  # type: ignore[assignment]
         try:
@@ -397,7 +399,7 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
         finally:
             writer._connection, writer._indexed = execute, kept
 
-    monkeypatch.setattr(Writer, "_write", fail)
+    monkeypatch.setattr(SqliteWriter, "_write", fail)
     assert controller.commit(txn_id) == ROLLBACK
     (again,) = receiver.take(1)
     assert (again.text, again.delivery_count) == ("a", 1)

@@ -24,7 +24,7 @@ from gateway.core import errors
 from gateway.core.log.point import ListedPoint, Point
 from gateway.core.replay.search import Search
 from gateway.vpn.tuning import Tuning
-from store.sqlite.reader import SqliteReader as Reader
+from store.sqlite.reader import SqliteReader
 from store.sqlite.search import SearchPage
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
@@ -464,9 +464,9 @@ def test_searches_stall_nobody(start: Start, connect: Connect, monkeypatch: pyte
     client = connect(start(limits=Limits(tail_bytes=1, read_page_rows=10)))
     publish(client, "topic://t", range(100))
     may_read, readers, most = threading.Event(), 0, 0
-    search_page = Reader.search_page
+    search_page = SqliteReader.search_page
 
-    def slow_page(self: Reader, search: Search, *arguments: Any) -> Any:
+    def slow_page(self: SqliteReader, search: Search, *arguments: Any) -> Any:
         nonlocal readers, most
         readers += 1
         most = max(most, readers)
@@ -474,7 +474,7 @@ def test_searches_stall_nobody(start: Start, connect: Connect, monkeypatch: pyte
         readers -= 1
         return search_page(self, search, *arguments)
 
-    monkeypatch.setattr(Reader, "search_page", slow_page)
+    monkeypatch.setattr(SqliteReader, "search_page", slow_page)
     searching = connect_and_search(connect, client, 8)
     assert texts(by_map(client, "log://t", "from", symbol("beginning")).take(100)) == [
         str(n) for n in range(100)
@@ -491,14 +491,14 @@ def test_a_search_outlives_trimming(start: Start, connect: Connect, monkeypatch:
     gateway = start(limits=Limits(read_page_rows=10))
     client = connect(gateway)
     publish(client, "topic://t", range(100))
-    is_reading, may_read, search_page = threading.Event(), threading.Event(), Reader.search_page
+    is_reading, may_read, search_page = threading.Event(), threading.Event(), SqliteReader.search_page
 
-    def wait_once(self: Reader, *arguments: Any) -> Any:
+    def wait_once(self: SqliteReader, *arguments: Any) -> Any:
         is_reading.set()
         assert may_read.wait(20)
         return search_page(self, *arguments)
 
-    monkeypatch.setattr(Reader, "search_page", wait_once)
+    monkeypatch.setattr(SqliteReader, "search_page", wait_once)
     (link,) = connect_and_search(connect, client, 1)
     assert is_reading.wait(20)
     on_loop(gateway, lambda g: g.vpns["default"].trimmer.trim_before(60))
@@ -527,14 +527,14 @@ def test_a_search_ends_with_its_connection(
     publish(client, "topic://t", range(3))
     is_reading, may_read, pages = threading.Event(), threading.Event(), 0
 
-    def one_id_a_page(self: Reader, search: Search, patterns: Any, position: int, end: int) -> Any:
+    def one_id_a_page(self: SqliteReader, search: Search, patterns: Any, position: int, end: int) -> Any:
         nonlocal pages
         pages += 1
         is_reading.set()
         assert may_read.wait(20)
         return SearchPage(None, position + 1)
 
-    monkeypatch.setattr(Reader, "search_page", one_id_a_page)
+    monkeypatch.setattr(SqliteReader, "search_page", one_id_a_page)
     connect_and_search(connect, client, 1)
     assert is_reading.wait(20)
     client.cut()
