@@ -16,7 +16,7 @@ from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.dialects.spoken import Spoken
-from gateway.amqp.links.local_transactions import TransactionBudget
+from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.amqp.listener import AmqpListener
 from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused

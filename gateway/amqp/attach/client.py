@@ -17,7 +17,8 @@ from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.output import Output
-from gateway.amqp.links.local_transactions import LocalTransactions, TransactionBudget
+from gateway.amqp.links.local_transactions import LocalTransactions
+from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.tasks import Tasks
 from gateway.config import Limits

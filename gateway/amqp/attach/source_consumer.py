@@ -33,7 +33,7 @@ class ConsumerSource(LinkSetup):
     A consumer of an endpoint.
 
     Args:
-        is_made: The endpoint was made for this link, and has yet to become durable.
+        is_made: The endpoint may have been made for this link, and has yet to become durable then.
         address: Of the source, as the reply says it.
         filters: Those that the consumer applies.
         start: Where the peer wants to start; None where it does not say.

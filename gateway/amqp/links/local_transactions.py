@@ -25,6 +25,7 @@ from amqp_ext.transactions import (
 )
 from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog
+from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -33,21 +34,6 @@ from store.errors import WriteFailed
 
 OVERHEAD_BYTES: Final = 256
 """What a staged message takes in memory besides its content."""
-
-
-class TransactionBudget:
-    """What messages of open transactions take, over all connections."""
-
-    def __init__(self) -> None:
-        self.used_bytes = 0
-
-    def use(self, size_bytes: int) -> None:
-        """A message waits for its transaction's commit."""
-        self.used_bytes += size_bytes
-
-    def free(self, size_bytes: int) -> None:
-        """Messages wait no longer."""
-        self.used_bytes -= size_bytes
 
 
 class Controller(Protocol):
