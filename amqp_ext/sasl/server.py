@@ -98,7 +98,7 @@ class _Refused(Exception):
 
 class SaslServer:
     """
-    One peer's handshake. Feed it with ``receive``, write what ``take_output`` gives, and look at ``state``.
+    One peer's handshake. Feed it with ``receive``, write what ``drain_output`` gives, and look at ``state``.
 
     Args:
         mechanisms: What to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.
@@ -164,7 +164,7 @@ class SaslServer:
             self._input += data
             self._advance()
 
-    def take_output(self) -> bytes:
+    def drain_output(self) -> bytes:
         """The bytes to write to the peer, once."""
         output = bytes(self._output)
         self._output.clear()

@@ -92,7 +92,7 @@ class _Node(Generic[K]):
                 node.here = {}
             node.here[ordinal] = key
 
-    def take(self, pattern: TopicPattern, ordinal: int) -> None:
+    def discard(self, pattern: TopicPattern, ordinal: int) -> None:
         path = [self]
         for level in pattern.levels:
             node = path[-1].child(level)
@@ -183,7 +183,7 @@ class SubscriptionTrie(Generic[K]):
         if patterns is None or pattern not in patterns:
             return False
         patterns.remove(pattern)
-        self._root(pattern).take(pattern, self._ordinals[key])
+        self._root(pattern).discard(pattern, self._ordinals[key])
         if not patterns:
             del self._patterns[key], self._ordinals[key]
         self._remembered.clear()
@@ -196,7 +196,7 @@ class SubscriptionTrie(Generic[K]):
             return 0
         ordinal = self._ordinals.pop(key)
         for pattern in patterns:
-            self._root(pattern).take(pattern, ordinal)
+            self._root(pattern).discard(pattern, ordinal)
         self._remembered.clear()
         return len(patterns)
 

@@ -39,7 +39,7 @@ class Handshake:
         connection, sasl = self._connection, self._sasl
         before = sasl.state
         sasl.receive(data)
-        connection.write(sasl.take_output())
+        connection.write(sasl.drain_output())
         match sasl.state:
             # Once: what a client sends ahead, in however many pieces, must not have its password hashed again.
             case SaslState.VERIFYING if before is not SaslState.VERIFYING:

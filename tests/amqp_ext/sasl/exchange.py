@@ -75,7 +75,7 @@ def feed(sasl: SaslServer, data: bytes, *, whole: bool = True) -> None:
 
 def outcome(sasl: SaslServer) -> int:
     """The code of the outcome, which must be the last frame."""
-    code, fields = frames(sasl.take_output())[-1]
+    code, fields = frames(sasl.drain_output())[-1]
     assert code == SASL_OUTCOME
     assert type(fields[0]) is UByte
     return int(fields[0])
@@ -92,9 +92,9 @@ def scram_login(
     first = client.get_client_first().encode()
     feed(sasl, SASL_HEADER + init(mechanism, first if initial else None), whole=whole)
     if not initial:
-        assert frames(sasl.take_output())[-1] == (SASL_CHALLENGE, [b""])
+        assert frames(sasl.drain_output())[-1] == (SASL_CHALLENGE, [b""])
         feed(sasl, frame(SASL_RESPONSE, first), whole=whole)
-    code, [challenge] = frames(sasl.take_output())[-1]
+    code, [challenge] = frames(sasl.drain_output())[-1]
     assert code == SASL_CHALLENGE
     client.set_server_first(challenge.decode())
     feed(sasl, frame(SASL_RESPONSE, client.get_client_final().encode()), whole=whole)

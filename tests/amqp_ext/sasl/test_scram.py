@@ -38,7 +38,7 @@ def test_scram(mechanism: str, initial: bool, whole: bool, user: str, password: 
     """A SCRAM client logs in, and the outcome's additional data proves to it that we know its keys, too."""
     sasl = server(mechanism)
     client = scram_login(sasl, user, password, mechanism, initial=initial, whole=whole)
-    [(code, [verdict, signature])] = frames(sasl.take_output())
+    [(code, [verdict, signature])] = frames(sasl.drain_output())
     assert (code, verdict) == (0x44, 0)
     client.set_server_final(signature.decode())
     feed(sasl, AMQP_HEADER + b"open", whole=whole)
@@ -54,13 +54,13 @@ def test_a_wrong_password_and_an_unknown_user_look_alike(mechanism: str) -> None
         sasl = server(mechanism)
         client = ScramClient([mechanism], user, "wrong", c_nonce="client-nonce")
         feed(sasl, SASL_HEADER + init(mechanism, client.get_client_first().encode()))
-        _, [challenge] = frames(sasl.take_output())[-1]
+        _, [challenge] = frames(sasl.drain_output())[-1]
         client.set_server_first(challenge.decode())
         feed(sasl, frame(SASL_RESPONSE, client.get_client_final().encode()))
         assert sasl.state is SaslState.FAILED
         assert f"unknown user '{user}'" in (sasl.failure or "")
         answers.append(
-            ([part[:2] for part in challenge.split(b",")], len(challenge), frames(sasl.take_output()))
+            ([part[:2] for part in challenge.split(b",")], len(challenge), frames(sasl.drain_output()))
         )
     assert answers[0] == answers[1]
     assert answers[0][2] == [(0x44, [1])]
@@ -69,7 +69,7 @@ def test_a_wrong_password_and_an_unknown_user_look_alike(mechanism: str) -> None
 def salt_for(user: str, **changes: Any) -> bytes:
     sasl = server("SCRAM-SHA-256", **changes)
     sasl.receive(SASL_HEADER + init("SCRAM-SHA-256", f"n,,n={user},r=nonce".encode()))
-    _, [challenge] = frames(sasl.take_output())[-1]
+    _, [challenge] = frames(sasl.drain_output())[-1]
     return bytes(challenge.split(b",")[1])
 
 
@@ -137,7 +137,7 @@ def test_a_proof_cannot_be_played_back() -> None:
     recorded = server("SCRAM-SHA-256")
     first = SASL_HEADER + init("SCRAM-SHA-256", client.get_client_first().encode())
     feed(recorded, first)
-    client.set_server_first(frames(recorded.take_output())[-1][1][0].decode())
+    client.set_server_first(frames(recorded.drain_output())[-1][1][0].decode())
     proof = frame(SASL_RESPONSE, client.get_client_final().encode())
     again = server("SCRAM-SHA-256", nonce=lambda: "another")
     for sasl, code in ((recorded, 0), (again, 1)):

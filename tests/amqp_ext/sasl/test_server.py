@@ -26,7 +26,7 @@ def test_plain_amqp_is_anonymous_where_sasl_is_not_required(whole: bool) -> None
     assert sasl.state is SaslState.DONE
     assert sasl.identity == Identity("nobody", "NONE")
     assert sasl.leftover == AMQP_HEADER + b"frames"
-    assert sasl.take_output() == b""
+    assert sasl.drain_output() == b""
 
 
 @PIECES
@@ -35,7 +35,7 @@ def test_plain_amqp_is_told_to_use_sasl_where_it_is_required(whole: bool) -> Non
     sasl = server()
     feed(sasl, AMQP_HEADER + b"frames", whole=whole)
     assert sasl.state is SaslState.FAILED
-    assert sasl.take_output() == SASL_HEADER
+    assert sasl.drain_output() == SASL_HEADER
     assert (sasl.identity, sasl.leftover) == (None, b"")
     assert sasl.failure == "the peer wants to go without SASL, which is not allowed here"
 
@@ -60,7 +60,7 @@ def test_other_protocols_get_the_header_we_support(header: bytes, whole: bool, r
     sasl = server(sasl_required=required)
     feed(sasl, header, whole=whole)
     assert sasl.state is SaslState.FAILED
-    assert sasl.take_output() == (SASL_HEADER if required else AMQP_HEADER)
+    assert sasl.drain_output() == (SASL_HEADER if required else AMQP_HEADER)
     assert "where an AMQP 1.0 header should be" in (sasl.failure or "")
 
 
@@ -78,7 +78,7 @@ def test_after_sasl_the_amqp_header_must_follow(bad: bytes, whole: bool) -> None
     assert (sasl.state, sasl.identity) == (SaslState.NEGOTIATING, None)
     feed(sasl, bad, whole=whole)
     assert sasl.state is SaslState.FAILED
-    assert sasl.take_output() == AMQP_HEADER
+    assert sasl.drain_output() == AMQP_HEADER
     assert sasl.identity is None
 
 
@@ -101,7 +101,7 @@ def test_mechanisms_are_offered_in_order(
     """The frame is an array of symbols, even of one, as configured; EXTERNAL needs a certificate's user."""
     sasl = server(*mechanisms, external_user=external)
     sasl.receive(SASL_HEADER)
-    output = sasl.take_output()
+    output = sasl.drain_output()
     assert output.startswith(SASL_HEADER)
     [(code, [array])] = frames(output)
     assert (code, array) == (0x40, offered)
@@ -186,7 +186,7 @@ def test_plain(response: bytes, code: int, user: str | None, initial: bool, whol
         feed(sasl, SASL_HEADER + init("PLAIN", response), whole=whole)
     else:
         feed(sasl, SASL_HEADER + init("PLAIN"), whole=whole)
-        assert frames(sasl.take_output())[-1] == (0x42, [b""])
+        assert frames(sasl.drain_output())[-1] == (0x42, [b""])
         feed(sasl, frame(SASL_RESPONSE, response), whole=whole)
     assert outcome(sasl) == code
     feed(sasl, AMQP_HEADER, whole=whole)
@@ -199,13 +199,13 @@ def test_a_password_is_checked_by_the_caller_in_its_own_time() -> None:
     """PLAIN waits in VERIFYING, answers nothing meanwhile, and keeps what the peer sends ahead."""
     sasl = server("PLAIN")
     sasl.receive(SASL_HEADER + init("PLAIN", b"\0ann\0secret"))
-    sasl.take_output()
+    sasl.drain_output()
     assert sasl.state is SaslState.VERIFYING
     verification = sasl.verification
     assert verification is not None
     sasl.receive(AMQP_HEADER)
     sasl.receive(b"open")
-    assert (sasl.state, sasl.take_output(), sasl.identity) == (SaslState.VERIFYING, b"", None)
+    assert (sasl.state, sasl.drain_output(), sasl.identity) == (SaslState.VERIFYING, b"", None)
     sasl.resolve(verification())
     assert (sasl.state, sasl.leftover) == (SaslState.DONE, AMQP_HEADER + b"open")
     sasl.resolve(False)
@@ -278,7 +278,7 @@ def test_a_bad_frame_ends_the_handshake(bad: bytes, reason: str, whole: bool) ->
     feed(sasl, SASL_HEADER + bad + init("ANONYMOUS") + AMQP_HEADER, whole=whole)
     assert sasl.state is SaslState.FAILED
     assert reason in (sasl.failure or "")
-    assert [code for code, _ in frames(sasl.take_output())] == [0x40]
+    assert [code for code, _ in frames(sasl.drain_output())] == [0x40]
     assert (sasl.identity, sasl.leftover) == (None, b"")
 
 
