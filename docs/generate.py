@@ -31,6 +31,7 @@ import click
 from amqp_ext.addresses.options import OPTIONS
 from amqp_ext.replay_start.value import StartKind
 from gateway.admin.semp.endpoint_attributes import SETTING_ATTRIBUTES
+from gateway.admin.semp.operations import rights_needed
 from gateway.cli import main as rewind
 from gateway.config import example_toml
 from gateway.config.limits import AlarmThresholds, Limits, Store
@@ -287,8 +288,8 @@ def metrics() -> str:
 
 
 def http() -> str:
-    """Every request of the administration."""
-    paths = _answers()[1]["paths"]
+    """Every request of the administration, and what a user's ``administer`` rules have to cover for it."""
+    paths, needed = _answers()[1]["paths"], rights_needed()
     rows = [
         (method.upper(), path, operation["summary"])
         for path, operations in paths.items()
@@ -302,7 +303,14 @@ def http() -> str:
     texts = []
     for part, title in parts.items():
         below = f"Below `/SEMP/v2/{part}/`:\n\n" if part else ""
-        listed = table(("Method", "Path", "What it does"), ((m, code(p), s) for m, p, s in found[part]))
+        prefix = f"/SEMP/v2/{part}/" if part else "/"
+        listed = table(
+            ("Method", "Path", "What it does", "Needs"),
+            (
+                (m, code(p), s, right.demands if (right := needed.get((m, prefix + p))) else "–")
+                for m, p, s in found[part]
+            ),
+        )
         texts.append(f"### {title}\n\n{below}{listed}")
     return "\n\n".join(texts)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Body, Depends, Request
+from fastapi.routing import APIRoute
 
 from amqp_ext.addresses.address import AddressKind
 from gateway.admin.administrators import Administrator, administrator_of
@@ -29,7 +30,7 @@ class Right:
     """What must be permitted for an operation.
 
     Attributes:
-        demands: The rule that is needed, for the documents.
+        demands: What a rule of the user has to cover, for the documents.
         check: Depends on the parts of the request that it is about; refuses where it is not permitted.
     """
 
@@ -79,18 +80,22 @@ async def _require_topics(
 
 
 WHOLE_VPN: Final = Right("`log://>`", _whole_vpn)
-QUEUE: Final = Right("the queue", _queue)
-NEW_QUEUE: Final = Right("the queue that is to be made", _new_queue)
-TOPIC_ENDPOINT: Final = Right(
-    "each topic of the topic endpoint; `log://>` where there is none such", _topic_endpoint
-)
+QUEUE: Final = Right("`queue://{name}`", _queue)
+NEW_QUEUE: Final = Right("`queue://{queueName}`", _new_queue)
+TOPIC_ENDPOINT: Final = Right("`topic://` of its topics", _topic_endpoint)
 CHANGED_TOPIC_ENDPOINT: Final = Right(
-    "each topic of the topic endpoint, and the one it is to have; `log://>` where there is none such",
+    "`topic://` of its topics and of the new one",
     _changed_topic_endpoint,
 )
 
 RIGHTS: Final = (WHOLE_VPN, QUEUE, NEW_QUEUE, TOPIC_ENDPOINT, CHANGED_TOPIC_ENDPOINT)
 """All there are."""
+
+
+def right_of(route: APIRoute) -> Right | None:
+    """The right that a route declares; None for one that is open to everybody."""
+    checks = [depends.dependency for depends in route.dependencies]
+    return next((right for right in RIGHTS if right.check in checks), None)
 
 
 def needs(right: Right) -> Any:

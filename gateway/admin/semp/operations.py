@@ -3,8 +3,10 @@
 from functools import cache
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
+from gateway.admin import rights
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.action_routes import action_routes
 from gateway.admin.semp.alarm_routes import alarm_routes
@@ -28,6 +30,17 @@ def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
     # for that.
     app.router.routes.extend(metrics_routes().routes)
     app.router.routes.extend(_resources())
+
+
+def rights_needed() -> dict[tuple[str, str], rights.Right]:
+    """What each operation needs to be permitted, by method and path, for the documents."""
+    routes = [route for route in (*metrics_routes().routes, *_resources()) if isinstance(route, APIRoute)]
+    return {
+        (method, route.path): right
+        for route in routes
+        for method in route.methods or ()
+        if (right := rights.right_of(route)) is not None
+    }
 
 
 @cache

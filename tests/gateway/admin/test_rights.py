@@ -7,6 +7,7 @@ from fastapi.routing import APIRoute
 
 from gateway.admin import rights
 from gateway.admin.http import create_app
+from gateway.admin.semp.operations import rights_needed
 from gateway.config import Settings
 from gateway.users import Users
 from gateway.vpn.message_vpns import MessageVpns
@@ -30,6 +31,16 @@ def operations() -> list[APIRoute]:
     """All routes of the application."""
     app = create_app(Nothing(), Nothing())  # type: ignore[arg-type]
     return [route for route in app.routes if isinstance(route, APIRoute)]
+
+
+def test_the_documents_are_told_every_right() -> None:
+    """What is generated for the reference has each operation with its right."""
+    needed = rights_needed()
+    found = {
+        (method, route.path): rights.right_of(route) for route in operations() for method in route.methods
+    }
+    assert needed == {operation: right for operation, right in found.items() if right is not None}
+    assert all(right.demands for right in needed.values())
 
 
 def declared(route: APIRoute) -> list[rights.Right]:
