@@ -8,14 +8,13 @@ along them, so that a date is found by binary search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
-from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.message.priority import priorities_of
-from amqp_ext.topics import TopicFilter, TopicPattern
+from amqp_ext.topics import TopicPattern
 from gateway.core.effects import (
     AddReferences,
     DeleteEndpoint,
@@ -111,14 +110,14 @@ class Broker:
                 self._flow_quantum,
                 depth=found.depth,
                 size_bytes=found.size_bytes,
-                beyond=found.newest_id,
+                stored_up_to=found.newest_id,
                 replay=Replay.from_json(definition.replay) if definition.replay else None,
                 awaiting_replay=found.awaiting,
             )
             if endpoint.replay is not None:
                 endpoint.replay.resume(self.next_id, found.replayed)
             if endpoint.settings.priorities:
-                endpoint.ready.note(found.awaiting, found.awaiting_priorities)
+                endpoint.ready.note_priorities(found.awaiting, found.awaiting_priorities)
             self._register(endpoint)
             for pattern in found.subscriptions:
                 endpoint.subscribe(pattern)
@@ -556,23 +555,6 @@ class Broker:
                 replace(settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
             )
         ]
-
-    def topic_matcher(self, endpoint: Endpoint) -> Callable[[str], bool]:
-        """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""
-        patterns = [TopicPattern.parse(text) for text in endpoint.subscriptions]
-        subscribed = TopicFilter(patterns, reserved=False).matches
-        if endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
-            return subscribed
-        own = queue_topic(endpoint.name)
-        if not endpoint.subscriptions:
-            return own.__eq__
-        return lambda topic: topic == own or subscribed(topic)
-
-    def topic_patterns(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """The same as patterns, to look for in the store."""
-        if endpoint.kind is EndpointKind.TOPIC_ENDPOINT:
-            return tuple(endpoint.subscriptions)
-        return (*endpoint.subscriptions, queue_topic(endpoint.name))
 
 
 def _first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:

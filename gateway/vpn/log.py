@@ -66,11 +66,11 @@ class MessageLog:
 
     def patterns_of(self, endpoint: Endpoint) -> tuple[str, ...]:
         """The topics of an endpoint as patterns, to look for in the store."""
-        return self._broker.topic_patterns(endpoint)
+        return endpoint.topics.patterns
 
     def matcher_of(self, endpoint: Endpoint) -> Callable[[str], bool]:
         """Whether a topic is one of the endpoint's, by its subscriptions or, for a queue or stream, by its name."""
-        return self._broker.topic_matcher(endpoint)
+        return endpoint.topics.matches
 
     # --- where a replay starts ------------------------------------------------------------------------------------
 

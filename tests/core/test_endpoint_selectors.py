@@ -34,7 +34,7 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
     """A message that a selector took from behind another and gave back is offered once, in its place."""
     endpoint = endpoint_with(1, 2, 3, 4)
     flow = selecting_flow(endpoint)
-    endpoint.take(flow, [row(1), row(3)])
+    endpoint.hand_out(flow, [row(1), row(3)])
 
     endpoint.release(flow, [3])
     assert endpoint.peek(10) == [2, 3, 4]
@@ -45,16 +45,16 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
     endpoint.bind(plain)
     for i in (1, 2, 3, 4):
         assert endpoint.peek(1) == [i]
-        endpoint.take(plain, [row(i)])
+        endpoint.hand_out(plain, [row(i)])
     assert endpoint.peek(1) == []
 
 
 def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
     """However much in front of it is unwanted, a new message that a selector wants is looked at."""
     endpoint = endpoint_with(2, 4, 6, 8, 10, window=2)
-    lane = endpoint.short_lane(page_rows=10)
-    assert lane is not None
-    lane.add_page([2, 4, 6, 8])
+    queue = endpoint.queue_to_read(page_rows=10)
+    assert queue is not None
+    queue.add_page([2, 4, 6, 8])
     flow = selecting_flow(endpoint)
     assert endpoint.candidates_of(flow, 10) == [2, 4, 6, 8, 10]
     endpoint.add_committed([11])

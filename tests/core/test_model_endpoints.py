@@ -131,7 +131,7 @@ class EndpointMachine(TransactingMachine):
     ) -> None:
         """As the wire side does it."""
         world, vpn, broker = self.world, self.world.vpn, self.world.broker
-        resolved = await vpn.log.resolve_start(start or NOTHING_ASKED, broker.topic_patterns(endpoint))
+        resolved = await vpn.log.resolve_start(start or NOTHING_ASKED, endpoint.topics.patterns)
         if broker.find(endpoint.name) is not endpoint:
             return
         if start is not None:
@@ -160,7 +160,7 @@ class EndpointMachine(TransactingMachine):
 
     async def _replay(self, endpoint: Endpoint, start: ReplayStart) -> None:
         vpn, broker = self.world.vpn, self.world.broker
-        resolved = await vpn.log.resolve_start(start, broker.topic_patterns(endpoint))
+        resolved = await vpn.log.resolve_start(start, endpoint.topics.patterns)
         if broker.find(endpoint.name) is endpoint:
             vpn.replays.check(endpoint, by_client=False)
             vpn.replays.start(endpoint, resolved.first, None)

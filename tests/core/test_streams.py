@@ -70,7 +70,7 @@ def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
 def test_what_a_stream_shows(subscriptions: tuple[str, ...], shown: list[str], not_shown: list[str]) -> None:
     """Its own topic always, and what it subscribes to, as a queue of these subscriptions would get it."""
     broker = broker_of()
-    shows = broker.topic_matcher(stream(broker, *subscriptions))
+    shows = stream(broker, *subscriptions).topics.matches
     assert all(shows(topic) for topic in shown)
     assert not any(shows(topic) for topic in not_shown)
 

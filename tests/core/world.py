@@ -363,10 +363,10 @@ class World:
         """Each message is in one place, and where it belongs."""
         for endpoint in self.broker.endpoints.values():
             unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
-            if endpoint.members is None:
-                ready = [*endpoint.returned, *endpoint.front, *endpoint.recent]
+            if endpoint.selectable is None:
+                ready = [*endpoint.given_back, *endpoint.oldest, *endpoint.newest]
             else:
-                ready = [*endpoint.members, *endpoint.recent]
+                ready = [*endpoint.selectable, *endpoint.newest]
             here = {*unsettled, *ready, *endpoint.awaiting_replay}
             assert len(here) == len(unsettled) + len(ready) + len(endpoint.awaiting_replay), "in one place"
             content = self.contents[endpoint.storage_number]

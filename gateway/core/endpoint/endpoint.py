@@ -1,19 +1,19 @@
 """
 An endpoint: a queue or topic endpoint, the references on it, and the flows bound to it.
 
-What is ready is kept in a ``lane``, of which only a window is in memory, or in ``priority_lanes``; what was handed out
-is at the flows.
+What is ready is kept in a ``ReadyQueue``, of which only a window is in memory, or in ``PriorityReadyQueues``; what was
+handed out is at the flows.
 
-Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in the lane (in memory or
-in the store), or in one flow's unsettled, or awaits a replay, or is retired by a transaction that is being committed,
-or by one that brings it to a dead message queue, which may have to wait for the disk.
+Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in the ready queue (in
+memory or in the store), or in one flow's unsettled, or awaits a replay, or is withdrawn by a transaction that is being
+committed, or by one that brings it to a dead message queue, which may have to wait for the disk.
 """
 
 from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any
@@ -26,10 +26,12 @@ from gateway.core.effects import (
     SaveReplay,
     SaveSubscription,
 )
-from gateway.core.endpoint.priority_ready_queues import PriorityLanes
-from gateway.core.endpoint.ready_queue import Candidates, Lane
+from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
+from gateway.core.endpoint.ready_queue import Candidates, ReadyQueue
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.topics import EndpointTopics
 from gateway.core.endpoint.ttl import NEVER_MS, expiries
+from gateway.core.endpoint.turns import Turns
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayEvent
@@ -113,7 +115,7 @@ class Endpoint:
     flow_quantum: int = FLOW_QUANTUM
     depth: int = 0
     size_bytes: int = 0
-    beyond: InitVar[int] = 0
+    stored_up_to: InitVar[int] = 0
     """The newest committed id, when only the store knows what lies on it."""
     subscriptions: dict[str, None] = field(default_factory=dict)
     replay: Replay | None = None
@@ -121,39 +123,40 @@ class Endpoint:
     """Bound flows, in the order of their binding."""
     awaiting_replay: list[int] = field(default_factory=list)
     """Committed live references that come after the last replayed ones, while those are still being added."""
-    ready: Lane | PriorityLanes = field(init=False)
+    ready: ReadyQueue | PriorityReadyQueues = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
     is_dropping: bool = False
     """Some of what the store has of it is about to change: no page is read before that is done."""
     incarnation: int = 0
     """Rises whenever what is known here of the store is forgotten: a page that was asked for before is void."""
-    _turn: deque[Flow] = field(default_factory=deque)
-    _has_preferred: bool = False
-    """Some flow has had a priority of its own since there were none."""
+    topics: EndpointTopics = field(init=False)
+    _turns: Turns[Flow] = field(init=False)
 
-    def __post_init__(self, beyond: int) -> None:
-        lanes = PriorityLanes if self.settings.priorities else Lane
-        self.ready = lanes(self.window, beyond)
+    def __post_init__(self, stored_up_to: int) -> None:
+        queues = PriorityReadyQueues if self.settings.priorities else ReadyQueue
+        self.ready = queues(self.window, stored_up_to)
+        self._turns = Turns(self.flows)
+        self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
 
     # What is ready as far as it is in memory, for those who look at it.
 
     @property
-    def front(self) -> Iterable[int]:
-        return self.ready.front
+    def oldest(self) -> Iterable[int]:
+        return self.ready.oldest
 
     @property
-    def recent(self) -> Iterable[int]:
-        return self.ready.recent
+    def newest(self) -> Iterable[int]:
+        return self.ready.newest
 
     @property
-    def returned(self) -> Iterable[int]:
-        return self.ready.returned
+    def given_back(self) -> Iterable[int]:
+        return self.ready.given_back
 
     @property
-    def members(self) -> set[int] | None:
+    def selectable(self) -> set[int] | None:
         """What of it is ready, while a flow with a selector is bound."""
-        return self.ready.members
+        return self.ready.selectable
 
     # --- what the store is told -------------------------------------------------------------------------------
 
@@ -208,7 +211,7 @@ class Endpoint:
             Whether they are ready; while a replay reads, they wait for their turn behind it.
         """
         if priorities is not None:
-            self.ready.note(ids, priorities)
+            self.ready.note_priorities(ids, priorities)
         replay = self.replay
         if replay is not None and replay.is_reading:
             self.awaiting_replay.extend(ids)
@@ -221,30 +224,30 @@ class Endpoint:
         self.ready.add_committed(ids)
 
     def add_page(
-        self, queue: Lane, ids: Sequence[int], end: int, attempts: Iterable[tuple[int, int]]
+        self, queue: ReadyQueue, ids: Sequence[int], end: int, attempts: Iterable[tuple[int, int]]
     ) -> None:
         """
         A page was read from the store.
 
         Args:
-            queue: What it was read for, as ``short_lane`` said.
-            ids: See ``Lane.add_page``; so is ``end``.
+            queue: What it was read for, as ``queue_to_read`` said.
+            ids: See ``ReadyQueue.add_page``; so is ``end``.
             attempts: (id, failed deliveries) of those that have any.
         """
         self.attempts.update(attempts)
         queue.add_page(ids, end)
 
-    def short_lane(self, page_rows: int) -> Lane | None:
-        """The lane that runs low while older references of it wait in the store, if there is one."""
+    def queue_to_read(self, page_rows: int) -> ReadyQueue | None:
+        """The ready queue that runs low while older references of it wait in the store, if there is one."""
         ready = self.ready
         if self.is_dropping or not ready.has_more:
             return None
         searching = [
             flow.candidates for flow in self.flows if flow.candidates is not None and flow.demand > 0
         ]
-        return ready.short_lane(page_rows, searching)
+        return ready.queue_to_read(page_rows, searching)
 
-    def take_awaiting(self, below: int) -> list[int]:
+    def pop_awaiting(self, below: int) -> list[int]:
         """Those that await the replay and come before what it puts next: it has passed them."""
         count = bisect_left(self.awaiting_replay, below)
         passed, self.awaiting_replay = self.awaiting_replay[:count], self.awaiting_replay[count:]
@@ -267,16 +270,16 @@ class Endpoint:
         self.empty(self.storage_number)
         self.replay = None
 
-    def _forget(self, newest: int) -> None:
+    def _forget(self, last_id: int) -> None:
         """
         What is known of the endpoint's references is void: until ``is_dropping`` is unset, nothing is handed out, and
-        then it is read from the store, where ``newest`` is the last that can be.
+        then it is read from the store, where ``last_id`` is the last that can be.
         """
         self.incarnation += 1
         self.is_dropping = True
         self.awaiting_replay.clear()
         self.attempts.clear()
-        self.ready.forget(newest)
+        self.ready.forget(last_id)
         for flow in self.flows:
             flow.unsettled.clear()
 
@@ -290,11 +293,13 @@ class Endpoint:
     def subscribe(self, pattern: str) -> SaveSubscription:
         """It has this subscription, too."""
         self.subscriptions[pattern] = None
+        self.topics.changed()
         return SaveSubscription(self.storage_number, pattern)
 
     def unsubscribe(self, pattern: str) -> DeleteSubscription:
         """It has this subscription no more."""
         del self.subscriptions[pattern]
+        self.topics.changed()
         return DeleteSubscription(self.storage_number, pattern)
 
     # --- replay -------------------------------------------------------------------------------------------------
@@ -328,7 +333,7 @@ class Endpoint:
         replay = self.replay
         assert replay is not None
         if priorities is not None:
-            self.ready.note(ids, priorities)
+            self.ready.note_priorities(ids, priorities)
         replay.put_up_to(position, len(ids) + passed)
         self.reserve(len(ids), size_bytes)
         return AddReferences(self.storage_number, ids, size_bytes, replay.to_json(), priorities)
@@ -342,7 +347,7 @@ class Endpoint:
             self.add_committed(self.awaiting_replay)
             self.awaiting_replay = []
 
-    def fail_replay(self, reason: str, now_ms: int, newest: int) -> DropReplayed:
+    def fail_replay(self, reason: str, now_ms: int, last_id: int) -> DropReplayed:
         """
         The replay goes on no more: what it had put and was not acknowledged is to be dropped; until ``dropped``,
         nothing is handed out.
@@ -355,7 +360,7 @@ class Endpoint:
         boundary = replay.boundary
         assert boundary is not None
         replay.fail(reason, now_ms)
-        self._forget(newest)
+        self._forget(last_id)
         return DropReplayed(self.storage_number, boundary, replay.to_json())
 
     def dropped(self, effect: DropReplayed) -> None:
@@ -372,7 +377,7 @@ class Endpoint:
         self.reserve(1, size)
         self.is_dropping = True
         self.incarnation += 1
-        self.ready.note(ids, (priority,))
+        self.ready.note_priorities(ids, (priority,))
         return AddReferences(
             self.storage_number,
             ids,
@@ -391,7 +396,7 @@ class Endpoint:
             self.unreserve(1, effect.size_bytes)
             self.ready.settled(effect.ids)
         else:
-            self.ready.place(message_id)
+            self.ready.insert(message_id)
 
     # --- references go --------------------------------------------------------------------------------------
 
@@ -399,11 +404,11 @@ class Endpoint:
         """The next ready ids in order, at most ``limit``, rising."""
         return self.ready.peek(limit)
 
-    def take(self, flow: Flow, rows: Sequence[Row]) -> None:
+    def hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
         """Hand ready messages to a flow: unsettled from now on. The next ones, as ``peek`` named them, or selected."""
         flow.unsettled.update([(row[0], len(row[5])) for row in rows])
         flow.demand -= len(rows)
-        self.ready.take(rows)
+        self.ready.hand_out(rows)
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
         """The last message before live, if it is one of these (rising ids)."""
@@ -569,7 +574,7 @@ class Endpoint:
                 **{"rewind:reason": "endpoint-flows", "rewind:endpoint": self.name},
             )
         self.flows[flow] = None
-        self._has_preferred |= flow.priority != 0
+        self._turns.joined(flow)
         if flow.matches is not None:
             self.select(flow, flow.matches)
         return displaced
@@ -578,7 +583,7 @@ class Endpoint:
         """The flow is gone; what it had not settled is ready again, in its place."""
         if flow in self.flows:
             del self.flows[flow]
-            self._has_preferred &= bool(self.flows)
+            self._turns.left()
             self.give_back(flow.unsettled)
             flow.unsettled.clear()
             flow.demand = 0
@@ -589,32 +594,9 @@ class Endpoint:
 
     def next_flow(self) -> Flow | None:
         """The flow whose turn it is among those that can take messages; None when none can."""
-        if self.settings.exclusive is not Exclusivity.NONE:
-            flow = self.active_flow
-            return flow if flow is not None and flow.is_hungry else None
-        if len(self.flows) == 1:
-            (flow,) = self.flows
-            return flow if flow.is_hungry else None
-        turn, highest = self._turn, self._highest_hungry()
-        for _ in range(2):
-            while turn:
-                flow = turn.popleft()
-                if flow.is_hungry and flow in self.flows and (highest is None or flow.priority == highest):
-                    return flow
-            turn.extend(f for f in self.flows if f.is_hungry)
-        return None
-
-    def _highest_hungry(self) -> int | None:
-        """The priority of the flows whose turn it is; None where they are all alike."""
-        if not self._has_preferred:
-            return None
-        return max((f.priority for f in self.flows if f.is_hungry), default=None)
+        return self._turns.next(is_exclusive=self.settings.exclusive is not Exclusivity.NONE)
 
     def share(self, flow: Flow) -> int:
         """How many messages ``flow`` is given in this turn."""
-        if len(self.flows) == 1 or self.settings.exclusive is not Exclusivity.NONE:
-            return min(flow.demand, self.flow_quantum)
-        hungry = sum(
-            1 for f in self.flows if f.is_hungry and (not self._has_preferred or f.priority == flow.priority)
-        )
-        return min(flow.demand, self.flow_quantum, max(1, -(-self.ready.ready // hungry)))
+        is_exclusive = self.settings.exclusive is not Exclusivity.NONE
+        return self._turns.share(flow, self.flow_quantum, self.ready.ready, is_exclusive=is_exclusive)

@@ -1,12 +1,12 @@
 """
-The lanes of an endpoint that delivers by priority: one for each, and the highest that has something goes first.
+The ready queues of an endpoint that delivers by priority: one for each, and the highest that has something goes first.
 
-Theory of operation. Messages of one priority are a ``Lane`` of their own, so each keeps the order of publishing, its
-window and its paging; the store keeps the priority beside the reference, and pages by it. What is handed out comes
-from one lane at a time, in rising ids. A lane is passed over only when nothing of it is left in the store either: while
-a page of it is on its way, lower ones wait.
+Theory of operation. Messages of one priority are a ``ReadyQueue`` of their own, so each keeps the order of publishing,
+its window and its paging; the store keeps the priority beside the reference, and pages by it. What is handed out comes
+from one queue at a time, in rising ids. A queue is passed over only when nothing of it is left in the store either:
+while a page of it is on its way, lower ones wait.
 
-Invariant: ``_noted`` has the priority of each id that is in no lane yet, or not now: what awaits a commit or a replay,
+Invariant: ``_noted`` has the priority of each id that is in no queue yet, or not now: what awaits a commit or a replay,
 and what flows hold. All others are where their priority says.
 """
 
@@ -17,117 +17,117 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
-from gateway.core.endpoint.ready_queue import SELECTOR_WINDOW, Candidates, Lane
+from gateway.core.endpoint.ready_queue import SELECTOR_WINDOW, Candidates, ReadyQueue
 from gateway.core.model import Row
 
 
-class PriorityLanes:
-    __slots__ = ("_by_priority", "_lanes", "_noted")
+class PriorityReadyQueues:
+    __slots__ = ("_by_priority", "_noted", "_queues")
 
-    def __init__(self, window: int, beyond: int) -> None:
+    def __init__(self, window: int, stored_up_to: int) -> None:
         """
         Args:
             window: Ids of each priority kept in memory.
-            beyond: The newest id that the store knows, whatever its priority.
+            stored_up_to: The newest id that the store knows, whatever its priority.
         """
         self._by_priority = [
-            Lane(window, beyond, priority=priority) for priority in range(LOWEST, HIGHEST + 1)
+            ReadyQueue(window, stored_up_to, priority=priority) for priority in range(LOWEST, HIGHEST + 1)
         ]
-        self._lanes = self._by_priority[::-1]
+        self._queues = self._by_priority[::-1]
         """In the order of their turns."""
         self._noted: dict[int, int] = {}
 
-    # --- as one lane -------------------------------------------------------------------------------------------
+    # --- as one queue ------------------------------------------------------------------------------------------
 
     @property
     def has_more(self) -> bool:
         """References wait in the store."""
-        return any(lane.has_more for lane in self._lanes)
+        return any(queue.has_more for queue in self._queues)
 
     @property
     def ready(self) -> int:
         """How many ids are ready to be peeked at, about."""
-        return next((lane.ready for lane in self._lanes if lane.ready), 0)
+        return next((queue.ready for queue in self._queues if queue.ready), 0)
 
     @property
-    def front(self) -> list[int]:
-        return list(chain.from_iterable(lane.front for lane in self._lanes))
+    def oldest(self) -> list[int]:
+        return list(chain.from_iterable(queue.oldest for queue in self._queues))
 
     @property
-    def recent(self) -> list[int]:
-        return list(chain.from_iterable(lane.recent for lane in self._lanes))
+    def newest(self) -> list[int]:
+        return list(chain.from_iterable(queue.newest for queue in self._queues))
 
     @property
-    def returned(self) -> list[int]:
-        return list(chain.from_iterable(lane.returned for lane in self._lanes))
+    def given_back(self) -> list[int]:
+        return list(chain.from_iterable(queue.given_back for queue in self._queues))
 
     @property
-    def members(self) -> set[int] | None:
+    def selectable(self) -> set[int] | None:
         """The ready ids in memory, while a flow with a selector is bound."""
-        found = [lane.members for lane in self._lanes if lane.members is not None]
+        found = [queue.selectable for queue in self._queues if queue.selectable is not None]
         return set().union(*found) if found else None
 
     # --- references come ---------------------------------------------------------------------------------------
 
-    def note(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
+    def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
         """The priorities of messages that are to be added."""
         self._noted.update(zip(ids, priorities, strict=True))
 
     def add_committed(self, ids: Sequence[int]) -> None:
         """References of these ids (rising, newer than all before, noted) are durable."""
-        self._sort(ids, Lane.add_committed)
+        self._sort(ids, ReadyQueue.add_committed)
 
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place among those of its priority."""
-        self._sort(ids, Lane.give_back)
+        self._sort(ids, ReadyQueue.give_back)
 
-    def place(self, message_id: int) -> None:
+    def insert(self, message_id: int) -> None:
         """A reference became durable (noted) that may belong among older ones of its priority."""
-        self._by_priority[self._noted.pop(message_id)].place(message_id)
+        self._by_priority[self._noted.pop(message_id)].insert(message_id)
 
-    def _sort(self, ids: Iterable[int], add: Callable[[Lane, list[int]], None]) -> None:
+    def _sort(self, ids: Iterable[int], add: Callable[[ReadyQueue, list[int]], None]) -> None:
         found: dict[int, list[int]] = {}
         for i in ids:
             found.setdefault(self._noted.pop(i), []).append(i)
         for priority, those in found.items():
             add(self._by_priority[priority], those)
 
-    def short_lane(self, page_rows: int, searching: Sequence[Candidates]) -> Lane | None:
+    def queue_to_read(self, page_rows: int, searching: Sequence[Candidates]) -> ReadyQueue | None:
         """
-        The lane to be read from the store now: the highest that is not at its end, when its front runs low. A flow with
-        a selector may have looked at all that is known of it: then, within reason, more is read, or the next is.
+        The queue to be read from the store now: the highest that is not at its end, when its oldest ids run low. A flow
+        with a selector may have looked at all that is known of it: then, within reason, more is read, or the next is.
         """
-        for turn, lane in enumerate(self._lanes):
-            is_searching = any(not any(candidates.lanes[: turn + 1]) for candidates in searching)
-            if lane.has_more and len(lane.front) < (SELECTOR_WINDOW if is_searching else page_rows):
-                return lane
-            if not is_searching and (lane.has_more or lane.ready):
+        for turn, queue in enumerate(self._queues):
+            is_searching = any(not any(candidates.queues[: turn + 1]) for candidates in searching)
+            if queue.has_more and len(queue.oldest) < (SELECTOR_WINDOW if is_searching else page_rows):
+                return queue
+            if not is_searching and (queue.has_more or queue.ready):
                 return None
         return None
 
-    def forget(self, newest: int) -> None:
-        """What is known is void: all of it is read from the store anew, where ``newest`` is the last that can be."""
+    def forget(self, last_id: int) -> None:
+        """What is known is void: all of it is read from the store anew, where ``last_id`` is the last that can be."""
         self._noted.clear()
-        for lane in self._lanes:
-            lane.forget(newest)
+        for queue in self._queues:
+            queue.forget(last_id)
 
     # --- references go -----------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids, at most ``limit``: all of one priority, rising."""
-        for lane in self._lanes:
-            ids = lane.peek(limit)
-            if ids or lane.has_more:
+        for queue in self._queues:
+            ids = queue.peek(limit)
+            if ids or queue.has_more:
                 return ids
         return []
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def hand_out(self, rows: Sequence[Row]) -> None:
         """Messages of one priority are handed to a flow: the next ones, as ``peek`` named them, or selected."""
         first = rows[0][0]
-        lane = next(lane for lane in self._lanes if _holds(lane, first))
-        assert lane.priority is not None
-        lane.take(rows)
-        self._noted.update(zip((row[0] for row in rows), repeat(lane.priority), strict=False))
+        queue = next(queue for queue in self._queues if _holds(queue, first))
+        assert queue.priority is not None
+        queue.hand_out(rows)
+        self._noted.update(zip((row[0] for row in rows), repeat(queue.priority), strict=False))
 
     def settled(self, ids: Iterable[int]) -> None:
         """Messages that a flow held are gone for good."""
@@ -138,34 +138,34 @@ class PriorityLanes:
 
     def search(self) -> Candidates:
         """A flow with a selector is to look at everything that is ready, and at what becomes so."""
-        return Candidates([lane.open_search() for lane in self._lanes])
+        return Candidates([queue.open_search() for queue in self._queues])
 
     def candidates_of(self, candidates: Candidates, limit: int) -> list[int]:
         """
         The next ready ids that a flow with a selector has not looked at, at most ``limit``: of one priority, rising.
         None while more of a higher priority is to be read first.
         """
-        for lane, search in zip(self._lanes, candidates.lanes, strict=True):
-            assert lane.members is not None
-            ids = candidates.next_of(search, lane.members, limit)
-            if ids or (lane.has_more and len(lane.front) < SELECTOR_WINDOW):
+        for queue, search in zip(self._queues, candidates.queues, strict=True):
+            assert queue.selectable is not None
+            ids = candidates.next_of(search, queue.selectable, limit)
+            if ids or (queue.has_more and len(queue.oldest) < SELECTOR_WINDOW):
                 return ids
         return []
 
     def end_search(self, candidates: Candidates) -> None:
         """The flow is gone, or looks anew."""
-        for lane, search in zip(self._lanes, candidates.lanes, strict=True):
-            lane.close_search(search)
+        for queue, search in zip(self._queues, candidates.queues, strict=True):
+            queue.close_search(search)
 
     def stop_searching(self) -> None:
         """No flow with a selector is left, perhaps."""
-        for lane in self._lanes:
-            lane.stop_searching()
+        for queue in self._queues:
+            queue.stop_searching()
 
 
-def _holds(lane: Lane, message: int) -> bool:
-    """Whether a message that is to be taken is one of the lane's."""
-    if lane.members is not None:
-        return message in lane.members
-    front: Sequence[int] | deque[int] = lane.front
-    return bool((lane.returned and lane.returned[0] == message) or (front and front[0] == message))
+def _holds(queue: ReadyQueue, message: int) -> bool:
+    """Whether a message that is to be taken is one of the queue's."""
+    if queue.selectable is not None:
+        return message in queue.selectable
+    oldest: Sequence[int] | deque[int] = queue.oldest
+    return bool((queue.given_back and queue.given_back[0] == message) or (oldest and oldest[0] == message))

@@ -1,13 +1,13 @@
 """
-A lane: the ready references of an endpoint, in order, of which only a window is in memory.
+A ready queue: the ready references of an endpoint, in order, of which only a window is in memory.
 
-What lies in it is, in order: messages given back by a consumer (``returned``), then ``front``, the oldest ready ids
-known here, then what only the store knows, then ``recent``, the newest committed ids. Only a window of ids is in
-memory, however deep the lane is; the rest is paged in from the store as the front is consumed. An ordinary endpoint
-has one lane; one that delivers by priority has one for each (``priority_lanes``).
+What lies in it is, in order: messages given back by a consumer (``given_back``), then ``oldest``, the oldest ready ids
+known here, then what only the store knows, then ``newest``, the newest committed ids. Only a window of ids is in
+memory, however deep the queue is; the rest is paged in from the store as the oldest are consumed. An ordinary endpoint
+has one ready queue; one that delivers by priority has one for each (``PriorityReadyQueues``).
 
-Invariants: a committed reference that no flow holds is in exactly one of returned, front, recent, or the store beyond
-``horizon``; ids leave in rising order but for returned ones, which keep their place.
+Invariants: a committed reference that no flow holds is in exactly one of ``given_back``, ``oldest``, ``newest``, or the
+store behind ``read_up_to``; ids leave in rising order but for those given back, which keep their place.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ SELECTOR_WINDOW = 100_000
 taken what is in front of it."""
 
 SLACK = 256
-"""Ids in a front that are gone, whatever else is in it: below this nobody clears them away."""
+"""Ids among the oldest that are gone, whatever else is there: below this nobody clears them away."""
 
 
 class Candidates:
-    """Ready ids that a flow with a selector has not looked at yet, lane by lane in the order they are looked at."""
+    """Ready ids that a flow with a selector has not looked at yet, queue by queue in the order they are looked at."""
 
-    __slots__ = ("_last", "lanes")
+    __slots__ = ("_last", "queues")
 
-    def __init__(self, lanes: Sequence[deque[int]]) -> None:
-        self.lanes = lanes
-        self._last = lanes[0]
+    def __init__(self, queues: Sequence[deque[int]]) -> None:
+        self.queues = queues
+        self._last = queues[0]
 
     def __bool__(self) -> bool:
-        return any(self.lanes)
+        return any(self.queues)
 
-    def next_of(self, lane: deque[int], members: set[int], limit: int) -> list[int]:
-        """The next ids of one lane that are still ready, at most ``limit``, rising."""
-        self._last = lane
+    def next_of(self, queue: deque[int], selectable: set[int], limit: int) -> list[int]:
+        """The next ids of one queue that are still ready, at most ``limit``, rising."""
+        self._last = queue
         found: set[int] = set()
-        while lane and len(found) < limit:
-            i = lane.popleft()
-            if i in members:
+        while queue and len(found) < limit:
+            i = queue.popleft()
+            if i in selectable:
                 found.add(i)
         return sorted(found)
 
@@ -58,129 +58,134 @@ class Candidates:
 
 
 @dataclass(slots=True)
-class Lane:
+class ReadyQueue:
     window: int
-    beyond: int = 0
-    """The newest committed id that only the store knows; nothing is out there when ``horizon`` has reached it."""
-    horizon: int = 0
+    stored_up_to: int = 0
+    """The newest committed id that only the store knows; nothing is out there when ``read_up_to`` has reached it."""
+    read_up_to: int = 0
     """Every committed reference up to this id is, or was, in memory."""
     priority: int | None = None
     """Of the messages in it; None where the endpoint does not look at them."""
-    front: deque[int] = field(default_factory=deque)
-    recent: deque[int] = field(default_factory=deque)
-    returned: list[int] = field(default_factory=list)
-    members: set[int] | None = None
-    """The ready ids in memory, while a flow with a selector is bound: others in ``front`` are gone."""
+    oldest: deque[int] = field(default_factory=deque)
+    newest: deque[int] = field(default_factory=deque)
+    given_back: list[int] = field(default_factory=list)
+    selectable: set[int] | None = None
+    """The ready ids in memory, while a flow with a selector is bound: others in ``oldest`` are gone."""
     searches: list[deque[int]] = field(default_factory=list)
     """What each flow with a selector has yet to look at, rising."""
 
     # --- references come ------------------------------------------------------------------------------------
 
-    def note(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
+    def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
         """Nobody looks at priorities here."""
 
     @property
     def has_more(self) -> bool:
-        """Older references than ``recent`` wait in the store."""
-        return self.horizon < self.beyond
+        """Older references than ``newest`` wait in the store."""
+        return self.read_up_to < self.stored_up_to
 
     @property
     def ready(self) -> int:
         """How many ids are ready to be peeked at, about."""
-        return len(self.front) + len(self.returned)
+        return len(self.oldest) + len(self.given_back)
 
     def add_committed(self, ids: Sequence[int]) -> None:
         """References of these ids (rising, newer than all before) are durable."""
-        if self.horizon >= self.beyond and not self.recent and self._fits(len(ids), self.window):
+        if self.read_up_to >= self.stored_up_to and not self.newest and self._fits(len(ids), self.window):
             self._append(ids)
-            self.horizon = ids[-1]
+            self.read_up_to = ids[-1]
             return
-        recent = self.recent
-        recent.extend(ids)
-        excess = len(recent) - self.window
+        newest = self.newest
+        newest.extend(ids)
+        excess = len(newest) - self.window
         if excess > 0:
             # The store has them: they come back by pages.
             for _ in range(excess - 1):
-                recent.popleft()
-            self.beyond = recent.popleft()
+                newest.popleft()
+            self.stored_up_to = newest.popleft()
 
-    def short_lane(self, page_rows: int, searching: Sequence[Candidates]) -> Lane | None:
+    def queue_to_read(self, page_rows: int, searching: Sequence[Candidates]) -> ReadyQueue | None:
         """
-        The lane whose front runs low while older references wait in the store, if there is one.
+        The queue to be read from the store: its oldest ids in memory run low while older references wait in the store,
+        if there is one.
 
         Args:
             searching: Of the flows with selectors that can take messages.
         """
-        if self.horizon >= self.beyond:
+        if self.read_up_to >= self.stored_up_to:
             return None
-        if self.members is None:
-            return self if len(self.front) < page_rows else None
-        # What no selector wants stays in front: look past it, within reason.
+        if self.selectable is None:
+            return self if len(self.oldest) < page_rows else None
+        # What no selector wants stays among the oldest: look past it, within reason.
         is_searching = not all(searching)
-        return self if len(self.front) < (SELECTOR_WINDOW if is_searching else page_rows) else None
+        return self if len(self.oldest) < (SELECTOR_WINDOW if is_searching else page_rows) else None
 
     def add_page(self, ids: Sequence[int], end: int = sys.maxsize) -> None:
         """
-        References read from the store, rising, all those after ``horizon`` as far as the page went; none means that
+        References read from the store, rising, all those after ``read_up_to`` as far as the page went; none means that
         the store has no more below ``end``. What was put there while the page was read may lie behind that.
         """
-        # What is newer than ``beyond`` is in memory, or we will be told of it: the store may be ahead of us.
-        known = bisect_right(ids, self.beyond)
+        # What is newer than ``stored_up_to`` is in memory, or we will be told of it: the store may be ahead of us.
+        known = bisect_right(ids, self.stored_up_to)
         self._append(ids[:known])
-        self.horizon = ids[-1] if ids and known == len(ids) else min(self.beyond, end - 1)
+        self.read_up_to = ids[-1] if ids and known == len(ids) else min(self.stored_up_to, end - 1)
         self._join()
 
     def _join(self) -> None:
-        """Once all older references are in memory, the newest are simply the end of the front."""
-        if self.horizon >= self.beyond and self.recent and self._fits(len(self.recent), 2 * self.window):
-            self._append(self.recent)
-            self.horizon = max(self.horizon, self.recent[-1])
-            self.recent.clear()
+        """Once all older references are in memory, the newest are simply the end of ``oldest``."""
+        if (
+            self.read_up_to >= self.stored_up_to
+            and self.newest
+            and self._fits(len(self.newest), 2 * self.window)
+        ):
+            self._append(self.newest)
+            self.read_up_to = max(self.read_up_to, self.newest[-1])
+            self.newest.clear()
 
     def _fits(self, count: int, window: int) -> bool:
         """Flows with a selector look at nothing else: what none of them wants must not keep the newest out."""
-        most = window if self.members is None else max(window, SELECTOR_WINDOW)
-        return len(self.front) + count <= most
+        most = window if self.selectable is None else max(window, SELECTOR_WINDOW)
+        return len(self.oldest) + count <= most
 
     def _append(self, ids: Iterable[int]) -> None:
-        self.front.extend(ids)
-        if self.members is not None:
+        self.oldest.extend(ids)
+        if self.selectable is not None:
             self._offer(ids)
 
     def _offer(self, ids: Iterable[int]) -> None:
         """Ids that became ready: flows with a selector have yet to look at them."""
-        assert self.members is not None
-        self.members.update(ids)
+        assert self.selectable is not None
+        self.selectable.update(ids)
         for search in self.searches:
             search.extend(ids)
 
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place in the order."""
         back = list(ids)
-        self.returned += back
-        self.returned.sort()
-        if self.members is not None:
-            self.members.update(back)
+        self.given_back += back
+        self.given_back.sort()
+        if self.selectable is not None:
+            self.selectable.update(back)
             back.sort()
             for search in self.searches:
                 _merge(search, back)
 
-    def place(self, message_id: int) -> None:
+    def insert(self, message_id: int) -> None:
         """A reference became durable that may belong among older ones; no page was read since it was ordered."""
-        if message_id <= self.horizon or not (self.has_more or self.recent):
+        if message_id <= self.read_up_to or not (self.has_more or self.newest):
             self.give_back([message_id])
-        elif message_id > self.beyond:
-            insort(self.recent, message_id)
+        elif message_id > self.stored_up_to:
+            insort(self.newest, message_id)
         # Else it is one of those that the store alone knows, and comes with its page.
 
-    def forget(self, newest: int) -> None:
-        """What is known is void: all of it is read from the store anew, where ``newest`` is the last that can be."""
-        self.horizon, self.beyond = 0, newest
-        self.front.clear()
-        self.recent.clear()
-        self.returned.clear()
-        if self.members is not None:
-            self.members.clear()
+    def forget(self, last_id: int) -> None:
+        """What is known is void: all of it is read from the store anew, where ``last_id`` is the last that can be."""
+        self.read_up_to, self.stored_up_to = 0, last_id
+        self.oldest.clear()
+        self.newest.clear()
+        self.given_back.clear()
+        if self.selectable is not None:
+            self.selectable.clear()
         for search in self.searches:
             search.clear()
 
@@ -188,51 +193,51 @@ class Lane:
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
-        if self.members is not None:
-            return self._peek_members(limit)
-        if self.returned:
-            if not self.front:
-                return self.returned[:limit]
-            # A returned message may belong behind others that were never handed out (two consumers).
-            before = bisect_left(self.returned, self.front[0])
+        if self.selectable is not None:
+            return self._peek_selectable(limit)
+        if self.given_back:
+            if not self.oldest:
+                return self.given_back[:limit]
+            # A message that was given back may belong behind others that were never handed out (two consumers).
+            before = bisect_left(self.given_back, self.oldest[0])
             if before:
-                return self.returned[: min(before, limit)]
-            boundary = self.returned[0]
-            return [i for i in islice(self.front, limit) if i < boundary]
-        if self.horizon >= self.beyond:
+                return self.given_back[: min(before, limit)]
+            boundary = self.given_back[0]
+            return [i for i in islice(self.oldest, limit) if i < boundary]
+        if self.read_up_to >= self.stored_up_to:
             self._join()
-        return list(islice(self.front, limit))
+        return list(islice(self.oldest, limit))
 
-    def _peek_members(self, limit: int) -> list[int]:
-        if self.horizon >= self.beyond:
+    def _peek_selectable(self, limit: int) -> list[int]:
+        if self.read_up_to >= self.stored_up_to:
             self._join()
-        members = self.members
-        assert members is not None
+        selectable = self.selectable
+        assert selectable is not None
         # One that was taken out of the middle and came back is in both, and no more than once among the ready.
-        ready = (i for i, _ in groupby(heapq.merge(self.returned, self.front)))
-        return list(islice((i for i in ready if i in members), limit))
+        ready = (i for i, _ in groupby(heapq.merge(self.given_back, self.oldest)))
+        return list(islice((i for i in ready if i in selectable), limit))
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def hand_out(self, rows: Sequence[Row]) -> None:
         """Messages are handed to a flow: the next ones, as ``peek`` named them, or selected."""
-        if self.members is not None:
-            self._take_members([row[0] for row in rows])
-        elif self.returned and self.returned[0] == rows[0][0]:
-            del self.returned[: len(rows)]
+        if self.selectable is not None:
+            self._hand_out_selectable([row[0] for row in rows])
+        elif self.given_back and self.given_back[0] == rows[0][0]:
+            del self.given_back[: len(rows)]
         else:
-            popleft = self.front.popleft
+            popleft = self.oldest.popleft
             for _ in rows:
                 popleft()
 
-    def _take_members(self, ids: Sequence[int]) -> None:
-        members = self.members
-        assert members is not None
-        members.difference_update(ids)
-        if self.returned:
-            self.returned = [i for i in self.returned if i in members]
-        while self.front and self.front[0] not in members:
-            self.front.popleft()
-        if len(self.front) > 2 * len(members) + SLACK:
-            self.front = deque(i for i in self.front if i in members)
+    def _hand_out_selectable(self, ids: Sequence[int]) -> None:
+        selectable = self.selectable
+        assert selectable is not None
+        selectable.difference_update(ids)
+        if self.given_back:
+            self.given_back = [i for i in self.given_back if i in selectable]
+        while self.oldest and self.oldest[0] not in selectable:
+            self.oldest.popleft()
+        if len(self.oldest) > 2 * len(selectable) + SLACK:
+            self.oldest = deque(i for i in self.oldest if i in selectable)
 
     def settled(self, ids: Iterable[int]) -> None:
         """Nothing is known here of what flows hold."""
@@ -244,33 +249,33 @@ class Lane:
         return Candidates((self.open_search(),))
 
     def open_search(self) -> deque[int]:
-        if self.members is None:
-            self.members = {*self.front, *self.returned}
+        if self.selectable is None:
+            self.selectable = {*self.oldest, *self.given_back}
             self._join()
-        search = deque(sorted(self.members))
+        search = deque(sorted(self.selectable))
         self.searches.append(search)
         return search
 
     def candidates_of(self, candidates: Candidates, limit: int) -> list[int]:
         """The next ready ids that a flow with a selector has not looked at, at most ``limit``, rising."""
-        assert self.members is not None
-        return candidates.next_of(candidates.lanes[0], self.members, limit)
+        assert self.selectable is not None
+        return candidates.next_of(candidates.queues[0], self.selectable, limit)
 
     def end_search(self, candidates: Candidates) -> None:
         """The flow is gone, or looks anew."""
-        self.close_search(candidates.lanes[0])
+        self.close_search(candidates.queues[0])
 
     def close_search(self, search: deque[int]) -> None:
         # By identity: one deque may hold what another does.
         self.searches = [other for other in self.searches if other is not search]
 
     def stop_searching(self) -> None:
-        """No flow with a selector is left: the front is what it says again."""
-        members = self.members
-        if members is not None and not self.searches:
-            members.difference_update(self.returned)
-            self.front = deque(i for i in self.front if i in members)
-            self.members = None
+        """No flow with a selector is left: ``oldest`` is what it says again."""
+        selectable = self.selectable
+        if selectable is not None and not self.searches:
+            selectable.difference_update(self.given_back)
+            self.oldest = deque(i for i in self.oldest if i in selectable)
+            self.selectable = None
 
 
 def _merge(search: deque[int], back: Sequence[int]) -> None:

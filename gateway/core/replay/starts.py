@@ -102,7 +102,7 @@ def resolve(
             is no such message.
 
     Raises:
-        Refused: As contract section 8 has it.
+        Refused: It cannot start there (docs/reference/refusals.md).
     """
     check_start(start, facts)
     first = _first(start, facts, probe, now_ms, matches, found)

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.ttl import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import Row
 from gateway.vpn.runtime import Runtime
@@ -120,7 +120,7 @@ class EndpointFeed:
             self._hand_out(flow, rows)
         if endpoint.flows and self._read_ahead():
             return
-        if endpoint.members is not None:
+        if endpoint.selectable is not None:
             for searching in list(endpoint.flows):
                 if searching.candidates is not None and not searching.candidates:
                     searching.link.nothing_to_send()
@@ -159,7 +159,7 @@ class EndpointFeed:
     def _hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
         """Send messages to a flow; those that are dead go where the dead go."""
         endpoint = self.endpoint
-        endpoint.take(flow, rows)
+        endpoint.hand_out(flow, rows)
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
@@ -222,7 +222,7 @@ class EndpointFeed:
         if count:
             flow = Flow(endpoint, None)
             gone = rows[:count]
-            endpoint.take(flow, gone)
+            endpoint.hand_out(flow, gone)
             self._forget(gone)
             self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
@@ -262,15 +262,15 @@ class EndpointFeed:
         return rows
 
     def _read_ahead(self) -> bool:
-        """Read a page where a lane runs low; whether one does."""
-        lane = self.endpoint.short_lane(self._page_rows)
-        if lane is not None:
-            self._read_page(lane)
-        return lane is not None
+        """Read a page where a ready queue runs low; whether one does."""
+        queue = self.endpoint.queue_to_read(self._page_rows)
+        if queue is not None:
+            self._read_page(queue)
+        return queue is not None
 
-    def _read_page(self, lane: Lane) -> None:
-        number, after, reader = self.endpoint.storage_number, lane.horizon, self._reader
-        only = () if lane.priority is None else (lane.priority,)
+    def _read_page(self, queue: ReadyQueue) -> None:
+        number, after, reader = self.endpoint.storage_number, queue.read_up_to, self._reader
+        only = () if queue.priority is None else (queue.priority,)
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         end = self._cache.next_id
 
@@ -278,16 +278,16 @@ class EndpointFeed:
             rows = reader.endpoint_page(number, after, end, *only)
             return rows, reader.attempts(number, rows[0][0], rows[-1][0], *only) if rows else []
 
-        self._read(read, lambda page: self._add_page(lane, page, end))
+        self._read(read, lambda page: self._add_page(queue, page, end))
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         reader = self._reader
         self._read(lambda: reader.messages(ids), self.keep)
 
-    def _add_page(self, lane: Lane, page: Page, end: int) -> None:
+    def _add_page(self, queue: ReadyQueue, page: Page, end: int) -> None:
         rows, attempts = page
         self.keep(rows)
-        self.endpoint.add_page(lane, [row[0] for row in rows], end, attempts)
+        self.endpoint.add_page(queue, [row[0] for row in rows], end, attempts)
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:

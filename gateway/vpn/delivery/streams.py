@@ -123,12 +123,12 @@ class Streams:
         Raises:
             Refused: The stream's exclusivity or its limits say so; REPLAY_MESSAGE_UNAVAILABLE, it was purged meanwhile.
         """
-        broker, readers = self._broker, self._readers
+        readers = self._readers
         if resolved.first < endpoint.settings.purged_below:
             raise _purged(endpoint)
 
         def begin(resolved: Resolved) -> LogFeed:
-            patterns, matches = broker.topic_patterns(endpoint), broker.topic_matcher(endpoint)
+            patterns, matches = endpoint.topics.patterns, endpoint.topics.matches
             return readers.read_log(resolved, patterns, client, selects, pacer, matches=matches)
 
         flow = self._consumers.bind(endpoint, client, epoch)

@@ -76,8 +76,8 @@ class ReplayPump:
         """Read the log from here on, by the endpoint's subscriptions as they are now."""
         shared, endpoint, live_from = self._shared, self._endpoint, self._replay.live_from
         last = live_from - 1 if live_from is not None else None
-        self._cursor = LogCursor(position, last, shared.broker.topic_matcher(endpoint), is_live=False)
-        patterns = shared.broker.topic_patterns(endpoint)
+        self._cursor = LogCursor(position, last, endpoint.topics.matches, is_live=False)
+        patterns = endpoint.topics.patterns
         self._source = LogSource(shared.cache, shared.reader, shared.runtime, position, patterns, self._woken)
 
     def subscriptions_changed(self) -> None:
@@ -156,7 +156,7 @@ class ReplayPump:
             self._woken(LogTrimmed(ids[0], self._broker.trimming_below))
             return
         # Messages that the log did not take are on the endpoint already; in its order they have their place here.
-        passed = self._endpoint.take_awaiting(position)
+        passed = self._endpoint.pop_awaiting(position)
         replays, number = self._broker.replay_commands, self._endpoint.storage_number
         size = sum(len(row[5]) for row in rows)
         effects = replays.put(self._endpoint, rows, size, position, len(passed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import Limits
-from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.endpoint.ready_queue import ReadyQueue
 from tests.gateway.admin.conftest import Administer, Start
 from tests.support.client import Client
 from tests.support.messages import data
@@ -41,12 +41,12 @@ def test_copies_take_their_places_in_a_deep_queue(
 
 def test_a_copy_has_one_place() -> None:
     """Known to be in memory it is given back, beyond all it is among the newest, between them the store has it."""
-    lane = Lane(window=3)
+    queue = ReadyQueue(window=3)
     for message in range(0, 40, 2):
-        lane.add_committed([message])
-    assert lane.has_more
-    for message in (1, lane.beyond - 1, lane.beyond + 1):
-        lane.place(message)
-    assert lane.returned == [1]
-    assert lane.recent[0] == lane.beyond + 1
-    assert lane.beyond - 1 not in {*lane.front, *lane.recent, *lane.returned}
+        queue.add_committed([message])
+    assert queue.has_more
+    for message in (1, queue.stored_up_to - 1, queue.stored_up_to + 1):
+        queue.insert(message)
+    assert queue.given_back == [1]
+    assert queue.newest[0] == queue.stored_up_to + 1
+    assert queue.stored_up_to - 1 not in {*queue.oldest, *queue.newest, *queue.given_back}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.ready_queue import Lane
+from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay
@@ -17,7 +17,7 @@ from gateway.core.replay.states import Replay
 PAGE_ROWS = 3
 WINDOW = 4
 PRIORITIES = st.lists(st.sampled_from([1, 4, 8]), min_size=1, max_size=12)
-"""Few enough that lanes get deeper than their windows."""
+"""Few enough that ready queues get deeper than their windows."""
 MODULUS = 3
 """The selector wants ids that this divides."""
 
@@ -26,9 +26,9 @@ def row(message: int) -> Row:
     return (message, 0, "a", 0, None, b"x")
 
 
-def endpoint_of(window: int = WINDOW, beyond: int = 0) -> Endpoint:
+def endpoint_of(window: int = WINDOW, stored_up_to: int = 0) -> Endpoint:
     by_priority = EndpointSettings(priorities=True)
-    return Endpoint(1, "q", EndpointKind.QUEUE, by_priority, window, beyond=beyond)
+    return Endpoint(1, "q", EndpointKind.QUEUE, by_priority, window, stored_up_to=stored_up_to)
 
 
 def is_wanted(found: Row) -> bool:
@@ -47,8 +47,8 @@ class Priorities(RuleBasedStateMachine):
         self.plain = Flow(self.endpoint, None)
         self.choosy: Flow | None = None
         self.was_choosy = False
-        self.reading: tuple[Lane, int, int, list[int]] | None = None
-        """A page under way: its lane, the era it is of, its end, and what it will bring."""
+        self.reading: tuple[ReadyQueue, int, int, list[int]] | None = None
+        """A page under way: its queue, the incarnation it is of, its end, and what it will bring."""
 
     @initialize(priorities=PRIORITIES)
     def recovered(self, priorities: list[int]) -> None:
@@ -56,7 +56,7 @@ class Priorities(RuleBasedStateMachine):
         for priority in priorities:
             self.stored[self.next_id] = priority
             self.next_id += 1
-        self.endpoint = endpoint_of(beyond=max(self.stored, default=0))
+        self.endpoint = endpoint_of(stored_up_to=max(self.stored, default=0))
         self.plain = Flow(self.endpoint, None)
         self.endpoint.bind(self.plain)
 
@@ -75,26 +75,26 @@ class Priorities(RuleBasedStateMachine):
         ids = range(first, first + len(priorities))
         self.next_id = ids[-1] + 1
         self.stored |= dict(zip(ids, priorities, strict=True))
-        self.endpoint.ready.note(ids, priorities)
+        self.endpoint.ready.note_priorities(ids, priorities)
         self.endpoint.add_committed(ids)
 
     @precondition(lambda self: self.reading is None)
     @rule()
     def begin_page(self) -> None:
         """The store is asked, and answers later, with what it held when it was asked."""
-        lane = self.endpoint.short_lane(PAGE_ROWS)
-        if lane is None:
+        queue = self.endpoint.queue_to_read(PAGE_ROWS)
+        if queue is None:
             return
-        found = [i for i in sorted(self.stored) if i > lane.horizon and self.stored[i] == lane.priority]
-        self.reading = lane, self.endpoint.incarnation, self.next_id, found[:PAGE_ROWS]
+        found = [i for i in sorted(self.stored) if i > queue.read_up_to and self.stored[i] == queue.priority]
+        self.reading = queue, self.endpoint.incarnation, self.next_id, found[:PAGE_ROWS]
 
     @precondition(lambda self: self.reading is not None)
     @rule()
     def end_page(self) -> None:
         assert self.reading is not None
-        (lane, era, end, found), self.reading = self.reading, None
-        if era == self.endpoint.incarnation:
-            lane.add_page(found, end)
+        (queue, incarnation, end, found), self.reading = self.reading, None
+        if incarnation == self.endpoint.incarnation:
+            queue.add_page(found, end)
 
     def read_all(self) -> bool:
         """Pages are read as long as one is wanted; whether any was."""
@@ -129,7 +129,7 @@ class Priorities(RuleBasedStateMachine):
             self.hand_out(self.plain, ids)
 
     def hand_out(self, flow: Flow, ids: Sequence[int]) -> None:
-        self.endpoint.take(flow, [row(i) for i in ids])
+        self.endpoint.hand_out(flow, [row(i) for i in ids])
         self.held |= dict.fromkeys(ids, flow)
 
     @precondition(lambda self: self.choosy is not None)
@@ -195,17 +195,19 @@ class Priorities(RuleBasedStateMachine):
         self.endpoint.begin_replay(Replay.request(1, 0, None))
         effect = self.endpoint.fail_replay("cancelled", 0, self.next_id - 1)
         assert self.endpoint.peek(1) == []
-        assert self.endpoint.short_lane(PAGE_ROWS) is None
+        assert self.endpoint.queue_to_read(PAGE_ROWS) is None
         self.endpoint.dropped(effect)
 
     # --- always -----------------------------------------------------------------------------------------------
 
     @invariant()
     def is_bounded(self) -> None:
-        """However deep it is, each lane keeps no more in memory than its window, twice; selectors may want more."""
-        for lane in self.endpoint.ready._lanes:  # type: ignore[union-attr]
-            assert len(lane.recent) <= WINDOW
-            assert len(lane.front) <= 2 * WINDOW + PAGE_ROWS or self.was_choosy
+        """
+        However deep it is, each ready queue keeps no more in memory than its window, twice; selectors may want more.
+        """
+        for queue in self.endpoint.ready._queues:  # type: ignore[union-attr]
+            assert len(queue.newest) <= WINDOW
+            assert len(queue.oldest) <= 2 * WINDOW + PAGE_ROWS or self.was_choosy
 
     @invariant()
     def nothing_is_noted_in_vain(self) -> None:
@@ -235,12 +237,12 @@ TestPriorities.settings = settings(max_examples=150, stateful_step_count=40, dea
 def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
     """What is noted first and added later has its place by priority, in any mixture of both."""
     endpoint = endpoint_of(window=10)
-    endpoint.ready.note([7, 8], [9, 1])
-    endpoint.ready.note([1, 2, 9], [1, 9, 9])
+    endpoint.ready.note_priorities([7, 8], [9, 1])
+    endpoint.ready.note_priorities([1, 2, 9], [1, 9, 9])
     endpoint.add_committed([1, 2, 7, 8, 9])
     assert [endpoint.peek(5)] == [[2, 7, 9]]
     flow = Flow(endpoint, None)
-    endpoint.take(flow, [row(i) for i in (2, 7, 9)])
+    endpoint.hand_out(flow, [row(i) for i in (2, 7, 9)])
     assert endpoint.peek(5) == [1, 8]
 
 
@@ -252,6 +254,6 @@ def test_consumers_share_what_is_next() -> None:
         endpoint.bind(flow)
         flow.demand = 50
     ids = range(1, 41)
-    endpoint.ready.note(ids, [9] * 10 + [0] * 30)
+    endpoint.ready.note_priorities(ids, [9] * 10 + [0] * 30)
     endpoint.add_committed(ids)
     assert endpoint.share(flows[0]) == 5
