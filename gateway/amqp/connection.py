@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
 
-from proton import Collector, Event, Link, Transport, symbol
+from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
-from amqp_ext.sasl.server import Identity, SaslServer
+from amqp_ext.sasl.server import Identity
 from gateway import log_keys
-from gateway.amqp.attach.client import Client
+from gateway.amqp.acceptor import Acceptor, FrameFilter, OpenClient
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
-from gateway.amqp.dialects.hooks import FrameHooks
 from gateway.amqp.engine import heartbeats
 from gateway.amqp.engine.close_errors import CloseError
 from gateway.amqp.engine.conditions import condition_of
@@ -32,7 +31,6 @@ from gateway.amqp.engine.native import push
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.tasks import Tasks
-from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import peer_common_name
 
@@ -41,52 +39,6 @@ CLOSE_SECONDS: Final = 2.0
 
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 """Capabilities of our open frame, on every listener."""
-
-
-class Acceptor(Protocol):
-    """Where a connection was accepted: what its listener has it be."""
-
-    @property
-    def limits(self) -> Limits:
-        """Those in effect now."""
-
-    @property
-    def container_id(self) -> str:
-        """Ours."""
-
-    def admit(self, connection: Connection) -> bool:
-        """Whether there is room for one more."""
-
-    def left(self, connection: Connection) -> None:
-        """It is gone."""
-
-    def count_failure(self) -> None:
-        """A mistake of ours has cost a connection."""
-
-    def sasl(self, certificate_name: str | None) -> SaslServer:
-        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
-
-    def frame_hooks(self, identity: Identity) -> FrameHooks | None:
-        """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
-
-    @property
-    def offered_capabilities(self) -> tuple[str, ...]:
-        """Capabilities of our open frame, besides those that every listener offers."""
-
-    @property
-    def open_properties(self) -> Mapping[str, str]:
-        """Properties of our open frame."""
-
-    def open_client(self, connection: Connection, hostname: str | None) -> Client:
-        """
-        The client, in the Message VPN that its open frame asks for.
-
-        Raises:
-            Refused: There is no such Message VPN, or its user may not enter that.
-        """
-
-    async def attach(self, client: Client, link: Link) -> None:
-        """Answer an attach; never raises for a mistake of the peer's."""
 
 
 class Connection(asyncio.Protocol):
@@ -98,7 +50,7 @@ class Connection(asyncio.Protocol):
         number: Unique while the gateway runs.
     """
 
-    def __init__(self, acceptor: Acceptor, number: int) -> None:
+    def __init__(self, acceptor: Acceptor[Connection], number: int) -> None:
         self.identity = ConnectedClient(number)
         self.limits = acceptor.limits
         self.log = ConnectionLog(number)
@@ -114,8 +66,8 @@ class Connection(asyncio.Protocol):
         self._engine: EngineConnection | None = None
         self._transport: Transport | None = None
         self._collector: Collector | None = None
-        self._frames: FrameHooks | None = None
-        self._client: Client | None = None
+        self._frames: FrameFilter | None = None
+        self._client: OpenClient | None = None
         """Of an open connection."""
         self._is_reading = True
         self._is_ending = False
@@ -147,7 +99,7 @@ class Connection(asyncio.Protocol):
     @property
     def vpn_name(self) -> str | None:
         """The Message VPN the client opened; None before it did."""
-        return None if self._client is None else self._client.vpn.name
+        return None if self._client is None else self._client.vpn_name
 
     @property
     def link_count(self) -> int:
@@ -203,10 +155,10 @@ class Connection(asyncio.Protocol):
         self.tasks.cancel()
         client = self._client
         if client is not None:
-            client.transactions.abandon()
+            client.abandon_transactions()
         self.links.lost(self._guard)
         if client is not None:
-            client.release_nodes(self._guard)
+            client.links_lost(self._guard)
         self.output.lost()
         self._release_engine()
         self._acceptor.left(self)
@@ -234,7 +186,7 @@ class Connection(asyncio.Protocol):
         """The handshake says who the peer is; the first bytes behind it are here."""
         self._handshake = None
         self.identity.sign_in(identity.user)
-        self._frames = self._acceptor.frame_hooks(identity)
+        self._frames = self._acceptor.frame_filter(identity)
         self.log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
         self._transport = Transport(Transport.SERVER)
         self._transport.max_frame_size = self.limits.max_frame_bytes
@@ -285,7 +237,7 @@ class Connection(asyncio.Protocol):
             # Unless the peer has closed, this has the engine say what is wrong.
             transport.close_tail()
         self._events.pump(collector, self._dispatch)
-        if self._client is not None and self._client.vpn.committer.wait_for_room(self._resume_reading):
+        if self._client is not None and self._client.wait_for_room(self._resume_reading):
             self._pause_reading()
         self.output.schedule_flush()
         if room < 0:
@@ -343,7 +295,7 @@ class Connection(asyncio.Protocol):
         except Refused as refused:
             self.refuse(refused)
             return
-        self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn.name})
+        self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
         self._loop.call_soon(self._tick)
 
     def _open_session(self, session: Any) -> None:
@@ -372,7 +324,7 @@ class Connection(asyncio.Protocol):
         older = self.links.replaced_by(link)
         if older is not None:
             older.refuse(Refused(ErrorCode.STOLEN, "the session has attached a link of this name anew"))
-        self.tasks.spawn(self._acceptor.attach(self._client, link))
+        self.tasks.spawn(self._client.attach(link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
         self.links.detached(link, closed=closed)
@@ -384,7 +336,7 @@ class Connection(asyncio.Protocol):
 
     def _drop_links(self) -> None:
         if self._client is not None:
-            self._client.transactions.abandon()
+            self._client.abandon_transactions()
         self.links.drop_all()
 
     def _tick(self) -> None:

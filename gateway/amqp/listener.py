@@ -8,7 +8,7 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from proton import Link
@@ -70,9 +70,35 @@ class ListeningContainer(Protocol):
         """
 
 
+class ServedClient:
+    """
+    The client of an open connection (``gateway.amqp.acceptor.OpenClient``): its attaches are answered by ``attach``.
+
+    Args:
+        client: In its Message VPN.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.vpn_name = client.vpn.name
+        self.wait_for_room = client.vpn.committer.wait_for_room
+
+    async def attach(self, link: Link) -> None:
+        await attach(self.client, link)
+
+    def abandon_transactions(self) -> None:
+        self.client.transactions.abandon()
+
+    def links_lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        self.client.release_nodes(guarded)
+
+    def left(self) -> None:
+        self.client.left()
+
+
 class ListenerAcceptor:
     """
-    What a listener has one connection be (``gateway.amqp.connection.Acceptor``): as its settings were when the client
+    What a listener has one connection be (``gateway.amqp.acceptor.Acceptor``): as its settings were when the client
     connected, whatever they come to be.
     """
 
@@ -117,22 +143,20 @@ class ListenerAcceptor:
     def sasl(self, certificate_name: str | None) -> SaslServer:
         return self._container.sasl(self._mechanisms, certificate_name)
 
-    def frame_hooks(self, identity: Identity) -> FrameHooks | None:
+    def frame_filter(self, identity: Identity) -> FrameHooks | None:
         self._shows_tokens = self._takes_tokens and identity.is_anonymous
         self._frames = self._spoken.frames(self.limits.max_frame_bytes)
         return self._frames
 
-    def open_client(self, connection: CarryingConnection, hostname: str | None) -> Client:
-        return self._container.open_client(
+    def open_client(self, connection: CarryingConnection, hostname: str | None) -> ServedClient:
+        client = self._container.open_client(
             connection,
             self._spoken.vpn_name_of(hostname),
             self._spoken,
             self._frames.batches if self._frames is not None else None,
             shows_tokens=self._shows_tokens,
         )
-
-    async def attach(self, client: Client, link: Link) -> None:
-        await attach(client, link)
+        return ServedClient(client)
 
 
 class AmqpListener:

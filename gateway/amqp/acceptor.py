@@ -1,0 +1,105 @@
+"""
+What a connection is given by whoever accepted it: its negotiation, its frames' filter, and the client that answers its
+attaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from proton import Link
+
+from amqp_ext.sasl.server import Identity, SaslServer
+from gateway.config import Limits
+
+ConnectionT_contra = TypeVar("ConnectionT_contra", contravariant=True)
+"""The connection."""
+
+
+class FrameFilter(Protocol):
+    """
+    What the frames of one connection go through, where more is wanted of them than the engine tells or writes.
+
+    Invariant: the engine and the peer understand the same with and without this.
+    """
+
+    @property
+    def receive(self) -> Callable[[bytes], bytes]:
+        """Given any piece of what the peer sent; returns what the engine is given instead."""
+
+    @property
+    def write(self) -> Callable[[bytes], bytes]:
+        """Given any piece of what the engine has to say; returns what is written instead."""
+
+
+class OpenClient(Protocol):
+    """The client of a connection that is open, in its Message VPN: what its links are, is known there."""
+
+    @property
+    def vpn_name(self) -> str:
+        """The Message VPN."""
+
+    @property
+    def wait_for_room(self) -> Callable[[Callable[[], None]], bool]:
+        """Whether too much is uncommitted to read more; if so, what it is given is called once it is less."""
+
+    async def attach(self, link: Link) -> None:
+        """Answer an attach; never raises for a mistake of the peer's."""
+
+    def abandon_transactions(self) -> None:
+        """Links are about to be dropped, and see to what they have: nothing of open transactions happens."""
+
+    def links_lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
+        """
+        The connection is gone, and its links were told.
+
+        Args:
+            guarded: Calls what it is given, whatever that raises: no mistake is to cost another thing its end.
+        """
+
+    def left(self) -> None:
+        """The connection is gone with all that was its."""
+
+
+class Acceptor(Protocol[ConnectionT_contra]):
+    """Where a connection was accepted: what its listener has it be."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those in effect now."""
+
+    @property
+    def container_id(self) -> str:
+        """Ours."""
+
+    def admit(self, connection: ConnectionT_contra) -> bool:
+        """Whether there is room for one more."""
+
+    def left(self, connection: ConnectionT_contra) -> None:
+        """It is gone."""
+
+    def count_failure(self) -> None:
+        """A mistake of ours has cost a connection."""
+
+    def sasl(self, certificate_name: str | None) -> SaslServer:
+        """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
+
+    def frame_filter(self, identity: Identity) -> FrameFilter | None:
+        """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
+
+    @property
+    def offered_capabilities(self) -> tuple[str, ...]:
+        """Capabilities of our open frame, besides those that every listener offers."""
+
+    @property
+    def open_properties(self) -> Mapping[str, str]:
+        """Properties of our open frame."""
+
+    def open_client(self, connection: ConnectionT_contra, hostname: str | None) -> OpenClient:
+        """
+        The client, in the Message VPN that its open frame asks for.
+
+        Raises:
+            Refused: There is no such Message VPN, or its user may not enter that.
+        """
