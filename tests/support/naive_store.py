@@ -3,7 +3,7 @@ A store that is dictionaries: what is durable after some effects, and what a gat
 
 Obviously right rather than fast, and strict: what SQLite would take in silence although it makes no sense (a reference
 to nowhere, an id given twice, a settlement of what is not there) is an AssertionError here. Real stores are compared
-with it, and the model machines of the core run on it (``tests.core.naive_store``).
+with it, and the model machines of the core run on it (``tests.gateway.core.machines``).
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import Refused
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay
-from tests.core.naive_store import NaiveStore
+from tests.gateway.core.machines.watched_store import WatchedStore
 
 if TYPE_CHECKING:
-    from tests.core.naive_links import Consumer
+    from tests.gateway.core.machines.naive_links import Consumer
 
 
 def matches(pattern: str, topic: str) -> bool:
@@ -46,7 +46,7 @@ def is_expired(row: Row, now_ms: int) -> bool:
 class Publisher:
     """A link that messages come in on."""
 
-    def __init__(self, store: NaiveStore) -> None:
+    def __init__(self, store: WatchedStore) -> None:
         self._store = store
         self.waiting: set[bytes] = set()
         """Delivered, and nothing was said of it yet."""
@@ -77,7 +77,7 @@ class Content:
     """
 
     def __init__(
-        self, store: NaiveStore, endpoint: Endpoint, replay_from: int | None, takes: Callable[[str], bool]
+        self, store: WatchedStore, endpoint: Endpoint, replay_from: int | None, takes: Callable[[str], bool]
     ) -> None:
         self._store = store
         self._takes = takes

@@ -13,7 +13,7 @@ from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage
-from tests.core.naive_store import NaiveStore
+from tests.gateway.core.machines.watched_store import WatchedStore
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class NaiveWriter:
 
     def __init__(
         self,
-        store: NaiveStore,
+        store: WatchedStore,
         on_commit: Callable[[list[Batch], WriteFailed | None], None],
         *,
         is_quick: bool,
@@ -78,7 +78,7 @@ class NaiveWriter:
 class NaiveReader:
     """Reads when told to; what it reads is what is durable at that moment."""
 
-    def __init__(self, store: NaiveStore, page_rows: int) -> None:
+    def __init__(self, store: WatchedStore, page_rows: int) -> None:
         self._store = store
         self._page_rows = page_rows
         self.waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()

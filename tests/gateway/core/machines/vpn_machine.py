@@ -16,9 +16,9 @@ from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind
 from gateway.core.errors import Refused
 from store.errors import ReadFailed
-from tests.core.model import message
-from tests.core.naive_store import GENERATION
-from tests.core.world import UNLOGGED, Sizes, World
+from tests.gateway.core.machines.model import message
+from tests.gateway.core.machines.watched_store import GENERATION
+from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
 
 TOPICS = ("a/x", "a/x", "a/x", "a/y", "b/x", UNLOGGED, queue_topic("q1"), queue_topic("q2"))
 

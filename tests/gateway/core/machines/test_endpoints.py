@@ -15,9 +15,9 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.replay.states import ReplayState
-from tests.core.machine import TOPICS, few, mostly, picks, starts
-from tests.core.naive_links import Consumer
-from tests.core.naive_transactions import TransactingMachine
+from tests.gateway.core.machines.naive_links import Consumer
+from tests.gateway.core.machines.naive_transactions import TransactingMachine
+from tests.gateway.core.machines.vpn_machine import TOPICS, few, mostly, picks, starts
 
 EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
 

@@ -12,10 +12,10 @@ from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.vpn.delivery.log_feed import LogFeed
-from tests.core.model import Content, is_expired, matches
+from tests.gateway.core.machines.model import Content, is_expired, matches
 
 if TYPE_CHECKING:
-    from tests.core.world import World
+    from tests.gateway.core.machines.world import World
 
 
 class Consumer:

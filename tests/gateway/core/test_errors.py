@@ -9,7 +9,7 @@ import pytest
 from gateway.admin.semp.envelope import refusal
 from gateway.core.errors import ErrorCode, Refused
 
-SOURCES = Path(__file__).parents[2] / "gateway"
+SOURCES = Path(__file__).parents[3] / "gateway"
 
 
 @pytest.mark.parametrize("code", ErrorCode)

@@ -16,9 +16,9 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
 from gateway.core.log.point import Point
 from gateway.core.replay.starts import Resolved
-from tests.core.machine import VpnMachine, bounded_starts, mostly, picks
-from tests.core.naive_links import LogConsumer, takes
-from tests.core.world import UNLOGGED
+from tests.gateway.core.machines.naive_links import LogConsumer, takes
+from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks
+from tests.gateway.core.machines.world import UNLOGGED
 
 EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
 

@@ -12,9 +12,9 @@ from amqp_ext.addresses.queue_names import queue_topic
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.replay.states import ReplayState
-from tests.core.test_model_endpoints import EndpointMachine
-from tests.core.test_model_log import LogMachine
-from tests.core.world import Sizes, World
+from tests.gateway.core.machines.test_endpoints import EndpointMachine
+from tests.gateway.core.machines.test_log import LogMachine
+from tests.gateway.core.machines.world import Sizes, World
 
 
 @pytest.fixture

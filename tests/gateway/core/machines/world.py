@@ -25,14 +25,14 @@ from gateway.vpn.tuning import Tuning
 from gateway.vpn.upkeep.dead_letters import DeadLetters
 from store.errors import WriteFailed
 from store.ports import OnCommit
-from tests.core.model import Content, Publisher, is_expired, matches
-from tests.core.naive_links import Consumer, LogConsumer
-from tests.core.naive_store import NaiveStore
-from tests.core.naive_threads import NaiveReader, NaiveWriter
-from tests.core.step_loop import StepLoop
+from tests.gateway.core.machines.model import Content, Publisher, is_expired, matches
+from tests.gateway.core.machines.naive_links import Consumer, LogConsumer
+from tests.gateway.core.machines.naive_threads import NaiveReader, NaiveWriter
+from tests.gateway.core.machines.step_loop import StepLoop
+from tests.gateway.core.machines.watched_store import WatchedStore
 
 if TYPE_CHECKING:
-    from tests.core.naive_transactions import NaiveTransaction
+    from tests.gateway.core.machines.naive_transactions import NaiveTransaction
 
 UNLOGGED = "c/x"
 """The one topic that the log does not take."""
@@ -80,7 +80,7 @@ class _Store:
 
     place = "here"
 
-    def __init__(self, store: NaiveStore, reader: NaiveReader, *, is_quick: bool) -> None:
+    def __init__(self, store: WatchedStore, reader: NaiveReader, *, is_quick: bool) -> None:
         self._store = store
         self._is_quick = is_quick
         self.recovered = store.recover()
@@ -112,7 +112,7 @@ class World:
         self.sizes = sizes
         self.clock = Clock()
         self._clock = _Clock(self)
-        self.store = NaiveStore()
+        self.store = WatchedStore()
         self.store.on_row = self._committed
         self.store.on_dropped = lambda number: self.contents[number].dropped()
         self.publisher = Publisher(self.store)

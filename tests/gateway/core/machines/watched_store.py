@@ -15,12 +15,12 @@ from gateway.core.effects import (
 )
 from gateway.core.model import Row
 from store.ports import Recovered
-from tests.support.naive_store import NaiveStore as Dictionaries
+from tests.support.naive_store import NaiveStore
 
 GENERATION = 7
 
 
-class NaiveStore(Dictionaries):
+class WatchedStore(NaiveStore):
     """What is durable, and what ever was."""
 
     def __init__(self) -> None:

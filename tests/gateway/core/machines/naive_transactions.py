@@ -15,12 +15,12 @@ from hypothesis.stateful import precondition, rule
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.publishing import Staged
 from store.errors import WriteFailed
-from tests.core.machine import TOPICS, VpnMachine, few, mostly, picks
-from tests.core.model import Content, message
-from tests.core.naive_links import Consumer
+from tests.gateway.core.machines.model import Content, message
+from tests.gateway.core.machines.naive_links import Consumer
+from tests.gateway.core.machines.vpn_machine import TOPICS, VpnMachine, few, mostly, picks
 
 if TYPE_CHECKING:
-    from tests.core.world import World
+    from tests.gateway.core.machines.world import World
 
 
 class NaiveTransaction:

@@ -13,7 +13,7 @@ from gateway.core.replay.states import (
     state_diagram,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "replay-states.md"
+PAGE = Path(__file__).parents[4] / "docs" / "explanation" / "replay-states.md"
 
 
 def test_the_documentation_shows_the_table() -> None:
