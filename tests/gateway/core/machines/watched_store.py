@@ -84,5 +84,4 @@ class WatchedStore(NaiveStore):
 
     def recover(self, generation: int = GENERATION) -> Recovered:
         """What a gateway that starts finds."""
-        found = super().recover(generation)
-        return Recovered(found.log, found.endpoints, found.next_number, found.points)
+        return super().recover(generation)
