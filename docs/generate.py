@@ -299,11 +299,12 @@ def http() -> str:
     found: dict[str, list[tuple[str, str, str]]] = {part: [] for part in parts}
     for method, path, summary in sorted(rows, key=lambda row: row[1]):
         part, _, rest = path.removeprefix("/SEMP/v2/").partition("/")
-        found[part if part in parts else ""].append((method, f"{rest if part in parts else path}", summary))
+        is_semp = path.startswith("/SEMP/v2/")
+        found[part if is_semp else ""].append((method, rest if is_semp else path, summary))
     texts = []
     for part, title in parts.items():
         below = f"Below `/SEMP/v2/{part}/`:\n\n" if part else ""
-        prefix = f"/SEMP/v2/{part}/" if part else "/"
+        prefix = f"/SEMP/v2/{part}/" if part else ""
         listed = table(
             ("Method", "Path", "What it does", "Needs"),
             (
