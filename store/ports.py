@@ -20,7 +20,7 @@ from gateway.core.effects import (
     DeletePoint,
     Effect,
     Publication,
-    Retirement,
+    RemoveInTransaction,
     SaveArchived,
     SavePoint,
     TrimLog,
@@ -132,7 +132,7 @@ SMALL_BYTES: Final = 64 * 1024
 
 UNDONE_BY_FAILURE: Final = (
     Publication,
-    Retirement,
+    RemoveInTransaction,
     AddReferences,
     TrimLog,
     SaveArchived,

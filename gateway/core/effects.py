@@ -60,7 +60,7 @@ class RemoveReferences:
         self.size_bytes = size_bytes
 
 
-class Retirement(RemoveReferences):
+class RemoveInTransaction(RemoveReferences):
     """The same as part of a transaction: if that fails, they were not settled."""
 
     __slots__ = ()

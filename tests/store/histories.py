@@ -22,9 +22,9 @@ from gateway.core.effects import (
     Effect,
     Publication,
     Ranked,
+    RemoveInTransaction,
     RemoveReferences,
     RenumberEndpoint,
-    Retirement,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -125,7 +125,7 @@ def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[E
     for number in numbers:
         ids = sorted(_some(draw, [i for i in model.on(number) if i in before]))
         if ids and draw(st.booleans()):
-            effects.append(Retirement(number, ids, model.size_of(ids)))
+            effects.append(RemoveInTransaction(number, ids, model.size_of(ids)))
             model.apply(effects[-1])
     return effects
 

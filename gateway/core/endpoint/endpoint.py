@@ -26,13 +26,13 @@ from gateway.core.effects import (
     SaveReplay,
     SaveSubscription,
 )
+from gateway.core.endpoint.admission import admit
 from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
 from gateway.core.endpoint.ready_queue import Candidates, ReadyQueue
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.endpoint.topics import EndpointTopics
 from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.endpoint.turns import Turns
-from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayEvent
 
@@ -138,20 +138,6 @@ class Endpoint:
         self.ready = queues(self.window, stored_up_to)
         self._turns = Turns(self.flows)
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
-
-    # What is ready as far as it is in memory, for those who look at it.
-
-    @property
-    def oldest(self) -> Iterable[int]:
-        return self.ready.oldest
-
-    @property
-    def newest(self) -> Iterable[int]:
-        return self.ready.newest
-
-    @property
-    def given_back(self) -> Iterable[int]:
-        return self.ready.given_back
 
     @property
     def selectable(self) -> set[int] | None:
@@ -549,30 +535,9 @@ class Endpoint:
             The flow it displaces, if it takes the place of one.
 
         Raises:
-            Refused: RESOURCE_LOCKED, the endpoint has its one consumer; RESOURCE_LIMIT, it has as many as it takes.
+            Refused: As ``admit`` has it.
         """
-        settings = self.settings
-        displaced: Flow | None = None
-        holder = self.active_flow
-        if holder is not None and settings.exclusive is Exclusivity.REFUSE:
-            raise Refused(
-                ErrorCode.RESOURCE_LOCKED,
-                f"{self.name!r} is exclusive and has a consumer; detach it first, or make the queue exclusive=wait",
-            )
-        if holder is not None and settings.exclusive is Exclusivity.STEAL:
-            if (flow.epoch or 0) < (holder.epoch or 0):
-                raise Refused(
-                    ErrorCode.STOLEN,
-                    f"{self.name!r} is held by a consumer of epoch {holder.epoch}; attach with that or a higher one",
-                )
-            displaced = holder
-        if settings.max_flows and len(self.flows) - (displaced is not None) >= settings.max_flows:
-            raise Refused(
-                ErrorCode.RESOURCE_LIMIT,
-                f"{self.name!r} has {len(self.flows)} consumers, as many as it takes (max_flows); "
-                "detach one first, or raise the limit",
-                **{"rewind:reason": "endpoint-flows", "rewind:endpoint": self.name},
-            )
+        displaced = admit(self.name, self.settings, self.flows, flow)
         self.flows[flow] = None
         self._turns.joined(flow)
         if flow.matches is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gateway.core.effects import Retirement
+from gateway.core.effects import RemoveInTransaction
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 
 
@@ -33,9 +33,9 @@ class PendingSettlement:
         messages, size = endpoint.withdraw(flow, ids)
         return cls(endpoint, flow, messages, size, endpoint.storage_number, endpoint.incarnation)
 
-    def effect(self) -> Retirement:
+    def effect(self) -> RemoveInTransaction:
         """What makes it durable."""
-        return Retirement(self.storage_number, sorted(self.messages), self.size_bytes)
+        return RemoveInTransaction(self.storage_number, sorted(self.messages), self.size_bytes)
 
     def committed(self) -> None:
         """They are gone for good."""

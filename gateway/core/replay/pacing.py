@@ -19,7 +19,7 @@ class Pacer:
     def __init__(self, speed: float | None, rate: float | None) -> None:
         self._speed = speed
         self._interval_ms = None if rate is None else 1_000 / rate
-        self._origin: tuple[int, int] | None = None
+        self._began: tuple[int, int] | None = None
         self._free_ms = 0.0
 
     def due(self, rows: Sequence[Row], now_ms: int) -> int:
@@ -37,8 +37,8 @@ class Pacer:
         """When a message may go, in ms since the epoch."""
         due = 0.0
         if self._speed is not None:
-            if self._origin is None:
-                self._origin = (row[1], now_ms)
-            first_ms, started_ms = self._origin
+            if self._began is None:
+                self._began = (row[1], now_ms)
+            first_ms, started_ms = self._began
             due = started_ms + (row[1] - first_ms) / self._speed
         return max(due, self._free_ms)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import Effect, Retirement, SaveEndpoint
+from gateway.core.effects import Effect, RemoveInTransaction, SaveEndpoint
 from store.sqlite.check import check
 from store.sqlite.database import open_file
 from store.sqlite.recovery import recover
@@ -123,8 +123,8 @@ TRANSACTION: list[Effect] = [
     publication(21, [LARGE] * 10, topic="a/b", endpoints=(1,), time_ms=MADE_MS),
     publication(31, [LARGE] * 10, topic="#queue/r", endpoints=(2,), logged=False, time_ms=MADE_MS),
     publication(41, [LARGE] * 10, topic="a", time_ms=MADE_MS),
-    Retirement(1, list(range(1, 20)), 19 * len(LARGE)),
-    Retirement(2, [2, 12, 20], 3 * len(LARGE)),
+    RemoveInTransaction(1, list(range(1, 20)), 19 * len(LARGE)),
+    RemoveInTransaction(2, [2, 12, 20], 3 * len(LARGE)),
 ]
 """Topics with and without an endpoint, in the log and not; what is acknowledged is held by both, one or nobody then."""
 

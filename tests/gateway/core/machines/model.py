@@ -103,7 +103,7 @@ class Content:
         self.gone: set[int] = set()
         self.rejected: set[int] = set()
         """Unsettled still, but nobody is to have them again."""
-        self.retired: set[int] = set()
+        self.withdrawn: set[int] = set()
         """Acknowledged in a transaction that is being committed, or on its way to a dead message queue."""
         self.failures: dict[int, int] = {}
         self.handed_out_once: set[int] = set()
@@ -175,33 +175,33 @@ class Content:
 
     def settled(self, message_id: int) -> None:
         del self.unsettled[message_id]
-        self.buried(message_id)
+        self.removed(message_id)
 
-    def retire(self, message_id: int) -> None:
+    def withdraw(self, message_id: int) -> None:
         """A transaction that acknowledges it is to be committed."""
         del self.unsettled[message_id]
-        self.retired.add(message_id)
+        self.withdrawn.add(message_id)
 
-    def taken_to_bury(self, message_id: int) -> None:
+    def taken_to_remove(self, message_id: int) -> None:
         """It is on its way to a dead message queue, and nobody else's."""
         self.ready.discard(message_id)
         self.rejected.discard(message_id)
-        self.retired.add(message_id)
+        self.withdrawn.add(message_id)
 
     def committed(self, message_id: int) -> None:
         """The transaction was."""
-        self.retired.discard(message_id)
-        self.buried(message_id)
+        self.withdrawn.discard(message_id)
+        self.removed(message_id)
 
     def not_committed(self, message_id: int, consumer: Consumer | None) -> None:
         """It could not be: the message is its consumer's as before, or ready where that has left."""
-        self.retired.discard(message_id)
+        self.withdrawn.discard(message_id)
         if consumer is not None:
             self.unsettled[message_id] = consumer
         else:
             self.ready.add(message_id)
 
-    def buried(self, message_id: int) -> None:
+    def removed(self, message_id: int) -> None:
         self.ready.discard(message_id)
         self.rejected.discard(message_id)
         self.failures.pop(message_id, None)
@@ -218,7 +218,7 @@ class Content:
         """What a failed replay had put is gone: live messages stay, and what was trimmed meanwhile."""
         store, live_from = self._store, self.live_from
         left = store.references[self.number]
-        for i in self.ids - self.gone - self.retired:
+        for i in self.ids - self.gone - self.withdrawn:
             row = store.published[i]
             if row[4] is not None or (live_from is not None and i >= live_from):
                 assert i in left, f"{i} came live, and was dropped with what the replay had put"
@@ -229,7 +229,7 @@ class Content:
         self.is_failed = False
         self.ids = {*left, *self.gone}
         self.ready = set(left)
-        self.retired.clear()
+        self.withdrawn.clear()
         self.failures = dict(store.attempts[self.number])
 
     def forced(self, position: int) -> None:
@@ -257,6 +257,6 @@ class Content:
         self.ready = self.ids - self.gone
         self.unsettled.clear()
         self.rejected.clear()
-        self.retired.clear()
+        self.withdrawn.clear()
         self.handed_out_once.clear()
         self.failures = dict(self._store.attempts[self.number])

@@ -62,7 +62,7 @@ class NaiveTransaction:
         assert broker.next_id == before[0] + len(self.staged)
         for (consumer, i), content in self.acknowledged.items():
             assert content is not None
-            content.retire(i)
+            content.withdraw(i)
             self._held.append((content, consumer, i))
         world.committing.append(self)
 

@@ -157,7 +157,7 @@ def test_a_queue_that_is_no_dead_message_queue_any_more(machine: EndpointMachine
 
 
 def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine: EndpointMachine) -> None:
-    """A rejected message whose content cannot be read for its copy goes to nobody, and is buried when it can."""
+    """A rejected message whose content cannot be read for its copy goes to nobody, and is moved when it can."""
     world = World(Sizes(window=1, page_rows=1, tail_bytes=1))
     machine.world = world
     queue, dead = with_dead_message_queue(machine)
@@ -171,8 +171,8 @@ def test_what_was_rejected_stays_rejected_while_the_disk_cannot_be_read(machine:
     assert dead.depth == 1
 
 
-def test_a_message_that_could_not_be_buried_is_buried_later(machine: EndpointMachine) -> None:
-    """Where its copy cannot be written a rejected message stays on its queue, goes to nobody, and is buried later."""
+def test_a_message_that_could_not_be_moved_is_moved_later(machine: EndpointMachine) -> None:
+    """Where its copy cannot be written a rejected message stays on its queue, goes to nobody, and is moved later."""
     world = machine.world
     queue, dead = with_dead_message_queue(machine)
     reject_one(machine, queue)
@@ -186,8 +186,8 @@ def test_a_message_that_could_not_be_buried_is_buried_later(machine: EndpointMac
     assert [consumer.history for consumer in world.consumers] == [[1], []]
 
 
-def test_a_message_that_could_not_be_buried_outlives_a_crash(machine: EndpointMachine) -> None:
-    """What was rejected and could not be buried before the gateway ended is on its queue when it starts again."""
+def test_a_message_that_could_not_be_moved_outlives_a_crash(machine: EndpointMachine) -> None:
+    """What was rejected and could not be moved before the gateway ended is on its queue when it starts again."""
     world = machine.world
     queue, _ = with_dead_message_queue(machine)
     reject_one(machine, queue)

@@ -139,7 +139,7 @@ class World:
         self.departed: list[Consumer] = []
         self.committing: list[NaiveTransaction] = []
         self.log_consumers: list[LogConsumer] = []
-        self.buried: dict[object, tuple[int, list[int], list[bytes]]] = {}
+        self.dead_letters: dict[object, tuple[int, list[int], list[bytes]]] = {}
         """Messages on their way from an endpoint (by number), and what is to be put on its dead message queue."""
         self.published_last: list[bytes] = []
         self.has_failed_to_write = False
@@ -174,8 +174,8 @@ class World:
         self.log_consumers.clear()
         self.publisher.waiting.clear()
         self.contents = {number: self.contents[number] for number in self.store.endpoints}
-        self.check_buried()
-        self.buried.clear()
+        self.check_dead_letters()
+        self.dead_letters.clear()
         self.loop.close()
         self.open()
 
@@ -212,15 +212,15 @@ class World:
                 self._check_dead(content, endpoint, row, reason)
                 content.unsettled.pop(row[0], None)
                 if is_discarded:
-                    content.buried(row[0])
+                    content.removed(row[0])
                 else:
-                    content.taken_to_bury(row[0])
+                    content.taken_to_remove(row[0])
             remove(flow, rows, reason)
 
         def being_put(letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
             self.published_last = []
             put(letters, flow, rows)
-            self.buried[letters] = letters.storage_number, letters.ids, self.published_last
+            self.dead_letters[letters] = letters.storage_number, letters.ids, self.published_last
 
         def written_at_last(
             letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
@@ -228,7 +228,7 @@ class World:
             assert error is None or self.has_failed_to_write
             content = self.contents.get(letters.storage_number)
             if error is not None:
-                del self.buried[letters]
+                del self.dead_letters[letters]
             if content is not None and error is None:
                 for i in letters.ids:
                     content.committed(i)
@@ -311,7 +311,7 @@ class World:
     def _check_dead(self, content: Content, endpoint: Endpoint, row: Row, reason: str) -> None:
         message_id, settings = row[0], endpoint.settings
         if reason == "rejected":
-            assert message_id in content.unsettled, "buried although it went back"
+            assert message_id in content.unsettled, "removed although it went back"
             assert message_id in content.rejected
             return
         assert message_id in content.ready
@@ -364,9 +364,9 @@ class World:
         for endpoint in self.broker.endpoints.values():
             unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
             if endpoint.selectable is None:
-                ready = [*endpoint.given_back, *endpoint.oldest, *endpoint.newest]
+                ready = [*endpoint.ready.given_back, *endpoint.ready.oldest, *endpoint.ready.newest]
             else:
-                ready = [*endpoint.selectable, *endpoint.newest]
+                ready = [*endpoint.selectable, *endpoint.ready.newest]
             here = {*unsettled, *ready, *endpoint.awaiting_replay}
             assert len(here) == len(unsettled) + len(ready) + len(endpoint.awaiting_replay), "in one place"
             content = self.contents[endpoint.storage_number]
@@ -383,7 +383,7 @@ class World:
         store, broker = self.store, self.broker
         assert not self.publisher.waiting and not self.committing, "publishers were told"
         self.publisher.check()
-        self.check_buried()
+        self.check_dead_letters()
         assert broker.log.first_id == store.first_id
         assert broker.log.size_bytes == store.size_bytes
         assert store.size_bytes == sum(len(row[5]) for row in store.messages.values() if row[4] is None)
@@ -446,9 +446,9 @@ class World:
                 before_live = [i for i in content.ids if i < bound]
                 assert replay.put == len(before_live)
 
-    def check_buried(self) -> None:
+    def check_dead_letters(self) -> None:
         """What left an endpoint lies on the dead message queue, and the other way round."""
-        for number, ids, contents in self.buried.values():
+        for number, ids, contents in self.dead_letters.values():
             if number not in self.store.endpoints:
                 continue
             gone = self.store.removed[number]
