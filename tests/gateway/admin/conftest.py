@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import structlog
 
 from gateway.config import Vpn
+from store.sqlite.check import check
 from tests.support.client import WAIT_SECONDS, Client
 from tests.support.running import RunningGateway, settings_for
 
@@ -59,17 +59,14 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         assert time.monotonic() < deadline, f"waited {WAIT_SECONDS} s in vain: {what}"
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    yield
-    structlog.reset_defaults()
-
-
-@pytest.fixture
-def _ending() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
+def stop_and_check(gateway: RunningGateway, api: Api, client: Client) -> None:
+    """The gateway is well, and once it has stopped, its file is, too."""
+    assert api.http.get("/readyz").status_code == 200
+    assert api.done("GET", "monitor", "")["storeProblem"] is None
+    client.cut()
+    file = Path(gateway.call(lambda running: running.vpns["default"].place))
+    gateway.stop()
+    assert check(file) == []
 
 
 Start = Callable[..., RunningGateway]

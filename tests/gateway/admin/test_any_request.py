@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from store.sqlite.check import check
-from tests.gateway.admin.conftest import Api
+from tests.gateway.admin.conftest import Api, stop_and_check
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -96,9 +94,4 @@ def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gat
         if answer.status_code in (200, 400):
             assert answer.json()["meta"]["responseCode"] == answer.status_code
     assert {200, 400} <= seen
-    assert api.http.get("/readyz").status_code == 200
-    assert api.done("GET", "monitor", "")["storeProblem"] is None
-    client.cut()
-    file = Path(gateway.call(lambda running: running.vpns["default"].place))
-    gateway.stop()
-    assert check(file) == []
+    stop_and_check(gateway, api, client)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import requests
@@ -16,8 +15,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from store.sqlite.check import check
-from tests.gateway.admin.conftest import Api
+from tests.gateway.admin.conftest import Api, stop_and_check
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -76,12 +74,7 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(
     # 404 is what becomes of a name such as `.`, which no client sends as it is.
     assert set(seen) <= {200, 400, 404}, seen
     assert seen[200] > 100, seen
-    assert api.http.get("/readyz").status_code == 200
-    assert api.done("GET", "monitor", "")["storeProblem"] is None
-    client.cut()
-    file = Path(gateway.call(lambda running: running.vpns["default"].place))
-    gateway.stop()
-    assert check(file) == []
+    stop_and_check(gateway, api, client)
 
 
 def documented(document: dict[str, Any], path: str, method: str = "get") -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from gateway.config import Limits, Vpn
 from gateway.core.effects import Effect
@@ -19,13 +18,6 @@ from store.ports import Batch, OnCommit, StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from tests.support.client import Client
 from tests.support.running import RunningGateway, settings_for
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture
@@ -112,12 +104,6 @@ def telling(given: dict[str, Any]) -> Iterator[Telling]:
 
 Start = Callable[..., RunningGateway]
 Connect = Callable[..., Client]
-
-
-@pytest.fixture
-def _ending() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture

@@ -36,12 +36,6 @@ def logged() -> Iterator[list[Line]]:
     structlog.reset_defaults()
 
 
-@pytest.fixture
-def _ending() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
 Start = Callable[..., RunningGateway]
 Login = Callable[..., Client]
 

@@ -1,0 +1,23 @@
+"""What all tests of the gateway share: no log lines on the terminal, and what a test opened ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import structlog
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def _ending() -> Iterator[ExitStack]:
+    """Contexts that are left, the last first, when the test has ended."""
+    with ExitStack() as stack:
+        yield stack
