@@ -1,4 +1,4 @@
-"""`./run interop [CLIENT...]`: every foreign client against a gateway of its own, and the matrix of what came out.
+"""``./run interop [CLIENT...]``: every foreign client against a gateway of its own, and the matrix of what came out.
 
 The exit status is 0 only if nothing failed. A client that cannot be installed or started is a failure.
 """
@@ -71,7 +71,7 @@ NOT_RECORDED = {
 
 
 def say(text: str) -> None:
-    """Progress, beside the results that `--json` prints."""
+    """Progress, beside the results that ``--json`` prints."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -65,7 +65,7 @@ class Client:
     pinned: Sequence[str] = ()
     """Files in ``folder`` that say what is installed and built."""
     needs: Sequence[str] = ()
-    """Programs that have to be there: the script `run` installs them."""
+    """Programs that have to be there: the script ``run`` installs them."""
     dialect: str = ""
     """Whose clients it is one of, where a vendor's clients want more than AMQP 1.0: it is tried on a listener with
     that switch on, and at what only those clients do."""

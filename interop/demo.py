@@ -1,4 +1,4 @@
-"""`./run demo`: the gateway's main job on real data, end to end, in a few steps that each say PASS or FAIL.
+"""``./run demo``: the gateway's main job on real data, end to end, in a few steps that each say PASS or FAIL.
 
 A gateway is started as its own process in a temporary folder. Every flight out of New York in 2013 is
 published; a queue takes those out of JFK; the queue is rewound to its middle; then Spark reads the whole

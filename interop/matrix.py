@@ -1,4 +1,4 @@
-"""What came out of a run: client × behaviour, as lines on the terminal and as JSON (`interop.page` makes the page)."""
+"""What came out of a run: client × behaviour, as lines on the terminal and as JSON; ``interop.page`` makes the page."""
 
 from __future__ import annotations
 

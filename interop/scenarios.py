@@ -338,7 +338,7 @@ def replay_by_filter(trial: Trial) -> None:
 
 
 def replay_by_address_option(trial: Trial) -> None:
-    """A queue rewound by `?replay-start=` in its address."""
+    """A queue rewound by ``?replay-start=`` in its address."""
     sent = trial.send(trial.address(), 4)
     trial.receive(trial.address(), 4)
     run = trial.receive(f"{trial.address()}?replay-start=beginning", 4)

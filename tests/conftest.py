@@ -1,6 +1,6 @@
 """Settings for all tests: Hypothesis profiles, and what to leave out where Spark is not installed.
 
-`HYPOTHESIS_PROFILE` chooses a profile; without it, `ci` where CI is set and `dev` elsewhere.
+``HYPOTHESIS_PROFILE`` chooses a profile; without it, ``ci`` where CI is set and ``dev`` elsewhere.
 """
 
 import os
@@ -18,7 +18,7 @@ STATE_MACHINE_SECONDS = 600
 """How long one may take: it is thousands of examples in one test, and the machine may have other work."""
 
 SPARK_FOLDERS = ("spark_bridge", "store/archive")
-"""Folders whose tests need what comes with the extra `spark`."""
+"""Folders whose tests need what comes with the extra ``spark``."""
 
 SPARK_TESTS = {Path(__file__).parent / name for name in SPARK_FOLDERS}
 HAS_SPARK = find_spec("pyspark") is not None
@@ -41,7 +41,7 @@ def pytest_report_header() -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Marks all tests of SPARK_FOLDERS `spark`, before -m selects by marker, and gives those time that take long.
+    Marks all tests of SPARK_FOLDERS ``spark``, before -m selects by marker, and gives those time that take long.
 
     Puts the long ones first: of two workers none shall wait for the other's last file.
     """

@@ -1,4 +1,4 @@
-"""`python -m tests.bench [ROW...]`: measure what the chosen rows need, print the table."""
+"""``python -m tests.bench [ROW...]``: measure what the chosen rows need, print the table."""
 
 from __future__ import annotations
 

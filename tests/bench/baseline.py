@@ -1,4 +1,4 @@
-"""The Container-style queue: a broker written with `proton.reactor.Container` and `MessagingHandler`.
+"""The Container-style queue: a broker written with ``proton.reactor.Container`` and ``MessagingHandler``.
 
 The yardstick for what driving proton's engine directly brings. In memory, no durability, one
 first-in-first-out queue per address, after the broker among proton's own examples; only its credit is raised
@@ -62,7 +62,7 @@ class QueueBroker(MessagingHandler):
         self._dispatch(event.link.source.address)
 
     def on_message(self, event: Any) -> None:
-        """Queue a message; `MessagingHandler` accepts it when this returns."""
+        """Queue a message; ``MessagingHandler`` accepts it when this returns."""
         address = event.link.target.address
         self._queues[address].append(event.message)
         self._dispatch(address)

@@ -4,8 +4,8 @@
     python -m tests.bench.client recv 127.0.0.1:5672 queue://q --count 200000 --credit 1000
     python -m tests.bench.client recv 127.0.0.1:5672 'log://>' --count 200000 --start beginning --forever
 
-`recv` prints `{"event": "attached"}` before it grants credit, so that a publisher can be started after it.
-With `--forever` it attaches again after every `--count` messages, until SIGTERM asks for the result.
+``recv`` prints ``{"event": "attached"}`` before it grants credit, so that a publisher can be started after it.
+With ``--forever`` it attaches again after every ``--count`` messages, until SIGTERM asks for the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPLAY_START = Symbol("rewind:replay-start")
 
 
 def percentile(values: list[int], share: float) -> float:
-    """The value below which `share` (0 to 1) of `values` (ns) lie, in milliseconds."""
+    """The value below which ``share`` (0 to 1) of ``values`` (ns) lie, in milliseconds."""
     ordered = sorted(values)
     return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] / 1e6, 4)
 

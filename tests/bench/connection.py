@@ -2,7 +2,7 @@
 
 No test client: it reads into one buffer that it keeps, and decodes nothing that comes once a message.
 Used from both ends: the generator connects, its null peer accepts. A peer's detach, end or close with an
-error, and an attach with a null terminus, surface as `Refused` with the peer's own words.
+error, and an attach with a null terminus, surface as ``Refused`` with the peer's own words.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Connection:
 
     @classmethod
     def accept(cls, sock: socket.socket, container: str) -> Connection:
-        """Be the listening side of `connect` on a socket just accepted."""
+        """Be the listening side of ``connect`` on a socket just accepted."""
         self = cls(sock)
         self._expect_header(SASL_HEADER)
         self.sock.sendall(SASL_HEADER + frame(SASL_MECHANISMS, [Symbol("ANONYMOUS")], kind=SASL_FRAME))
@@ -97,7 +97,7 @@ class Connection:
     def attach(
         self, *, sender: bool, address: str, filters: dict[Any, Any] | None = None, settled: bool = False
     ) -> None:
-        """Attach the connection's one link and wait for the answer; `Refused` where the peer says no."""
+        """Attach the connection's one link and wait for the answer; ``Refused`` where the peer says no."""
         self.sock.sendall(
             attach_frame(
                 0, receiver=not sender, address=address, name="bench", filters=filters, settled=settled
@@ -118,7 +118,7 @@ class Connection:
     def fill(self, flags: int = 0) -> int:
         """Receive once. Moves an unfinished frame to the front of the buffer; returns octets received.
 
-        Raises `Refused` at end of file, `BlockingIOError` with `MSG_DONTWAIT` when nothing is there.
+        Raises ``Refused`` at end of file, ``BlockingIOError`` with ``MSG_DONTWAIT`` when nothing is there.
         """
         if self.start:
             left = self.end - self.start
@@ -146,7 +146,7 @@ class Connection:
             yield start, stop
 
     def control(self, start: int, stop: int) -> Frame | None:
-        """Decode a frame off the hot path; None is a heartbeat. A detach, end or close raises `Refused`."""
+        """Decode a frame off the hot path; None is a heartbeat. A detach, end or close raises ``Refused``."""
         received = parse(self.buffer, start, stop)
         if received is not None and received.code in (DETACH, END, CLOSE):
             error = received.field(0 if received.code != DETACH else 2)
@@ -156,7 +156,7 @@ class Connection:
         return received
 
     def flow(self, received: int, delivery_count: int, credit: int) -> None:
-        """Grant `credit` as the link's receiver, having seen `received` transfers in this session."""
+        """Grant ``credit`` as the link's receiver, having seen ``received`` transfers in this session."""
         next_incoming = self.peer_next_outgoing + received
         self.sock.sendall(flow_frame(0, delivery_count, credit, next_incoming=next_incoming))
 

@@ -21,7 +21,7 @@ _ACCEPTED_TAILS = tuple(
 
 
 def accepted_range(buffer: bytearray, start: int, stop: int) -> tuple[int, int] | None:
-    """First and last delivery id of a plain `accepted` disposition; None where it must be decoded in full.
+    """First and last delivery id of a plain ``accepted`` disposition; None where it must be decoded in full.
 
     Brokers that answer every message with a frame of its own are why this exists: a full decode would be the
     larger part of the generator's time then.

@@ -31,7 +31,7 @@ largest_bytes = max(largest_bytes, :largest)
 
 
 def fill_log(data: Path, last: int) -> None:
-    """Make `data` hold messages up to id `last` in the log, all but the first as described above."""
+    """Make ``data`` hold messages up to id ``last`` in the log, all but the first as described above."""
     with gateway(data) as server:
         send(server.address, f"topic://{TOPICS[0]}", 1)
     connection = sqlite3.connect(message_file(data))

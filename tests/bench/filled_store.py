@@ -36,7 +36,7 @@ _LOG = "update log set last_id = :last, size_bytes = size_bytes * :last / :sampl
 
 
 def fill(data: Path, spooled: int, logged: int) -> None:
-    """Make `data` hold `logged` messages in the log, the newest `spooled` on the queue `spooled` as well."""
+    """Make ``data`` hold ``logged`` messages in the log, the newest ``spooled`` on the queue ``spooled`` as well."""
     with gateway(data) as server:
         send(server.address, f"queue://{QUEUE}", 1)
     connection = sqlite3.connect(message_file(data))

@@ -12,7 +12,7 @@ SPARE_FILES = 200
 
 
 def allow_files(count: int) -> None:
-    """Let this process, and so the servers it starts, have `count` sockets; OSError where it must not."""
+    """Let this process, and so the servers it starts, have ``count`` sockets; OSError where it must not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE_FILES
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -23,7 +23,7 @@ def allow_files(count: int) -> None:
 
 @contextmanager
 def open_connections(server: str, count: int) -> Iterator[None]:
-    """Hold `count` connections, each open and with a session begun, while the block runs."""
+    """Hold ``count`` connections, each open and with a session begun, while the block runs."""
     host, _, port = server.rpartition(":")
     with ExitStack() as sockets:
         for index in range(count):

@@ -1,7 +1,7 @@
 """What the machine itself can do, measured beside every figure: SQLite with the gateway's tables, a socket.
 
 The SQLite limits write the rows the gateway writes (one message, one reference an endpoint) into the schema
-of `store`, in WAL mode with `synchronous=FULL` and SQLite's own checkpoints. Nothing here knows AMQP.
+of ``store``, in WAL mode with ``synchronous=FULL`` and SQLite's own checkpoints. Nothing here knows AMQP.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def database(path: Path) -> sqlite3.Connection:
 
 
 def insert(connection: sqlite3.Connection, first: int, count: int, endpoints: int = 1) -> None:
-    """One transaction: messages `first` to `first + count - 1`, each referenced by `endpoints` endpoints."""
+    """One transaction: messages ``first`` to ``first + count - 1``, each referenced by ``endpoints`` endpoints."""
     connection.execute("begin immediate")
     for start in range(first, first + count, ROWS_PER_STATEMENT):
         ids = range(start, min(start + ROWS_PER_STATEMENT, first + count))
@@ -55,7 +55,7 @@ def _rows(columns: int, rows: int) -> str:
 
 
 def write_rate(path: Path, count: int, per_commit: int = 500, endpoints: int = 1) -> float:
-    """Messages a second into a new file at `path`, `per_commit` messages a transaction."""
+    """Messages a second into a new file at ``path``, ``per_commit`` messages a transaction."""
     connection = database(path)
     started = time.perf_counter()
     for first in range(1, count + 1, per_commit):
@@ -66,7 +66,7 @@ def write_rate(path: Path, count: int, per_commit: int = 500, endpoints: int = 1
 
 
 def commit_latencies(path: Path, count: int) -> list[int]:
-    """Nanoseconds of each of `count` transactions of one message and one reference."""
+    """Nanoseconds of each of ``count`` transactions of one message and one reference."""
     connection = database(path)
     latencies = []
     for number in range(1, count + 1):
@@ -78,7 +78,7 @@ def commit_latencies(path: Path, count: int) -> list[int]:
 
 
 def read_rate(path: Path) -> float:
-    """Messages a second out of the file at `path`, from the first on, in pages of 1,000."""
+    """Messages a second out of the file at ``path``, from the first on, in pages of 1,000."""
     connection = sqlite3.connect(path)
     statement = "select id, time, topic, bare, content from message where id > ? order by id limit ?"
     started = time.perf_counter()
@@ -92,7 +92,7 @@ def read_rate(path: Path) -> float:
 
 
 def loopback_rate(count: int, size: int) -> float:
-    """Messages of `size` octets a second over a loopback TCP socket, as bytes alone."""
+    """Messages of ``size`` octets a second over a loopback TCP socket, as bytes alone."""
     total = count * size
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = threading.Thread(target=_pour, args=(listener.getsockname()[1], total))

@@ -12,7 +12,7 @@ PAGE = 100
 
 
 class Listing:
-    """From the beginning of a `with` block to its end; an error ends the run at the end of the block."""
+    """From the beginning of a ``with`` block to its end; an error ends the run at the end of the block."""
 
     def __init__(self, admin: str) -> None:
         self._url = f"{admin}/SEMP/v2/monitor/msgVpns/default/queues?count={PAGE}"

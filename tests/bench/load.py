@@ -17,7 +17,7 @@ class LoadFailed(Exception):
 
 
 class Load:
-    """One generator at work. `result` waits for its end; `attached` for a receiver's link."""
+    """One generator at work. ``result`` waits for its end; ``attached`` for a receiver's link."""
 
     def __init__(self, *arguments: str | int) -> None:
         self._arguments = [str(argument) for argument in arguments]
@@ -58,10 +58,10 @@ class Load:
 
 
 def send(server: str, address: str, count: int, *, outstanding: int = 1000) -> dict[str, Any]:
-    """Publish `count` messages, each to be accepted, at most `outstanding` at a time."""
+    """Publish ``count`` messages, each to be accepted, at most ``outstanding`` at a time."""
     return Load("send", server, address, "--count", count, "--outstanding", outstanding).result()
 
 
 def recv(server: str, address: str, count: int, *options: str) -> dict[str, Any]:
-    """Receive and accept `count` messages with 1,000 credit."""
+    """Receive and accept ``count`` messages with 1,000 credit."""
     return Load("recv", server, address, "--count", count, *options).result()

@@ -1,7 +1,7 @@
-"""What is measured: each function runs one set-up and returns its figures. `rows.py` judges them.
+"""What is measured: each function runs one set-up and returns its figures. ``rows.py`` judges them.
 
 Invariant: every measurement starts its own servers in a folder of its own and leaves nothing running; a lost,
-repeated or reordered message ends the run (`LoadFailed`) instead of making a fast figure.
+repeated or reordered message ends the run (``LoadFailed``) instead of making a fast figure.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def queue(folder: Path, sizes: Sizes) -> Figures:
 
 
 def latency(folder: Path, sizes: Sizes) -> Figures:
-    """Send to `accepted` with 1, 100 and 1,000 outstanding; publish to receipt with 1 outstanding.
+    """Send to ``accepted`` with 1, 100 and 1,000 outstanding; publish to receipt with 1 outstanding.
 
     Raw commits are timed right before and after the single messages they are compared with: disks have moods.
     """
@@ -279,7 +279,7 @@ def _live(server: str, count: int) -> float:
 
 
 def _charged(server: ServerProcess, name: str, run: Callable[[], float], count: int) -> Figures:
-    """The rate that `run` returns, and the server's processor time a message in microseconds."""
+    """The rate that ``run`` returns, and the server's processor time a message in microseconds."""
     before = server.cpu_seconds()
     rate = run()
     return {name: rate, f"{name}_cpu_us": (server.cpu_seconds() - before) / count * 1e6}

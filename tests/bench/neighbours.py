@@ -17,7 +17,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Neighbours:
-    """Measures during its `with` block. Children count as ours once they have been waited for inside the block."""
+    """Measures during its ``with`` block. Children count as ours once they have been waited for inside the block."""
 
     cores: float = 0.0
     """Processors in use by others, on average; known after the block."""

@@ -19,9 +19,9 @@ _SIZE = struct.Struct(">I")
 class Received:
     """What a run of consuming came to.
 
-    `seconds` runs from the first credit to the last message, `through_seconds` from the publishing of the
-    first message to the receipt of the last. `in_order` says that the messages were numbered without a gap or
-    a repeat; `latencies` are ns from publish to receipt.
+    ``seconds`` runs from the first credit to the last message, ``through_seconds`` from the publishing of the
+    first message to the receipt of the last. ``in_order`` says that the messages were numbered without a gap or
+    a repeat; ``latencies`` are ns from publish to receipt.
     """
 
     count: int
@@ -45,9 +45,9 @@ class Receiver:
         self._delivery_id: int | None = None
 
     def receive(self, count: int, credit: int, *, timed: bool = False) -> Received:
-        """Receive and accept `count` messages with a window of `credit`, never more than is still wanted.
+        """Receive and accept ``count`` messages with a window of ``credit``, never more than is still wanted.
 
-        With `timed`, publish-to-receipt latencies are kept.
+        With ``timed``, publish-to-receipt latencies are kept.
         """
         connection = self._connection
         started = time.perf_counter()

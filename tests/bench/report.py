@@ -22,7 +22,7 @@ OTHERS = "others_cores_"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row with its results, None where nothing is compared; `verdict` is ok, short or empty."""
+    """A row with its results, None where nothing is compared; ``verdict`` is ok, short or empty."""
 
     row: str
     title: str
@@ -36,7 +36,7 @@ class Line:
 
 
 def judge(row: Row, rounds: list[Figures]) -> Line:
-    """The line of `row` over all rounds that measured it."""
+    """The line of ``row`` over all rounds that measured it."""
     figure = median(figures[row.figure] for figures in rounds if row.figure in figures)
     ratio = _ratio(rounds, row.figure, row.limit)
     container_ratio = _ratio(rounds, row.figure, CONTAINER if row.beside_container else None)

@@ -1,6 +1,6 @@
 """The rows of the table: which figure, which limit beside it, and what must hold.
 
-To add a row, measure its figure in `measurements.py` and name it here.
+To add a row, measure its figure in ``measurements.py`` and name it here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Against(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A requirement: a figure, or its ratio to another of the same round, is at least (at most) `value`."""
+    """A requirement: a figure, or its ratio to another of the same round, is at least (at most) ``value``."""
 
     against: Against
     value: float
@@ -47,7 +47,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `figure`, `limit` name figures; `needs` are the measurements that bring them."""
+    """One line of the table. ``figure``, ``limit`` name figures; ``needs`` are the measurements that bring them."""
 
     name: str
     title: str
@@ -228,7 +228,7 @@ ONCE = (measured.recovery, measured.idle, measured.spark)
 
 
 def chosen(names: list[str]) -> tuple[Row, ...]:
-    """The rows whose names begin with one of `names`; without any, all but Spark's. ValueError lists the rows."""
+    """The rows whose names begin with one of ``names``; without any, all but Spark's. ValueError lists the rows."""
     rows = (*ROWS, *SPARK_ROWS)
     unknown = [name for name in names if not any(row.name.startswith(name) for row in rows)]
     if unknown:

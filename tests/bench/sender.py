@@ -19,7 +19,7 @@ MAX_OUTSTANDING = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a run of publishing came to. `latencies` are ns from send to settlement, a message each."""
+    """What a run of publishing came to. ``latencies`` are ns from send to settlement, a message each."""
 
     count: int
     seconds: float
@@ -43,9 +43,9 @@ class Sender:
         self._latencies: list[int] = []
 
     def send(self, count: int, outstanding: int) -> Sent:
-        """Send `count` messages, at most `outstanding` unsettled at a time, and wait until all are accepted.
+        """Send ``count`` messages, at most ``outstanding`` unsettled at a time, and wait until all are accepted.
 
-        The clock starts when the first credit is there. Raises `Refused` on any outcome but accepted.
+        The clock starts when the first credit is there. Raises ``Refused`` on any outcome but accepted.
         """
         if not 0 < outstanding <= MAX_OUTSTANDING:
             raise ValueError(f"outstanding is {outstanding}; it must be from 1 to {MAX_OUTSTANDING}")
@@ -86,7 +86,7 @@ class Sender:
             return
 
     def _listen(self, flags: int = 0) -> None:
-        """Receive from the peer and take it in. Waits for it unless `flags` says otherwise."""
+        """Receive from the peer and take it in. Waits for it unless ``flags`` says otherwise."""
         try:
             self._connection.fill(flags)
         except BlockingIOError:

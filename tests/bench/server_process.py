@@ -1,6 +1,6 @@
 """A server under test as a process: the gateway, the Container-style queue, the null peer.
 
-All three print one JSON ready line on stdout. `ServerProcess` waits for it, knows where to connect, and
+All three print one JSON ready line on stdout. ``ServerProcess`` waits for it, knows where to connect, and
 leaves no process behind.
 """
 
@@ -28,7 +28,7 @@ class ServerFailed(Exception):
 
 
 class ServerProcess:
-    """A Python module run as a server until the `with` block ends."""
+    """A Python module run as a server until the ``with`` block ends."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._module = module
@@ -101,6 +101,6 @@ class ServerProcess:
 
 
 def gateway(data: Path, *arguments: str) -> ServerProcess:
-    """A gateway on free ports that keeps its files in `data`."""
+    """A gateway on free ports that keeps its files in ``data``."""
     options = ["--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
     return ServerProcess("gateway", "serve", *options, *arguments)

@@ -20,7 +20,7 @@ SECONDS = 900
 
 
 class SparkReads:
-    """A process with a Spark session that reads a log; see `tests.bench.spark_reads`."""
+    """A process with a Spark session that reads a log; see ``tests.bench.spark_reads``."""
 
     def __init__(self, way: str, where: str, last: int, *options: str) -> None:
         self._process = subprocess.Popen(

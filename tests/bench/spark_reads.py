@@ -1,8 +1,8 @@
-"""`python -m tests.bench.spark_reads WAY WHERE LAST`: one Spark session reads a log in the ways that are measured.
+"""``python -m tests.bench.spark_reads WAY WHERE LAST``: one Spark session reads a log in the ways that are measured.
 
 WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first run of each is not counted.
 ``floor`` is Spark's own: as many rows as in the range, from a data source that makes them up. A count that is not that
-of the log ends it with an error. With `--forever` it reads bodies until SIGTERM, and says when
+of the log ends it with an error. With ``--forever`` it reads bodies until SIGTERM, and says when
 it begins.
 """
 
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 class MadeUp(DataSource):
-    """`RANGE` rows in one batch: what Spark needs for a data source in Python, whatever that does."""
+    """``RANGE`` rows in one batch: what Spark needs for a data source in Python, whatever that does."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,7 +58,7 @@ class MadeUp(DataSource):
 
 
 class MadeUpReader(DataSourceReader):
-    """The reader of `MadeUp`."""
+    """The reader of ``MadeUp``."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """All of it."""

@@ -68,7 +68,7 @@ def test_outstanding_beyond_the_sockets_buffers_is_refused(connection: Connectio
 
 
 def test_a_refused_link_says_why() -> None:
-    """A detach after an attach with a null terminus becomes `Refused` in the peer's own words."""
+    """A detach after an attach with a null terminus becomes ``Refused`` in the peer's own words."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         error = Described(ULong(0x1D), [Symbol("amqp:not-allowed"), "a log cannot be written to"])
 

@@ -17,7 +17,7 @@ ACCEPTANCE = Described(ULong(ACCEPTED), [])
 
 @given(IDS, st.none() | IDS)
 def test_a_plain_acceptance_is_read_without_decoding(first: int, last: int | None) -> None:
-    """Whatever the width of the ids, and with `last` left null, the bounds are those that were written."""
+    """Whatever the width of the ids, and with ``last`` left null, the bounds are those that were written."""
     fields = [True, UInt(first), None if last is None else UInt(last), True, ACCEPTANCE]
     encoded = bytearray(frame(DISPOSITION, fields))
 

@@ -55,7 +55,7 @@ def test_the_table_has_a_line_for_each_row() -> None:
 
 
 def test_rows_are_chosen_by_the_beginning_of_their_name() -> None:
-    """`replay` means both replays; a name that fits nothing is an error that lists the rows."""
+    """``replay`` means both replays; a name that fits nothing is an error that lists the rows."""
     assert [row.name for row in chosen(["replay"])] == ["replay-log", "replay-endpoint"]
     with pytest.raises(ValueError, match=r"no row swim; there are .*publish"):
         chosen(["publish", "swim"])

@@ -23,10 +23,10 @@ _DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
 class TransferBlock:
-    """Up to `BLOCK` transfers of `size`-octet bodies on handle 0, delivery ids counting up."""
+    """Up to ``BLOCK`` transfers of ``size``-octet bodies on handle 0, delivery ids counting up."""
 
     def __init__(self, size: int, *, settled: bool = False) -> None:
-        """`size` is the body's length in octets, at least 16."""
+        """``size`` is the body's length in octets, at least 16."""
         if size < STAMP.size:
             raise ValueError(
                 f"a body of {size} octets has no room for its number and time stamp; use {STAMP.size} or more"
@@ -53,7 +53,7 @@ class TransferBlock:
         self._view = memoryview(self._frames)
 
     def fill(self, first: int, count: int, now: int) -> memoryview:
-        """Frames of deliveries `first` to `first + count - 1`, stamped `now` ns; good until the next call."""
+        """Frames of deliveries ``first`` to ``first + count - 1``, stamped ``now`` ns; good until the next call."""
         frames, stride, stop = self._frames, self.stride, count * self.stride
         numbers = array("I", range(first, first + count))
         if sys.byteorder == "little":

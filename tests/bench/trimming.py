@@ -14,7 +14,7 @@ SECONDS = 300
 
 
 class Trimming:
-    """From the beginning of a `with` block; its end waits for the answer, and raises what went wrong."""
+    """From the beginning of a ``with`` block; its end waits for the answer, and raises what went wrong."""
 
     def __init__(self, admin: str) -> None:
         self._root = f"{admin}/SEMP/v2"

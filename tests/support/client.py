@@ -58,13 +58,13 @@ class Refused(Exception):
 
     @property
     def replay_error(self) -> str | None:
-        """The info map's `rewind:replay-error`."""
+        """The info map's ``rewind:replay-error``."""
         found = self.info.get("rewind:replay-error")
         return None if found is None else str(found)
 
     @property
     def subcode(self) -> int | None:
-        """The info map's `subcode`."""
+        """The info map's ``subcode``."""
         return self.info.get("subcode")
 
 
@@ -243,7 +243,7 @@ class Client:
         Args:
             credit: Given with the attach, to be used up.
             durable: Expiry never and durability of unsettled state: what makes a topic's subscription durable.
-            filters: The filter-set: values by descriptor, which is the key, too. `Described` values go as they are.
+            filters: The filter-set: values by descriptor, which is the key, too. ``Described`` values go as they are.
 
         Raises:
             Refused: The peer refused it.
@@ -302,7 +302,7 @@ class Client:
         self, condition: Callable[[], T], what: str, seconds: float = WAIT_SECONDS, turn: float = 0.05
     ) -> T:
         """
-        Read and write until `condition` is true; returns what it returned. Fails with `what` after `seconds`.
+        Read and write until ``condition`` is true; returns what it returned. Fails with ``what`` after ``seconds``.
 
         Args:
             turn: Seconds until it is asked again where nothing arrives: it may be about the gateway's insides.
@@ -411,7 +411,7 @@ class Sender(_End):
         return delivery
 
     def outcome(self, delivery: Delivery) -> str:
-        """Wait until the peer says what became of a delivery: `ACCEPTED`, `REJECTED` …"""
+        """Wait until the peer says what became of a delivery: ``ACCEPTED``, ``REJECTED`` …"""
         self.client.wait(
             lambda: delivery.remote_state or delivery.settled or self._is_gone(), "there is an outcome"
         )
@@ -434,7 +434,7 @@ class Sender(_End):
 
 
 class Receiver(_End):
-    """The receiving end of a link. Messages that arrived wait in `arrived` until they are taken."""
+    """The receiving end of a link. Messages that arrived wait in ``arrived`` until they are taken."""
 
     def __init__(self, client: Client, link: Link) -> None:
         super().__init__(client, link)
@@ -454,7 +454,7 @@ class Receiver(_End):
 
     @property
     def start(self) -> dict[str, Any]:
-        """Where the replay really starts: the value of the reply's `rewind:replay-start`."""
+        """Where the replay really starts: the value of the reply's ``rewind:replay-start``."""
         return dict(self.filters["rewind:replay-start"].value)
 
     def read(self) -> None:
@@ -480,7 +480,7 @@ class Receiver(_End):
         return taken
 
     def collect(self, taken: list[Received], count: int, credit: int = 500) -> None:
-        """Take and accept more, with this much credit at a time, until there are `count` in `taken`, or some more."""
+        """Take and accept more, with this much credit at a time, until ``taken`` has ``count``, or some more."""
         while len(taken) < count:
             if self.link.credit <= credit // 2:
                 self.flow(credit - self.link.credit)

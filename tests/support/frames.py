@@ -35,7 +35,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     def field(self, index: int, default: Any = None) -> Any:
-        """The field at `index`; `default` where it is null or a trailing field that was left out."""
+        """The field at ``index``; ``default`` where it is null or a trailing field that was left out."""
         value = self.fields[index] if index < len(self.fields) else None
         return default if value is None else value
 
@@ -64,7 +64,7 @@ def frame(
 
 
 def parse(buffer: bytearray | bytes, start: int, stop: int) -> Frame | None:
-    """Decode the frame in `buffer[start:stop]`; None for an empty frame (a heartbeat, section 2.4.5)."""
+    """Decode the frame in ``buffer[start:stop]``; None for an empty frame (a heartbeat, section 2.4.5)."""
     offset = start + 4 * buffer[start + 4]
     if offset >= stop:
         return None
@@ -74,7 +74,7 @@ def parse(buffer: bytearray | bytes, start: int, stop: int) -> Frame | None:
 
 
 def disposition(first: int, last: int, *, receiver: bool = True) -> bytes:
-    """A settled disposition `accepted` for deliveries `first` to `last`, inclusive (section 2.7.6)."""
+    """A settled disposition ``accepted`` for deliveries ``first`` to ``last``, inclusive (section 2.7.6)."""
     role = b"\x41" if receiver else b"\x42"
     fields = role + b"\x70" + _UINT.pack(first) + b"\x70" + _UINT.pack(last) + _SETTLED_AS_ACCEPTED
     body = b"\x00\x53" + bytes([DISPOSITION]) + b"\xc0" + bytes([len(fields) + 1, 5]) + fields

@@ -1,4 +1,4 @@
-"""A client of RabbitMQ's node `/management`, which pairs its links as RabbitMQ's clients do."""
+"""A client of RabbitMQ's node ``/management``, which pairs its links as RabbitMQ's clients do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Pair:
 
 
 def declaration(**arguments: Any) -> dict[str, Any]:
-    """The body of a declaration with these arguments; `_` stands for `-`."""
+    """The body of a declaration with these arguments; ``_`` stands for ``-``."""
     return {
         "durable": True,
         "arguments": {name.replace("_", "-"): value for name, value in arguments.items()},

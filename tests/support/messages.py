@@ -27,7 +27,7 @@ def data(content: bytes | str | int) -> bytes:
 
 
 def message_to(to: str, content: bytes | str | int) -> bytes:
-    """A message for the anonymous relay: properties with `to`, and a data section."""
+    """A message for the anonymous relay: properties with ``to``, and a data section."""
     return section(PROPERTIES, [None, None, to]) + data(content)
 
 

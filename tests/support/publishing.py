@@ -12,7 +12,7 @@ from tests.support.messages import data
 
 class Publishing:
     """
-    Publishes numbered messages from the beginning of a `with` block until its end, and waits until all are accepted.
+    Publishes numbered messages from the beginning of a ``with`` block until its end, and waits until all are accepted.
 
     Args:
         url: Where to.

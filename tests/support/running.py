@@ -1,7 +1,7 @@
 """A real gateway inside the test's process: real sockets, real files, its own event loop on a thread of its own.
 
 Invariant: a test never touches what belongs to the loop. What it has to ask or to order there goes through
-`RunningGateway.call`.
+``RunningGateway.call``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STOP_SECONDS = 30
 
 
 def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = None, **more: Any) -> Settings:
-    """Settings for one listener and the administration on free ports; the VPN `default` as given."""
+    """Settings for one listener and the administration on free ports; the VPN ``default`` as given."""
     limits = limits or Limits()
     if limits.idle_timeout_ms == Limits().idle_timeout_ms:
         limits = replace(limits, idle_timeout_ms=SILENCE_MS)
@@ -56,7 +56,7 @@ def settings_for(data: Path, vpn: Vpn | None = None, limits: Limits | None = Non
 
 
 class RunningGateway:
-    """A gateway from `start` (or the beginning of a `with` block) to `stop`; it may be started again."""
+    """A gateway from ``start`` (or the beginning of a ``with`` block) to ``stop``; it may be started again."""
 
     def __init__(self, settings: Settings | Configuration, **given: Any) -> None:
         """
@@ -114,14 +114,14 @@ class RunningGateway:
         """
         Stop, and start on the same files.
 
-        A client is driven by its test, which is in here: it cannot answer, and is not waited for as `stop` does.
+        A client is driven by its test, which is in here: it cannot answer, and is not waited for as ``stop`` does.
         """
         with patch.object(connection, "CLOSE_SECONDS", UNANSWERED_SECONDS):
             self.stop()
         self.start()
 
     def call(self, function: Callable[[Gateway], T]) -> T:
-        """Run `function` on the gateway's loop and return what it returns."""
+        """Run ``function`` on the gateway's loop and return what it returns."""
         gateway, loop = self._gateway, self._loop
         assert gateway is not None and loop is not None, "the gateway is not running"
         result: Future[T] = Future()
@@ -161,7 +161,7 @@ class RunningGateway:
         return self.call(lambda gateway: len(gateway._container.connections) if gateway._container else 0)
 
     def log_readers(self) -> int:
-        """Log readers attached to the Message VPN `default`."""
+        """Log readers attached to the Message VPN ``default``."""
         return self.call(lambda gateway: len(gateway.vpns["default"].readers.log_feeds))
 
     def flows(self, endpoint: str) -> int:

@@ -48,7 +48,7 @@ class _Clock(SystemClock):
 def gateway_with_log(
     folder: Path, targets: Sequence[str], vpn: Vpn | None = None
 ) -> Iterator[RunningGateway]:
-    """A gateway with this log, on which it stays `NOW_MS`; the messages were sent to these addresses in turn."""
+    """A gateway with this log, on which it stays ``NOW_MS``; the messages were sent to these addresses in turn."""
     clock = _Clock()
     with RunningGateway(settings_for(folder, vpn), clock=clock) as running:
         with Client(running.url) as client:
@@ -72,7 +72,7 @@ class Start:
     option: Callable[[int], str] | None = None
 
     def arguments(self, address: str, generation: int) -> dict[str, Any]:
-        """Arguments of `Client.receiver`."""
+        """Arguments of ``Client.receiver``."""
         if self.option is not None:
             return {"address": f"{address}?{self.option(generation)}"}
         assert self.filters is not None

@@ -36,7 +36,7 @@ class Controller:
         return bytes(delivery.remote.data[0])
 
     def commit(self, txn_id: bytes) -> str:
-        """`ACCEPTED`, or the condition of a rejection."""
+        """``ACCEPTED``, or the condition of a rejection."""
         return self.outcome(self.ask(0x32, [txn_id, False]))
 
     def roll_back(self, txn_id: bytes) -> str:
@@ -44,7 +44,7 @@ class Controller:
         return self.outcome(self.ask(0x32, [txn_id, True]))
 
     def outcome(self, delivery: Delivery) -> str:
-        """`ACCEPTED`, or the condition of a rejection."""
+        """``ACCEPTED``, or the condition of a rejection."""
         found = self.sender.outcome(delivery)
         if found != "REJECTED":
             return found

@@ -1,4 +1,4 @@
-"""Gateways as processes for the tests beside this file, each of which is marked `system`."""
+"""Gateways as processes for the tests beside this file, each of which is marked ``system``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = Callable[..., GatewayProcess]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks all of this folder `system`, before -m selects by marker."""
+    """Marks all of this folder ``system``, before -m selects by marker."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.system)

@@ -1,4 +1,4 @@
-"""Hostile byte streams, each what one client sends from its first byte on; kept in `corpus/` as files.
+"""Hostile byte streams, each what one client sends from its first byte on; kept in ``corpus/`` as files.
 
     python -m tests.system.corpus      writes the files anew
 

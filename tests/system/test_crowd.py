@@ -24,7 +24,7 @@ MEGABYTE = 2**20
 
 @pytest.fixture
 def _many_files() -> Iterator[None]:
-    """Sockets for `IDLE` clients here, and in the gateways started meanwhile."""
+    """Sockets for ``IDLE`` clients here, and in the gateways started meanwhile."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         allow_files(IDLE)

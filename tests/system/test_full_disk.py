@@ -1,4 +1,4 @@
-"""A gateway whose files may not grow any further: what `/readyz` says, what publishers are told, how it recovers."""
+"""A gateway whose files may not grow any further: what ``/readyz`` says, what publishers are told, how it recovers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 
 
 def readiness(gateway: GatewayProcess) -> tuple[int, dict[str, str]]:
-    """Status and body of `/readyz`."""
+    """Status and body of ``/readyz``."""
     answer = httpx.get(f"{gateway.ready['admin']}/readyz", trust_env=False)
     return answer.status_code, answer.json()
 
 
 def test_readyz_is_red_from_a_failed_write_to_the_next_that_succeeds(gateway: GatewayProcess) -> None:
     """
-    While no file takes a byte more, not even the log on stderr, a message is rejected with the reason, `/readyz` is 503
+    While no file takes a byte more, not even the log on stderr, a message is rejected with a reason, ``/readyz`` is 503
     and says it, and reading goes on; then it is 200 without anybody's help, and the next message is accepted.
     """
     assert readiness(gateway) == (200, {"status": "ok"})

@@ -330,7 +330,7 @@ def test_what_is_no_message_is_rejected_and_the_link_goes_on(gateway: GatewayPro
 
 
 def test_a_relayed_message_with_an_address_that_is_none_is_rejected(gateway: GatewayProcess) -> None:
-    """On the anonymous relay a `to` that cannot be read rejects its message; the next one goes its way."""
+    """On the anonymous relay a ``to`` that cannot be read rejects its message; the next one goes its way."""
     bad = b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x09" + data(b"x")
     good = encode(Described(ULong(0x73), [None, None, "queue://hostile"])) + data(b"good")
     with Peer.opened(gateway.address) as peer:
@@ -343,7 +343,7 @@ def test_a_relayed_message_with_an_address_that_is_none_is_rejected(gateway: Gat
 
 
 def test_an_endless_message_is_stopped_at_the_limit(gateway: GatewayProcess) -> None:
-    """A message in pieces is refused once it is over `max_message_bytes`, and what follows is not kept."""
+    """A message in pieces is refused once it is over ``max_message_bytes``, and what follows is not kept."""
     before = gateway.resident_bytes()
     with Bystander(gateway), sender(gateway) as peer:
         peer.send(transfer_frame(0, 0, bytes(60_000), more=True))

@@ -114,7 +114,7 @@ def test_a_password_is_verified_once_however_much_is_sent_ahead(secured: Gateway
 
 
 def test_hostname_and_vhost_select_the_vpn(start: Start) -> None:
-    """A queue of one VPN is not that of another: `other` and `vhost:other` are one, any other host is `default`."""
+    """A queue of one VPN is not that of another: ``other`` and ``vhost:other`` are one, all else is ``default``."""
     gateway = start("[vpn.default]\n[vpn.other]\n")
     for hostname, body in [("other", b"other"), ("gateway.example", b"default")]:
         with Peer.opened(gateway.address, hostname=hostname) as peer:

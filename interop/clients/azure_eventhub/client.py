@@ -2,7 +2,7 @@
 The client program on Azure's Event Hubs client for Python; see interop/client.py for its command line.
 
 Knows nothing of the gateway: what is here, a user of the library would write for the Event Hubs emulator.
-`queue://NAME` is the event hub NAME. Beside the verbs of all programs:
+``queue://NAME`` is the event hub NAME. Beside the verbs of all programs:
 
 ==============  ====================================================================================================
 ``properties``  prints lines ``hub`` and ``partition`` with what the library says of them

@@ -1,8 +1,8 @@
 """
 The client program on RabbitMQ's AMQP 1.0 client for Python; see interop/client.py for its command line.
 
-Knows nothing of the gateway: what is here, a user of the library would write for RabbitMQ. `queue://NAME` is the
-library's `/queues/NAME`, and `exchange://NAME/KEY` its `/exchanges/NAME/KEY`. Beside the verbs of all programs:
+Knows nothing of the gateway: what is here, a user of the library would write for RabbitMQ. ``queue://NAME`` is the
+library's ``/queues/NAME``, and ``exchange://NAME/KEY`` its ``/exchanges/NAME/KEY``. Beside the verbs of all programs:
 
 ==============  ====================================================================================================
 ``declare``     ``--kind stream|queue|exchange``, and ``--argument NAME=VALUE`` of a queue
@@ -213,7 +213,7 @@ def send(options: argparse.Namespace) -> int:
 
 
 class Done(Exception):
-    """The link is closed: how a handler gets out of the library's `run`, whose `stop` drops what is to be written."""
+    """The link is closed: how a handler leaves the library's ``run``, whose ``stop`` drops what is to be written."""
 
 
 class Taker(AMQPMessagingHandler):
@@ -451,7 +451,7 @@ def say_queue(info: Any) -> None:
 
 
 def manage(options: argparse.Namespace) -> int:
-    """One request to `/management`."""
+    """One request to ``/management``."""
     connection = connect(options)
     management = connection.management()
     match options.verb:
