@@ -114,7 +114,7 @@ class ListenerAcceptor:
         self._container = container
         self._spoken = spoken
         self._mechanisms = mechanisms
-        self._takes_tokens = accepts_tokens
+        self._accepts_tokens = accepts_tokens
         self._frames: FrameHooks | None = None
         self._shows_tokens = False
         """Only tokens say who the client is."""
@@ -144,7 +144,7 @@ class ListenerAcceptor:
         return self._container.sasl(self._mechanisms, certificate_name)
 
     def frame_filter(self, identity: Identity) -> FrameHooks | None:
-        self._shows_tokens = self._takes_tokens and identity.is_anonymous
+        self._shows_tokens = self._accepts_tokens and identity.is_anonymous
         self._frames = self._spoken.frames(self.limits.max_frame_bytes)
         return self._frames
 
@@ -172,9 +172,9 @@ class AmqpListener:
         container = self._container
         self._settings = settings
         self._spoken = container.spoken_by(settings)
-        self._takes_tokens = container.settings.accepts_tokens(settings)
+        self._accepts_tokens = container.settings.accepts_tokens(settings)
         self._mechanisms = self._spoken.mechanisms(
-            container.settings.mechanisms(settings), accepts_tokens=self._takes_tokens
+            container.settings.mechanisms(settings), accepts_tokens=self._accepts_tokens
         )
         """SASL mechanisms to offer, best first."""
 
@@ -213,7 +213,7 @@ class AmqpListener:
 
     def _connection(self) -> asyncio.Protocol:
         acceptor = ListenerAcceptor(
-            self._container, self._spoken, self._mechanisms, accepts_tokens=self._takes_tokens
+            self._container, self._spoken, self._mechanisms, accepts_tokens=self._accepts_tokens
         )
         connection = Connection(acceptor, self._container.next_number())
         websocket = self._settings.websocket

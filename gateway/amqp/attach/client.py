@@ -69,12 +69,13 @@ class Client:
     Args:
         connection: What carries its links.
         vpn: The Message VPN it opened.
+        users: All of the gateway's.
         shared: What that Message VPN's clients have in common.
         budget: What all clients' transactions may hold.
+        is_stopping: Whether the gateway is being stopped.
         spoken: What its listener speaks beyond AMQP 1.0.
         batches: Which deliveries bring several messages, where a dialect has such.
         shows_tokens: Only tokens say who it is.
-        is_stopping: Whether the gateway is being stopped.
     """
 
     def __init__(
