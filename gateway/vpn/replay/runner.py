@@ -10,12 +10,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from gateway import log_keys
-from gateway.core.broker import Broker
 from gateway.core.effects import DropReplayed, Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.replay.states import ReplayState
-from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.replay.pump import PumpShared, ReplayPump
@@ -30,8 +28,8 @@ class ReplayRunner:
     def __init__(
         self, shared: PumpShared, feeds: Feeds, consumers: Consumers, settings: CurrentSettings
     ) -> None:
-        self._broker: Broker = shared.broker
-        self._committer: Committer = shared.committer
+        self._broker = shared.broker
+        self._committer = shared.committer
         self._shared = shared
         self._feeds = feeds
         self._consumers = consumers
