@@ -143,9 +143,16 @@ def takes(pattern: str, topic: str) -> bool:
 
 
 class LogConsumer:
-    """A link that the log goes out on, from ``first`` to ``last``."""
+    """
+    A link that the log goes out on, from ``first`` to ``last``.
 
-    def __init__(self, world: World, patterns: Sequence[str], first: int, last: int | None) -> None:
+    Args:
+        is_live: Its start was resolved when the log had nothing from there on: all that it gets is live.
+    """
+
+    def __init__(
+        self, world: World, patterns: Sequence[str], first: int, last: int | None, *, is_live: bool
+    ) -> None:
         self._world = world
         self._patterns = patterns
         self._first = first
@@ -162,8 +169,12 @@ class LogConsumer:
             self.offer(row)
         self._is_past = last is not None and last < world.vpn.log.next_id
         """It ends before live: which message is the last, can be known in time."""
-        self.has_history = bisect_left(self.due, world.vpn.cache.next_id) > 0
+        self.has_history = not is_live and self.is_due_below(world.vpn.cache.next_id)
         """There was something to read before live when it attached, and the gateway had been told so."""
+
+    def is_due_below(self, message_id: int) -> bool:
+        """Whether it must receive a message with a lower id."""
+        return bisect_left(self.due, message_id) > 0
 
     def offer(self, row: Row) -> None:
         """A message became durable."""

@@ -64,9 +64,11 @@ class LogMachine(VpnMachine):
 
     async def _read_log(self, patterns: tuple[str, ...], start: ReplayStart, credit: int) -> None:
         world = self.world
+        next_id = world.vpn.log.next_id
         resolved = await world.vpn.log.resolve_start(start, patterns)
         self.check_start(start, patterns, resolved)
-        consumer = LogConsumer(world, patterns, resolved.first, resolved.last)
+        consumer = LogConsumer(world, patterns, resolved.first, resolved.last, is_live=resolved.is_live)
+        assert not (resolved.is_live and consumer.is_due_below(next_id)), "there was history to read"
         consumer.feed = world.vpn.readers.read_log(resolved, patterns, consumer)
         consumer.credit = credit
         world.log_consumers.append(consumer)
