@@ -32,7 +32,7 @@ from gateway.core.log.archived import check_trimmable, report_archived
 from gateway.core.log.point import Point, check_point_name
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import LogState, Row
+from gateway.core.model import ID, LogState, Row
 from gateway.core.recovered import StoredEndpoint
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
@@ -335,11 +335,11 @@ class Broker:
             The endpoints it lies on, each to be looked at for consumers.
         """
         rows = publication.rows
-        self.log.next_id = rows[-1][0] + 1
+        self.log.next_id = rows[-1][ID] + 1
         touched: list[Endpoint] = []
         if not publication.endpoints:
             return touched
-        ids = range(rows[0][0], rows[-1][0] + 1)
+        ids = range(rows[0][ID], rows[-1][ID] + 1)
         priorities = publication.ranked.priorities if publication.ranked is not None else None
         for number in publication.endpoints:
             endpoint = self._by_number.get(number)
@@ -362,7 +362,7 @@ class Broker:
         for publication in publications:
             self.failed(publication)
         if publications:
-            self.next_id = publications[0].rows[0][0]
+            self.next_id = publications[0].rows[0][ID]
 
     # --- trimming ---------------------------------------------------------------------------------------------
 

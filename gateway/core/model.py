@@ -5,13 +5,21 @@ What the broker of a Message VPN works on, as plain values: a message (``Row``) 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
 """A message: (id, time ms, topic, offset of the bare message, held, content as received).
 
 ``held`` is None while the replay log holds the message; else the number of references that alone still hold it. It is
 the one tuple a message is: it goes into the file, into memory and out to consumers as it stands."""
+
+ID: Final = 0
+TIME_MS: Final = 1
+TOPIC: Final = 2
+BARE: Final = 3
+HELD: Final = 4
+CONTENT: Final = 5
+"""Where each is in a ``Row``."""
 
 
 @dataclass(slots=True)

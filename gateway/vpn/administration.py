@@ -18,7 +18,7 @@ from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
 from store.errors import LogTrimmed, WriteFailed
@@ -207,7 +207,7 @@ class Administration:
                     lambda: (reader.messages([message_id]), reader.has_reference(number, message_id))
                 )
             )
-            if not rows or rows[0][4] is not None:
+            if not rows or rows[0][HELD] is not None:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
                     f"message {message_id} is not in the replay log, which {vpn.log.facts().holds}",
@@ -216,7 +216,7 @@ class Administration:
                 raise Refused(
                     ErrorCode.PRECONDITION_FAILED, f"message {message_id} lies on {endpoint.name!r} already"
                 )
-            effect = vpn.broker.begin_copy(endpoint, rows[0], priority_of(rows[0][5]))
+            effect = vpn.broker.begin_copy(endpoint, rows[0], priority_of(rows[0][CONTENT]))
 
             def committed(error: WriteFailed | None) -> None:
                 endpoint.end_copy(effect, is_committed=error is None)
@@ -345,9 +345,9 @@ class Administration:
                 position = trimmed.first_id
                 continue
             for row in page.rows:
-                if matches(row[2]):
+                if matches(row[TOPIC]):
                     if len(rows) == count:
-                        return LoggedMessages(rows, row[0])
+                        return LoggedMessages(rows, row[ID])
                     rows.append(row)
             position = page.position
         return LoggedMessages(rows, position if position < end else None)

@@ -18,6 +18,7 @@ from gateway.core.broker import Broker
 from gateway.core.effects import Effect, Publication, SaveArchived
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
+from gateway.core.model import ID
 from gateway.vpn.counters import Counters
 from gateway.vpn.runtime import Runtime
 from store.errors import WriteFailed
@@ -234,7 +235,7 @@ class Committer:
             for effect in batch.effects:
                 if isinstance(effect, Publication):
                     self._broker.failed(effect)
-                    self._cache.skip(effect.rows[-1][0] + 1)
+                    self._cache.skip(effect.rows[-1][ID] + 1)
                     client, deliveries = effect.receipt
                     client.not_stored(deliveries, refused)
             self.pending_bytes -= batch.size_bytes

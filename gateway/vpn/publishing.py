@@ -18,6 +18,7 @@ from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import ID
 from gateway.core.origins import Origins
 from gateway.vpn.clients import PublisherLink
 from gateway.vpn.clock import Clock
@@ -133,7 +134,7 @@ class Publishing:
         self._committer.add(publication)
         if self._origins.watchers:
             rows = publication.rows
-            self._origins.add(rows[0][0], rows[-1][0] + 1, origin)
+            self._origins.add(rows[0][ID], rows[-1][ID] + 1, origin)
 
     # --- transactions ---------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from gateway.amqp.attach.client import Client
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
+from gateway.core.model import BARE, CONTENT, ID, Row
 
 
 def selection_of(client: Client, filters: Filters) -> Callable[[Row], bool] | None:
@@ -37,8 +37,8 @@ def selection_of(client: Client, filters: Filters) -> Callable[[Row], bool] | No
     if client.is_connected:
         origins.watch(client)
     if passes is None:
-        return lambda row: origins.of(row[0]) != own
-    return lambda row: origins.of(row[0]) != own and passes(row)
+        return lambda row: origins.of(row[ID]) != own
+    return lambda row: origins.of(row[ID]) != own and passes(row)
 
 
 def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
@@ -66,7 +66,7 @@ def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
         return None
 
     def passes(row: Row) -> bool:
-        view: Any = MessageView(row[5], row[3])
+        view: Any = MessageView(row[CONTENT], row[BARE])
         try:
             return all(test(view) for test in tests)
         except CodecError:

@@ -28,7 +28,7 @@ from gateway.amqp.engine.native import (
     state_fields,
 )
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
+from gateway.core.model import BARE, CONTENT, Row
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
@@ -139,11 +139,11 @@ class OutgoingTransfers:
 
     def _send_batches(self, rows: Sequence[Row], fronts: Sequence[bytes]) -> None:
         """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
-        total = sum(len(row[5]) for row in rows)
+        total = sum(len(row[CONTENT]) for row in rows)
         count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
         for first in range(0, len(rows), count):
             batch = rows[first : first + count]
-            bares = [row[5][row[3] :] if row[3] else row[5] for row in batch]
+            bares = [row[CONTENT][row[BARE] :] if row[BARE] else row[CONTENT] for row in batch]
             data = batch_of(fronts[first : first + count], bares)
             _tag[0] = batch[0][0]
             delivery = lib.pn_delivery(self._link, _tag_bytes)

@@ -18,7 +18,7 @@ from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransac
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
 
@@ -87,7 +87,7 @@ class Consumer(SendingLink):
         super().send(rows, attempts, end_id)
         if self.is_pre_settled and self.flow is not None:
             # At most once is what the peer asked for: sent is consumed.
-            self._consumers.settle(self.flow, [row[0] for row in rows])
+            self._consumers.settle(self.flow, [row[ID] for row in rows])
 
     def nothing_to_send(self) -> None:
         super().nothing_to_send()

@@ -33,7 +33,7 @@ from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclu
 from gateway.core.endpoint.topics import EndpointTopics
 from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.endpoint.turns import Turns
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, ID, Row
 from gateway.core.replay.states import Replay, ReplayEvent
 
 FLOW_QUANTUM = 256
@@ -93,8 +93,8 @@ class Flow:
         excluded, selector = self.excluded, self.selector
         excluded.update(ids)
         if selector is None:
-            return lambda row: row[0] not in excluded
-        return lambda row: row[0] not in excluded and selector(row)
+            return lambda row: row[ID] not in excluded
+        return lambda row: row[ID] not in excluded and selector(row)
 
     @property
     def is_hungry(self) -> bool:
@@ -359,7 +359,7 @@ class Endpoint:
 
     def begin_copy(self, row: Row, priority: int) -> AddReferences:
         """One logged message is about to be put here, in its place by id; until ``end_copy`` no page is read."""
-        ids, size = (row[0],), len(row[5])
+        ids, size = (row[ID],), len(row[CONTENT])
         self.reserve(1, size)
         self.is_dropping = True
         self.incarnation += 1
@@ -392,14 +392,14 @@ class Endpoint:
 
     def hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
         """Hand ready messages to a flow: unsettled from now on. The next ones, as ``peek`` named them, or selected."""
-        flow.unsettled.update([(row[0], len(row[5])) for row in rows])
+        flow.unsettled.update([(row[ID], len(row[CONTENT])) for row in rows])
         flow.demand -= len(rows)
         self.ready.hand_out(rows)
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
         """The last message before live, if it is one of these (rising ids)."""
         end_id = self.replay.end_id if self.replay is not None else None
-        return end_id if end_id is not None and rows[0][0] <= end_id <= rows[-1][0] else None
+        return end_id if end_id is not None and rows[0][ID] <= end_id <= rows[-1][ID] else None
 
     # --- selectors --------------------------------------------------------------------------------------------
 
@@ -487,14 +487,14 @@ class Endpoint:
         found = {i: "expired" for i, last in last_ms.items() if last < now_ms}
         if self.attempts and self.settings.max_redelivery:
             for row in rows:
-                if self.attempts.get(row[0], 0) > self.settings.max_redelivery:
-                    found[row[0]] = "max-redelivery"
+                if self.attempts.get(row[ID], 0) > self.settings.max_redelivery:
+                    found[row[ID]] = "max-redelivery"
         return found
 
     def expires_ms(self, row: Row, ttl_of: Callable[[bytes], int | None]) -> int:
         """The last millisecond, since the epoch, in which a message here may be delivered, or ``NEVER_MS``."""
         found = expiries((row,), self.fresh_from, self.settings.max_ttl_ms, ttl_of)
-        return found.get(row[0], NEVER_MS)
+        return found.get(row[ID], NEVER_MS)
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
         """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""

@@ -18,7 +18,7 @@ from itertools import chain, repeat
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.ready_queue import SELECTOR_WINDOW, Candidates, ReadyQueue
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 
 
 class PriorityReadyQueues:
@@ -123,11 +123,11 @@ class PriorityReadyQueues:
 
     def hand_out(self, rows: Sequence[Row]) -> None:
         """Messages of one priority are handed to a flow: the next ones, as ``peek`` named them, or selected."""
-        first = rows[0][0]
+        first = rows[0][ID]
         queue = next(queue for queue in self._queues if _holds(queue, first))
         assert queue.priority is not None
         queue.hand_out(rows)
-        self._noted.update(zip((row[0] for row in rows), repeat(queue.priority), strict=False))
+        self._noted.update(zip((row[ID] for row in rows), repeat(queue.priority), strict=False))
 
     def settled(self, ids: Iterable[int]) -> None:
         """Messages that a flow held are gone for good."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 
 SELECTOR_WINDOW = 100_000
 """Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have
@@ -220,8 +220,8 @@ class ReadyQueue:
     def hand_out(self, rows: Sequence[Row]) -> None:
         """Messages are handed to a flow: the next ones, as ``peek`` named them, or selected."""
         if self.selectable is not None:
-            self._hand_out_selectable([row[0] for row in rows])
-        elif self.given_back and self.given_back[0] == rows[0][0]:
+            self._hand_out_selectable([row[ID] for row in rows])
+        elif self.given_back and self.given_back[0] == rows[0][ID]:
             del self.given_back[: len(rows)]
         else:
             popleft = self.oldest.popleft

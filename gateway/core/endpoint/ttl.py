@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.core.model import Row
+from gateway.core.model import BARE, CONTENT, ID, TIME_MS, Row
 
 NEVER_MS: Final = sys.maxsize
 
@@ -27,10 +27,10 @@ def expiries(
     """
     found: dict[int, int] = {}
     for row in rows:
-        if (row[3] or longest_ms) and row[0] >= fresh_from:
-            lives_ms = ttl_of(row[5]) if row[3] else None
+        if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
+            lives_ms = ttl_of(row[CONTENT]) if row[BARE] else None
             if longest_ms and (lives_ms is None or longest_ms < lives_ms):
                 lives_ms = longest_ms
             if lives_ms is not None:
-                found[row[0]] = row[1] + lives_ms
+                found[row[ID]] = row[TIME_MS] + lives_ms
     return found

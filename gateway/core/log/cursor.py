@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from amqp_ext.topics import TopicFilter, TopicPattern
-from gateway.core.model import Row
+from gateway.core.model import HELD, ID, TOPIC, Row
 
 
 class LogCursor:
@@ -62,13 +62,13 @@ class LogCursor:
         """
         self.position = position
         last = self.last
-        if last is not None and rows and rows[-1][0] > last:
-            rows = [row for row in rows if row[0] <= last]
+        if last is not None and rows and rows[-1][ID] > last:
+            rows = [row for row in rows if row[ID] <= last]
         matches = self.matches
         if matches is None:
-            chosen = [row for row in rows if row[4] is None]
+            chosen = [row for row in rows if row[HELD] is None]
         else:
-            chosen = [row for row in rows if row[4] is None and matches(row[2])]
+            chosen = [row for row in rows if row[HELD] is None and matches(row[TOPIC])]
         if self.selects is not None:
             chosen = list(filter(self.selects, chosen))
         if self.caught_up and last is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 
 ROW_OVERHEAD_BYTES = 220
 """What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds
@@ -39,7 +39,7 @@ class MessageCache:
     def extend(self, rows: list[Row], content_bytes: int) -> None:
         """Take newly committed rows; ``content_bytes`` is the sum of their contents."""
         self._rows += rows
-        self.next_id = rows[-1][0] + 1
+        self.next_id = rows[-1][ID] + 1
         size = content_bytes + ROW_OVERHEAD_BYTES * len(rows)
         self._runs.append((len(rows), size))
         self._size_bytes += size

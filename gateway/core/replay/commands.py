@@ -16,7 +16,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import LogState, Row
+from gateway.core.model import BARE, CONTENT, ID, LogState, Row
 from gateway.core.replay.states import Replay
 
 
@@ -112,8 +112,8 @@ class ReplayCommands:
         """
         priorities = None
         if endpoint.settings.priorities:
-            priorities = priorities_of([row[5] for row in rows], [row[3] for row in rows])
-        ids = [row[0] for row in rows]
+            priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
+        ids = [row[ID] for row in rows]
         return [endpoint.put_replayed(ids, priorities, size_bytes, position, passed)]
 
     @staticmethod

@@ -12,7 +12,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, ID, Row
 
 
 def check_copy(policy: LogPolicy, endpoint: Endpoint) -> None:
@@ -49,9 +49,9 @@ def begin_copy(
         Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the quota.
     """
     check_copy(policy, endpoint)
-    if row[0] < first_id:
-        raise Refused(ErrorCode.START_MESSAGE_UNAVAILABLE, f"message {row[0]} was trimmed from the log")
-    if not endpoint.room_for([row[5]]):
+    if row[ID] < first_id:
+        raise Refused(ErrorCode.START_MESSAGE_UNAVAILABLE, f"message {row[ID]} was trimmed from the log")
+    if not endpoint.room_for([row[CONTENT]]):
         raise Refused(
             ErrorCode.RESOURCE_LIMIT, f"{endpoint.name!r} is at its quota; consume from it or raise the quota"
         )

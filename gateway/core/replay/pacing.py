@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.core.model import Row
+from gateway.core.model import TIME_MS, Row
 
 
 class Pacer:
@@ -38,7 +38,7 @@ class Pacer:
         due = 0.0
         if self._speed is not None:
             if self._began is None:
-                self._began = (row[1], now_ms)
+                self._began = (row[TIME_MS], now_ms)
             first_ms, started_ms = self._began
-            due = started_ms + (row[1] - first_ms) / self._speed
+            due = started_ms + (row[TIME_MS] - first_ms) / self._speed
         return max(due, self._free_ms)

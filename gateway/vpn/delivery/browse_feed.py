@@ -15,7 +15,7 @@ from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader
@@ -123,7 +123,7 @@ class BrowseFeed:
             else:
                 self._link.nothing_to_send()
             return
-        self._cursors[priority] = rows[-1][0]
+        self._cursors[priority] = rows[-1][ID]
         matches = self._matches
         self._rows = rows if matches is None else [row for row in rows if matches(row)]
         self.run()

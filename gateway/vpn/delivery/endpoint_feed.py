@@ -13,7 +13,7 @@ from amqp_ext.message.ttl import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader
 
@@ -82,7 +82,7 @@ class EndpointFeed:
 
     def keep(self, rows: Sequence[Row]) -> None:
         """Contents that are at hand and will be wanted soon."""
-        self._stash.update([(row[0], row) for row in rows])
+        self._stash.update([(row[ID], row) for row in rows])
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
@@ -163,11 +163,11 @@ class EndpointFeed:
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
-            rows = [row for row in rows if row[0] not in dead]
+            rows = [row for row in rows if row[ID] not in dead]
         if rows:
             replay = endpoint.replay
             if replay is not None and replay.is_under_way:
-                replay.transmit([row[0] for row in rows], self._now_ms())
+                replay.transmit([row[ID] for row in rows], self._now_ms())
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
 
@@ -193,7 +193,7 @@ class EndpointFeed:
 
     def _remove_dead(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):
-            self._dead_letters.remove(flow, [row for row in rows if dead.get(row[0]) == reason], reason)
+            self._dead_letters.remove(flow, [row for row in rows if dead.get(row[ID]) == reason], reason)
 
     def remove_dead_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
         """
@@ -218,7 +218,7 @@ class EndpointFeed:
                 self._read_ahead()
             return False, None
         dead = self._dead(rows)
-        count = next((i for i, row in enumerate(rows) if row[0] not in dead), len(rows))
+        count = next((i for i, row in enumerate(rows) if row[ID] not in dead), len(rows))
         if count:
             flow = Flow(endpoint, None)
             gone = rows[:count]
@@ -244,7 +244,7 @@ class EndpointFeed:
     def _forget(self, rows: Sequence[Row]) -> None:
         if self._stash:
             for row in rows:
-                self._stash.pop(row[0], None)
+                self._stash.pop(row[ID], None)
 
     def _at_hand(self, ids: Sequence[int]) -> Sequence[Row]:
         cache = self._cache
@@ -276,7 +276,7 @@ class EndpointFeed:
 
         def read() -> Page:
             rows = reader.endpoint_page(number, after, end, *only)
-            return rows, reader.attempts(number, rows[0][0], rows[-1][0], *only) if rows else []
+            return rows, reader.attempts(number, rows[0][ID], rows[-1][ID], *only) if rows else []
 
         self._read(read, lambda page: self._add_page(queue, page, end))
 
@@ -287,7 +287,7 @@ class EndpointFeed:
     def _add_page(self, queue: ReadyQueue, page: Page, end: int) -> None:
         rows, attempts = page
         self.keep(rows)
-        self.endpoint.add_page(queue, [row[0] for row in rows], end, attempts)
+        self.endpoint.add_page(queue, [row[ID] for row in rows], end, attempts)
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:

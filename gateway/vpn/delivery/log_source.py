@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 from gateway.vpn.runtime import Runtime
 from store.ports import LogPage, Reader
 
@@ -69,7 +69,7 @@ class LogSource:
                 rows = cache.since(self.position, limit)
                 if not rows:
                     return None
-                self.position = rows[-1][0] + 1
+                self.position = rows[-1][ID] + 1
                 return rows, self.position
             page = self._arrived()
             if page is None:
@@ -90,7 +90,7 @@ class LogSource:
             self.position = page.position
             return (rows[start:] if start else rows), page.position
         self._index = stop
-        self.position = rows[stop][0]
+        self.position = rows[stop][ID]
         return rows[start:stop], self.position
 
     def _arrived(self) -> LogPage | None:

@@ -16,7 +16,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode
 from gateway.core.log.cursor import LogCursor
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, ID, Row
 from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
@@ -151,14 +151,14 @@ class ReplayPump:
     def _put(self, rows: list[Row]) -> None:
         self._busy = True
         position = self._considered
-        ids = [row[0] for row in rows]
+        ids = [row[ID] for row in rows]
         if ids[0] < self._broker.trimming_below:
             self._woken(LogTrimmed(ids[0], self._broker.trimming_below))
             return
         # Messages that the log did not take are on the endpoint already; in its order they have their place here.
         passed = self._endpoint.pop_awaiting(position)
         replays, number = self._broker.replay_commands, self._endpoint.storage_number
-        size = sum(len(row[5]) for row in rows)
+        size = sum(len(row[CONTENT]) for row in rows)
         effects = replays.put(self._endpoint, rows, size, position, len(passed))
 
         def committed(error: WriteFailed | None) -> None:

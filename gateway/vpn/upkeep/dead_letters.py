@@ -28,7 +28,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import Refused
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, ID, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.publishing import Publishing
@@ -64,12 +64,12 @@ class _Copies:
 def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes, int]:
     """The content of the copy, and where its bare message begins."""
     return annotated(
-        row[5],
+        row[CONTENT],
         {
             "x-opt-dead-reason": reason,
             "x-opt-dead-endpoint": endpoint,
             "x-opt-dead-time": Timestamp(now_ms),
-            "x-opt-dead-sequence-number": Long(row[0]),
+            "x-opt-dead-sequence-number": Long(row[ID]),
         },
     )
 
@@ -135,7 +135,7 @@ class DeadLetterMover:
         same commit. One that fails is tried again until it succeeds, and nobody else is given them meanwhile.
         """
         endpoint = flow.endpoint
-        queue, ids = endpoint.settings.dead_message_queue, [row[0] for row in rows]
+        queue, ids = endpoint.settings.dead_message_queue, [row[ID] for row in rows]
         self._runtime.log.info(
             "messages_buried",
             **{log_keys.ENDPOINT: endpoint.name, log_keys.MESSAGES: len(ids), log_keys.REASON: reason},
@@ -235,7 +235,7 @@ class DeadLetterMover:
             if not rows:
                 return
             # Meanwhile the flow may have gone, and given back what it had.
-            rejected = [row for row in rows if row[0] in flow.unsettled]
+            rejected = [row for row in rows if row[ID] in flow.unsettled]
             if rejected:
                 self.remove(flow, rejected, "rejected")
                 # Its link may have waited for room among what it has unsettled.

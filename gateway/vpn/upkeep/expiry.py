@@ -21,6 +21,7 @@ from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.ttl import NEVER_MS
 from gateway.core.log.message_cache import MessageCache
+from gateway.core.model import BARE, CONTENT, ID
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.runtime import Runtime
 
@@ -116,7 +117,7 @@ class Expiry:
         feed = self._feeds.of(endpoint)
         may_be_more, row = feed.remove_dead_head(TURN_ROWS if is_due else 1, may_read=bool(is_timed))
         if row is not None:
-            self._heads[name] = _Head((*key[:3], row[0]), endpoint.expires_ms(row, feed.ttl_of))
+            self._heads[name] = _Head((*key[:3], row[ID]), endpoint.expires_ms(row, feed.ttl_of))
         elif may_be_more:
             self._heads[name] = _Head(key, 0)
         elif feed.is_reading and self._reading.get(name) != endpoint.depth:
@@ -130,4 +131,4 @@ class Expiry:
         if not ids or ids[0] < cache.first_id:
             return False
         row = cache.pick(ids)[0]
-        return bool(row[3]) and ttl_of(row[5]) is not None
+        return bool(row[BARE]) and ttl_of(row[CONTENT]) is not None

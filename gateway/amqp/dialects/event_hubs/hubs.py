@@ -22,6 +22,7 @@ from gateway.amqp.dialects.hooks import DialectClient
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import ID, TOPIC
 from gateway.core.permissions import Action
 from store.errors import LogTrimmed
 from store.ports import Reader
@@ -146,7 +147,7 @@ def _first_matching(
             # Under our eyes: the last one is there, and it may be the only one.
             break
         for row in page.rows:
-            if matches(row[2]):
-                return row[0]
+            if matches(row[TOPIC]):
+                return row[ID]
         position = page.position
     return last
