@@ -1,10 +1,14 @@
-"""What the import contracts cannot say: no package imports what pyproject.toml does not ask for."""
+"""
+What the import contracts cannot say: no package imports what pyproject.toml does not ask for, no modules import each
+other in a circle, and folders and files stay as small as a reader can hold.
+"""
 
 import ast
 import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,13 @@ MODULES = {
     "pydantic": {"pydantic", "pydantic_core"},
     "python_qpid_proton": {"proton", "cproton", "cproton_ffi"},
 }
+
+
+MOST_MODULES = 20
+"""Modules in one folder."""
+
+MOST_LINES = 600
+"""Lines in one file."""
 
 
 def modules_of(requirements: Iterable[str]) -> set[str]:
@@ -52,3 +63,55 @@ def test_imports_are_declared(package: str) -> None:
         for where, module in undeclared
         if module not in extra or not where.startswith(WITH_SPARK)
     ] == []
+
+
+def project_modules() -> dict[str, Path]:
+    """The modules of all packages by dotted name."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+    }
+
+
+def imported_modules(module: str, modules: dict[str, Path]) -> set[str]:
+    """The project's modules that one imports, for types or not; a package is no circle with its own modules."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(modules[module].read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in found & modules.keys() - {module} if not name.startswith(f"{module}.")}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports under ``TYPE_CHECKING`` count: what is needed is said by a narrow protocol below."""
+    modules = project_modules()
+    graph = {module: imported_modules(module, modules) for module in modules}
+    assert sum(map(len, graph.values())) > len(modules), "modules import each other"
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+def test_a_folder_has_no_more_modules_than_a_reader_can_hold() -> None:
+    """A folder that is full asks what second noun lives in it."""
+    folders: dict[Path, int] = {}
+    for path in project_modules().values():
+        folders[path.parent] = folders.get(path.parent, 0) + (path.name != "__init__.py")
+    assert {str(f.relative_to(ROOT)): count for f, count in folders.items() if count > MOST_MODULES} == {}
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    """Tests and foreign clients' programs in Python are held to it, too."""
+    paths = [
+        *project_modules().values(),
+        *(path for folder in ("tests", "docs") for path in (ROOT / folder).rglob("*.py")),
+        *(ROOT / "interop").glob("*.py"),
+        *(ROOT / "interop" / "clients").glob("*/*.py"),
+    ]
+    lines = {str(path.relative_to(ROOT)): path.read_text().count("\n") for path in paths}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
