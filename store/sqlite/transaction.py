@@ -332,7 +332,10 @@ class Transaction:
             case TrimLog():
                 self._trim(effect)
             case SaveArchived(last_id):
-                execute("update log set archived_id = max(archived_id, ?)", (last_id,))
+                # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is
+                # tried whether the store can be written (``Committer.try_store``).
+                execute("update log set archived_id = -1 - archived_id")
+                execute("update log set archived_id = max(-1 - archived_id, ?)", (last_id,))
             case SaveReplay(endpoint, replay):
                 execute("update endpoint set replay = ? where number = ?", (replay, endpoint))
             case CountAttempts(endpoint, attempts):

@@ -16,6 +16,7 @@ from gateway.core.effects import (
     Publication,
     RemoveReferences,
     RenumberEndpoint,
+    SaveArchived,
     SaveEndpoint,
     TrimLog,
 )
@@ -39,6 +40,16 @@ def test_the_file_holds_what_the_effects_say(fresh: Callable[[], Path], history:
             for effect in effects:
                 model.apply(effect)
             assert state_of(path) == model.state()
+
+
+def test_what_is_so_already_is_written_all_the_same(fresh: Callable[[], Path]) -> None:
+    """Else a store that cannot be written would pass for one that can: SQLite writes no page that is as it was."""
+    path = fresh()
+    wal = Path(f"{path}-wal")
+    with closing(writing_to(path)) as connection:
+        before = wal.stat().st_size if wal.exists() else 0
+        commit(connection, [SaveArchived(0)])
+        assert wal.stat().st_size > before
 
 
 @given(st.lists(st.integers(), max_size=3 * LARGEST_INSERT))
