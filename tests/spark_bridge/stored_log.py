@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -44,15 +43,6 @@ class StoredLog:
         """More messages, all of one time."""
         with closing(writing_to(self._file)) as connection:
             commit(connection, [self._publication(number, day) for number in self._next(count)])
-
-    def publish_these(self, messages: Sequence[bytes]) -> None:
-        """These messages, logged."""
-        with closing(writing_to(self._file)) as connection:
-            first = self.last + 1
-            rows = [(first + at, MADE_MS, "t", 0, None, content) for at, content in enumerate(messages)]
-            commit(connection, [Publication(rows, "t", (), True, sum(map(len, messages)), None)])
-        self.last += len(messages)
-        self.logged += range(first, self.last + 1)
 
     def trim(self, below: int) -> None:
         """Take the ids below this one out of the log."""

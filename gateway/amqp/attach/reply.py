@@ -12,6 +12,7 @@ from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, 
 
 from amqp_ext.filters.filter_set import REPLAY_START, Filters
 from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
+from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
@@ -45,6 +46,11 @@ class LogBounds(Protocol):
     @property
     def next_id(self) -> int:
         """Id that its next message will have."""
+
+
+def splicer_for(filters: Filters, log: LogBounds) -> Splicer:
+    """What puts header and annotations in front of the messages that the source of these filters sends."""
+    return Splicer(log.generation, stream_offset=filters.wants_stream_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from amqp_ext.filters.filter_set import Filters
-from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
 from gateway.amqp.attach.message_filter import selection_of
-from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source
+from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source, splicer_for
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.links.reader import ReaderLink
 from gateway.core.endpoint.endpoint import Endpoint
@@ -55,7 +54,7 @@ class BrowserSource(LinkSetup):
 
     async def bind(self) -> ReadyLink:
         client, log = self._client, self._client.vpn.log
-        splicer = Splicer(log.generation, stream_offset=self._filters.wants_stream_offset)
+        splicer = splicer_for(self._filters, log)
         self._reader = ReaderLink(self._request.link, client.carrier, client.identity, splicer)
         self._resolved = Resolved(log.next_id, None, None, is_live=True)
         self._reader.lease = client.owner.registry.lease_on(self._endpoint.name)

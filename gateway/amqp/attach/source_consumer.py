@@ -10,12 +10,11 @@ from typing import Any, Final
 from amqp_ext.addresses.options import NO_OPTIONS
 from amqp_ext.filters.filter_set import Filters
 from amqp_ext.lifetime import Lifetime
-from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import ReplayStart, StartKind, parse_text
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
 from gateway.amqp.attach.message_filter import selection_of
-from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source
+from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source, splicer_for
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.links.consumer import Consumer
 from gateway.amqp.nodes.lease import NodeLease
@@ -96,12 +95,11 @@ class ConsumerSource(LinkSetup):
     async def bind(self) -> ReadyLink | None:
         client, request, endpoint = self._client, self._request, self._endpoint
         vpn = client.vpn
-        generation = vpn.log.generation
         consumer = self._consumer = Consumer(
             request.link,
             client.carrier,
             client.identity,
-            Splicer(generation, stream_offset=self._filters.wants_stream_offset),
+            splicer_for(self._filters, vpn.log),
             consumers=vpn.consumers,
             committer=vpn.committer,
             transactions=client.transactions,

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from amqp_ext.filters.filter_set import Filters
-from amqp_ext.message.annotations import Splicer
 from amqp_ext.replay_start import ReplayStart, parse_text
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
 from gateway.amqp.attach.message_filter import selection_of
-from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source
+from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_source, splicer_for
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.source_consumer import NOTHING_YET
 from gateway.amqp.attach.source_log import JoinGroup, pacer_for
@@ -74,8 +73,7 @@ class StreamSource(LinkSetup):
 
     async def bind(self) -> ReadyLink:
         client = self._client
-        generation = client.vpn.log.generation
-        splicer = Splicer(generation, stream_offset=self._filters.wants_stream_offset)
+        splicer = splicer_for(self._filters, client.vpn.log)
         reader = self._reader = ReaderLink(self._request.link, client.carrier, client.identity, splicer)
         self._feed = client.vpn.streams.read(
             self._endpoint,
