@@ -201,7 +201,14 @@ async def run(configuration: Configuration) -> None:
 
     loop.add_signal_handler(signal.SIGHUP, reload)
     print(gateway.ready_line(), flush=True)
-    log.info("ready", **{log_keys.URL: gateway.amqp, log_keys.DATA: str(gateway.settings.data)})
+    log.info(
+        "ready",
+        **{
+            log_keys.URL: gateway.amqp,
+            log_keys.DATA: str(gateway.settings.data),
+            log_keys.ENGINE: sorted({vpn.engine for vpn in gateway.vpns.values()}),
+        },
+    )
     await stopped.wait()
     log.info("stopping")
     await gateway.stop()

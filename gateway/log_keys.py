@@ -44,4 +44,5 @@ ELAPSED_MS: Final = "elapsed_ms"  # milliseconds it took
 
 # The process
 DATA: Final = "data"  # the data folder
+ENGINE: Final = "engine"  # what keeps the data, with its version
 URL: Final = "url"  # where clients connect

@@ -1,5 +1,5 @@
 """
-What a Message VPN keeps: messages, references of endpoints, the replay log, definitions.
+What a Message VPN keeps: messages, routes, cursors of endpoints, the replay log, definitions.
 
 ``ports`` says what the gateway asks of a store, whichever engine keeps the data; ``errors`` are its errors.
 ``sqlite`` is the engine that is built in: one file in WAL mode for each Message VPN, in a ``data_folder`` that one

@@ -16,18 +16,17 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from gateway.core.effects import (
-    AddReferences,
     DeletePoint,
     Effect,
     Publication,
-    RemoveInTransaction,
     SaveArchived,
     SavePoint,
+    SettleInTransaction,
     TrimLog,
 )
 from gateway.core.log.point import Point
 from gateway.core.model import LogState, Row
-from gateway.core.recovered import StoredEndpoint
+from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from store.errors import WriteFailed
@@ -68,8 +67,12 @@ class Recovered:
 
     log: LogState
     endpoints: list[StoredEndpoint]
+    routes: list[StoredRoute]
+    """All that messages may name."""
+    replays: dict[int, StoredCursor]
+    """Cursors that are no endpoint's own, by number: those of replays, of which ``-messages`` are acknowledged."""
     next_number: int
-    """Above every number that an endpoint ever had."""
+    """Above every number that an endpoint or a cursor ever had."""
     points: list[Point] = field(default_factory=list)
 
 
@@ -106,6 +109,10 @@ class Store(Protocol):
         """Where it is, as a person is told: a file's path, a database's address."""
 
     @property
+    def engine(self) -> str:
+        """What keeps the data, with its version, as a person is told: ``SQLite 3.54.1``."""
+
+    @property
     def recovered(self) -> Recovered:
         """What was found when it was opened."""
 
@@ -132,8 +139,7 @@ SMALL_BYTES: Final = 64 * 1024
 
 UNDONE_BY_FAILURE: Final = (
     Publication,
-    RemoveInTransaction,
-    AddReferences,
+    SettleInTransaction,
     TrimLog,
     SaveArchived,
     SavePoint,
@@ -206,6 +212,14 @@ class LogPage(NamedTuple):
     """The next id to be read: everything below it was considered."""
 
 
+class RoutedPage(NamedTuple):
+    """Messages of routes in the order of their ids."""
+
+    rows: list[Row]
+    position: int
+    """The next id to be read: everything below it was considered."""
+
+
 class SearchPage(NamedTuple):
     """What a bounded piece of the log had for a search."""
 
@@ -226,13 +240,14 @@ class Reader(LogProbe, Protocol):
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """Run something that reads on a thread of the store's pool."""
 
-    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """
         Logged messages from ``position`` on, below ``end``.
 
         Args:
             patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
                 still match. None at all: every message.
+            held: With them all that endpoints alone hold, whatever its topic.
 
         Raises:
             LogTrimmed: The log begins behind ``position``.
@@ -246,33 +261,24 @@ class Reader(LogProbe, Protocol):
             patterns: The topics that the search looks at, as for ``log_page``.
         """
 
-    def endpoint_page(
-        self, endpoint: int, after: int, end: int = MAX_ID, priority: int | None = None
-    ) -> list[Row]:
+    def routed_page(
+        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
+    ) -> RoutedPage:
         """
-        Messages on an endpoint with ids above ``after`` and below ``end``; none when there are no more.
+        Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
 
         Args:
-            endpoint: Its number.
+            routes: Numbers, rising. Few of them are merged; with very many, messages are looked at one by one.
             end: One past the last id the caller was told of: the store may know more already.
-            priority: Only those of it, on an endpoint that delivers by priority.
+            limit: Fewer messages than a page holds.
         """
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds; what is gone is left out."""
 
-    def has_reference(self, endpoint: int, message_id: int) -> bool:
-        """Whether a message lies on an endpoint."""
-
-    def attempts(
-        self, endpoint: int, first: int = 0, last: int = MAX_ID, priority: int | None = None
-    ) -> list[tuple[int, int]]:
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """
-        (id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any.
-
-        Args:
-            endpoint: Its number.
-            priority: Only those of it, on an endpoint that delivers by priority.
+        (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
         """
 
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -35,7 +35,7 @@ from amqp_ext.message.sections import (
 )
 from amqp_ext.replay_id import format_replay_id
 
-OutgoingRow: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
+OutgoingRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 
 PACK_CACHE: Final = 1_024
 """Layouts of fronts that are remembered, one for each length of topic, header and offset, and starts of fronts, one for
@@ -97,14 +97,14 @@ class Splicer:
         What goes in front of the bare message of each row.
 
         Args:
-            rows: (id, time ms, topic, offset of the bare message, anything, content) of each message.
+            rows: (id, time ms, topic, offset of the bare message, anything, anything, content) of each message.
             attempts: Failed deliveries so far, by id: the header's delivery-count.
             end_id: The last message before live, if it is among them.
         """
         if attempts or end_id is not None or self._stream_offset:
             return [
                 self.front(i, time_ms, topic, bare, content, attempts.get(i, 0), i == end_id)
-                for i, time_ms, topic, bare, _, content in rows
+                for i, time_ms, topic, bare, _, _, content in rows
             ]
         fronts: list[bytes] = []
         append = fronts.append
@@ -115,7 +115,7 @@ class Splicer:
         header_now: bytes | None = None
         time_now, first, stop, digits = self._time_ms, self._first, self._stop, self._digit_count
         middle, end = self._middle, self._end
-        for message_id, time_ms, topic, bare, _, content in rows:
+        for message_id, time_ms, topic, bare, _, _, content in rows:
             if time_ms != time_now or not first <= message_id < stop:
                 self._prepare(message_id, time_ms, topic)
                 time_now, first, stop = time_ms, self._first, self._stop

@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
+from struct import error as StructError
 from typing import Final
 
 from amqp_ext.codec import CodecError
 
 BATCHES: Final = "rewind:batches"
 
-_DATA: Final = b"\x00\x53\x75\xb0"
+_DATA: Final = 0x005375B0
 """A data section, its size in four bytes: the only spelling that is used here."""
-_HEAD: Final = Struct(">4sI")
+_HEAD: Final = Struct(">II")
 _pack = _HEAD.pack
+HEAD_SIZE: Final = _HEAD.size
+"""Octets in front of each message of an envelope."""
 
 
 def batch_of(fronts: Iterable[bytes], rests: Iterable[bytes]) -> bytes:
@@ -37,13 +40,35 @@ def messages_of(envelope: bytes) -> Iterator[bytes]:
     The messages in an envelope, in their order.
 
     Raises:
-        CodecError: It is none; what came before the mistake was given.
+        CodecError: It is none.
     """
-    position, end, size = 0, len(envelope), _HEAD.size
-    while position < end:
-        start = position + size
-        behind = start + int.from_bytes(envelope[position + 4 : start], "big")
-        if envelope[position : position + 4] != _DATA or behind > end:
-            raise CodecError(position, "a batch is data sections with sizes of four bytes, and nothing else")
-        yield envelope[start:behind]
-        position = behind
+    start = 0
+    for end in ends_of(envelope):
+        yield envelope[start + HEAD_SIZE : end]
+        start = end
+
+
+def ends_of(envelope: bytes) -> list[int]:
+    """
+    Where each message of an envelope ends; the next one begins ``HEAD_SIZE`` octets behind that.
+
+    Raises:
+        CodecError: It is none.
+    """
+    ends: list[int] = []
+    read, size, data, end = _HEAD.unpack_from, HEAD_SIZE, _DATA, len(envelope)
+    append = ends.append
+    start = position = 0
+    try:
+        while position < end:
+            start = position
+            found, length = read(envelope, position)
+            if found != data:
+                break
+            position += size + length
+            append(position)
+    except StructError:
+        pass  # it is cut short
+    if position != end:
+        raise CodecError(start, "a batch is data sections with sizes of four bytes, and nothing else")
+    return ends

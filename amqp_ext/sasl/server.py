@@ -164,6 +164,12 @@ class SaslServer:
             self._input += data
             self._advance()
 
+    def close(self) -> None:
+        """The peer has left: whatever it had begun has failed."""
+        if self.state not in (SaslState.DONE, SaslState.FAILED):
+            self.failure = "the peer has left"
+            self._end(SaslState.FAILED)
+
     def drain_output(self) -> bytes:
         """The bytes to write to the peer, once."""
         output = bytes(self._output)
@@ -372,13 +378,22 @@ class SaslServer:
         self.leftover = bytes(self._input)
         self._input.clear()
         self.identity = self._candidate
-        self.state = SaslState.DONE
+        self._end(SaslState.DONE)
         return False
 
     def _fail(self, refusal: _Refused) -> None:
         if refusal.outcome is not None:
             self._send(_OUTCOME, UByte(refusal.outcome))
         self.failure = refusal.reason
-        self.verification = None
+        self._end(SaslState.FAILED)
+
+    def _end(self, state: SaslState) -> None:
+        """No step follows. What would take one is forgotten, as it knows this server: neither would be freed."""
+        self.state = state
+        self._step = _no_step
+        self._answer = self.verification = None
         self._input.clear()
-        self.state = SaslState.FAILED
+
+
+def _no_step() -> bool:
+    return False

@@ -157,10 +157,21 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.committer.pending_bytes),
         ("rewind_connections", "Open AMQP connections.", clients),
         ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),
-        ("rewind_log_bytes", "Content in the replay log.", broker.log.size_bytes),
-        ("rewind_log_quota_bytes", "Most that the log may hold; 0 is no bound.", broker.policy.quota_bytes),
+        ("rewind_log_bytes", "What the replay log takes of the disk, about.", broker.log.size_bytes),
+        (
+            "rewind_log_quota_bytes",
+            "Most that the log may take of the disk; 0 is no bound.",
+            broker.policy.quota_bytes,
+        ),
         ("rewind_log_first_id", "The oldest id that may be in the log.", broker.log.first_id),
         ("rewind_log_last_id", "The newest id.", broker.log.next_id - 1),
         ("rewind_log_readers", "Log and stream readers.", len(vpn.readers.log_feeds)),
     ):
         families.gauge(metric, text, _VPN, [name], value)
+    families.gauge(
+        "rewind_store_info",
+        "What keeps the data, with its version; always 1.",
+        ["vpn", "engine"],
+        [name, vpn.engine],
+        1,
+    )

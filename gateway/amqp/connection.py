@@ -150,8 +150,7 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         self._is_lost = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self.tasks.cancel()
         client = self._client
         if client is not None:
@@ -165,6 +164,7 @@ class Connection(asyncio.Protocol):
         if client is not None:
             client.left()
             self.log.info("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
+        self._let_go()
 
     def pause_writing(self) -> None:
         self.output.pause()
@@ -286,9 +286,7 @@ class Connection(asyncio.Protocol):
         engine.properties = {symbol(key): value for key, value in acceptor.open_properties.items()}
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         engine.open()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         try:
             heartbeats.check_idle_timeout(transport)
             self._client = acceptor.open_client(self, engine.remote_hostname)
@@ -398,8 +396,7 @@ class Connection(asyncio.Protocol):
             return
         self._is_ending = True
         self.output.end(self._all_written)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         # Cut, not closed: a peer that reads nothing would hold what is buffered for it for ever.
         self._timer = self._loop.call_later(CLOSE_SECONDS, self._cut)
 
@@ -418,7 +415,23 @@ class Connection(asyncio.Protocol):
         if self._socket is not None:
             self._socket.abort()
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _let_go(self) -> None:
+        """
+        Hold nothing any more of what holds this connection, so that all of it is freed with the last look at it:
+        otherwise it would stay, with all that its engine has buffered, until the collector's oldest generation is run.
+        Whoever still calls finds a connection that is lost.
+        """
+        if self._handshake is not None:
+            self._handshake.close()
+        self._socket = self._handshake = self._frames = self._client = None
+
     def _release_engine(self) -> None:
+        """Nothing may use an object of the engine from here on: links are closed, and the output has none."""
         transport, engine, collector = self._transport, self._engine, self._collector
         self._transport = self._engine = self._collector = None
         if transport is not None and engine is not None and collector is not None:

@@ -50,6 +50,10 @@ class Handshake:
             case SaslState.FAILED:
                 connection.turn_away(sasl.failure)
 
+    def close(self) -> None:
+        """The connection is gone."""
+        self._sasl.close()
+
     async def _verify(self) -> None:
         """A password's hash is slow on purpose: it is computed off the loop."""
         sasl = self._sasl

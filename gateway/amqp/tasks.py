@@ -19,25 +19,32 @@ class Tasks:
     """
 
     def __init__(self, failed: Callable[[Exception], None], done: Callable[[], None]) -> None:
-        self._failed = failed
-        self._done = done
+        self._told: tuple[Callable[[Exception], None], Callable[[], None]] | None = (failed, done)
+        """Who is told of mistakes, and of ends; None once the connection is gone."""
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin some work; it starts in the next turn of the loop."""
-        task = self._loop.create_task(self._guarded(work))
+        """Begin some work; it starts in the next turn of the loop, and never once the connection is gone."""
+        if self._told is None:
+            work.close()
+            return
+        task = self._loop.create_task(_guarded(work, *self._told))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """The connection is gone: nobody waits for any of it."""
+        """The connection is gone: nobody waits for any of it, and none begins."""
+        self._told = None
         for task in self._tasks:
             task.cancel()
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as error:
-            self._failed(error)
-        self._done()
+
+async def _guarded(
+    work: Coroutine[Any, Any, None], failed: Callable[[Exception], None], done: Callable[[], None]
+) -> None:
+    try:
+        await work
+    except Exception as error:
+        failed(error)
+    done()

@@ -93,6 +93,8 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
+        # The library's parser waits for more in a circle with what it reads into.
+        self._protocol.parser.close()
 
     def pause_writing(self) -> None:
         self._connection.pause_writing()

@@ -79,12 +79,12 @@ class Limits:
     """The same over all connections: many clients with large transactions must not fill the memory."""
 
     endpoint_window: Count = 20_000
-    """Message ids kept in memory per queue or topic endpoint; the rest is paged from disk. A queue with ten
-    million messages costs what one with 20,000 does."""
+    """Message ids kept in memory per queue or topic endpoint that is consumed; the rest is paged from disk, and of
+    one that nobody consumes at most 256 stay. A queue with ten million messages costs what one with 20,000 does."""
 
-    tail_bytes: Bytes = 64 * 2**20
-    """Bytes of recent committed messages kept in memory per Message VPN. Consumers that keep up are served
-    from here and never touch the disk."""
+    tail_bytes: Bytes = 16 * 2**20
+    """Bytes of recent committed messages kept in memory, of all Message VPNs together; each counts with what its
+    objects cost beside its content. Consumers that keep up are served from here and never touch the disk."""
 
     read_page_rows: Count = 1_000
     """Messages read from disk at once. Below a few hundred the cost per page shows; above, the first message

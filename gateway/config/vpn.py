@@ -30,8 +30,9 @@ class ReplayLog:
     """Whether it can be replayed and read. Off, it is filled all the same, for a time when it can."""
 
     quota_mb: Quota = 0
-    """Megabytes the log may hold; 0 is no bound but the disk. The oldest messages are trimmed near it, and
-    those still on a queue are delivered all the same."""
+    """Megabytes the log may take of the disk: each message counts with its content, its topic and 48 bytes. 0 is no
+    bound but the disk. The oldest messages are trimmed near it; those still on a queue are delivered all the same, and
+    count no longer."""
 
     topics: tuple[TopicFilter, ...] = ()
     """Topic subscriptions the log takes, `!` before an exception; none takes every topic. A log for some

@@ -8,40 +8,38 @@ along them, so that a date is found by binary search.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
-from amqp_ext.message.priority import priorities_of
+from amqp_ext.message.priority import HIGHEST, LOWEST, priorities_of
 from amqp_ext.topics import TopicPattern
+from gateway.core.counting import BacklogCounts
 from gateway.core.effects import (
     AddReferences,
     DeleteEndpoint,
     Effect,
     Publication,
-    Ranked,
-    RenumberEndpoint,
-    SaveArchived,
-    TrimLog,
 )
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.archived import check_trimmable, report_archived
 from gateway.core.log.point import Point, check_point_name
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import ID, LogState, Row
-from gateway.core.recovered import StoredEndpoint
+from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row, stored_bytes
+from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
 from gateway.core.replay.starts import LogFacts
 from gateway.core.replay.states import Replay
-from gateway.core.router import Router
-
-TRIM_IDS = 1_000
-"""Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
+from gateway.core.router import FanOut, Router
+from gateway.core.routes import Put, Route, RouteTable
+from gateway.core.settlements import Settlements
+from gateway.core.trimming import Trimming
 
 
 class TooLarge(Refused):
@@ -81,13 +79,17 @@ class Broker:
         self.replay_commands = ReplayCommands(self)
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
-        self.trimming_below = 0
-        """Ids below this are trimmed, or are about to be: no replay may put them back."""
         self._window = window
         self._flow_quantum = flow_quantum
         self._by_number: dict[int, Endpoint] = {}
         self._next_number = 1
-        self._router = Router(self.endpoints, self._is_logged)
+        self._routes = RouteTable()
+        self._router = Router(self.endpoints, self._is_logged, self._routes)
+        self.settlements = Settlements(log)
+        self.trimming = Trimming(self, self._routes, self.settlements)
+        self.counts = BacklogCounts(log)
+        self._emptied: dict[Endpoint, None] = {}
+        """Endpoints that were emptied as a whole, and may be told of what was on its way then."""
 
     def _is_logged(self, topic: str) -> bool:
         return self.policy.takes(topic)
@@ -95,41 +97,82 @@ class Broker:
     # --- recovery ---------------------------------------------------------------------------------------------
 
     def restore(
-        self, stored: Iterable[StoredEndpoint], next_number: int, points: Iterable[Point] = ()
+        self,
+        stored: Iterable[StoredEndpoint],
+        routes: Sequence[StoredRoute],
+        replays: Mapping[int, StoredCursor],
+        next_number: int,
+        points: Iterable[Point] = (),
     ) -> None:
-        """Take over the endpoints and points that the store kept. ``next_number`` is above every number ever used."""
+        """
+        Take over what the store kept.
+
+        Args:
+            replays: Cursors of replays by number.
+            next_number: Above every number ever used.
+        """
         self.points.update((point.name, point) for point in points)
         for found in stored:
-            definition = found.definition
-            endpoint = Endpoint(
-                definition.number,
-                definition.name,
-                EndpointKind(definition.kind),
-                EndpointSettings.from_json(definition.settings),
-                self._window,
-                self._flow_quantum,
-                depth=found.depth,
-                size_bytes=found.size_bytes,
-                stored_up_to=found.newest_id,
-                replay=Replay.from_json(definition.replay) if definition.replay else None,
-                awaiting_replay=found.awaiting,
-            )
-            if endpoint.replay is not None:
-                endpoint.replay.resume(self.next_id, found.replayed)
-            if endpoint.settings.priorities:
-                endpoint.ready.note_priorities(found.awaiting, found.awaiting_priorities)
-            self._register(endpoint)
-            for pattern in found.subscriptions:
-                endpoint.subscribe(pattern)
-                self._router.add(TopicPattern.parse(pattern), endpoint.name)
+            self._restore(found, replays)
         self._next_number = max(self._next_number, next_number)
+        self._routes.restore(routes, self._by_number)
+        for endpoint in self.endpoints.values():
+            endpoint.catch_up()
+            endpoint.wake()
+
+    def _restore(self, found: StoredEndpoint, replays: Mapping[int, StoredCursor]) -> None:
+        definition = found.definition
+        parts = {
+            part: Cursor(
+                kept.floor,
+                kept.ranges,
+                kept.messages + kept.later_messages,
+                kept.size_bytes + kept.later_bytes,
+                kept.messages,
+                kept.size_bytes,
+            )
+            for part, kept in found.parts.items()
+        }
+        endpoint = Endpoint(
+            definition.number,
+            definition.name,
+            EndpointKind(definition.kind),
+            EndpointSettings.from_json(definition.settings),
+            self._window,
+            Backlog(definition.number, definition.cursor, parts),
+            self._flow_quantum,
+            replay=Replay.from_json(definition.replay) if definition.replay else None,
+        )
+        self._register(endpoint)
+        if any(kept.later_messages for kept in found.parts.values()):
+            self.counts.found_uncounted(endpoint)
+        for reference in found.references:
+            endpoint.refer((reference.message_id,), (reference.priority,), reference.size_bytes)
+            if reference.attempts:
+                endpoint.note_attempts([(reference.message_id, reference.attempts)])
+        for pattern in found.subscriptions:
+            endpoint.subscribe(pattern)
+            self._router.add(TopicPattern.parse(pattern), endpoint.name)
+        replay = endpoint.replay
+        if replay is not None:
+            kept = replays.get(replay.cursor)
+            cursor = Cursor(replay.position - 1) if kept is None else Cursor(kept.floor, kept.ranges)
+            if kept is not None:
+                endpoint.backlog.restore_replay(replay.cursor, cursor)
+            position, first_id = cursor.floor + 1, self.log.first_id
+            if position < first_id:
+                # What it had read and the log has dropped since is here by references; what it had not fails it.
+                position = min(replay.position, first_id)
+            acknowledged = 0 if kept is None else -kept.messages
+            replay.resume(self.next_id, position, acknowledged, len(found.references))
 
     def _register(self, endpoint: Endpoint) -> None:
         self.endpoints[endpoint.name] = endpoint
-        self._by_number[endpoint.storage_number] = endpoint
+        self._by_number[endpoint.number] = endpoint
         self._router.forget()
 
-    def _take_number(self) -> int:
+    def take_number(self) -> int:
+        """The next number of an endpoint or a cursor."""
         number = self._next_number
         self._next_number += 1
         return number
@@ -138,10 +181,6 @@ class Broker:
 
     def find(self, name: str) -> Endpoint | None:
         return self.endpoints.get(name)
-
-    def by_number(self, number: int) -> Endpoint | None:
-        """The endpoint that carries this number now; None when it is gone or was renumbered."""
-        return self._by_number.get(number)
 
     def create(
         self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Sequence[str] = ()
@@ -155,9 +194,13 @@ class Broker:
         if name in self.endpoints:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"an endpoint named {name!r} exists already")
         patterns = [TopicPattern.parse(pattern) for pattern in subscriptions]
-        endpoint = Endpoint(self._take_number(), name, kind, settings, self._window, self._flow_quantum)
+        number, cursor_number, floor = self.take_number(), self.take_number(), self.next_id - 1
+        parts = range(LOWEST, HIGHEST + 1) if settings.priorities else (WHOLE,)
+        backlog = Backlog(number, cursor_number, {part: Cursor(floor) for part in parts})
+        endpoint = Endpoint(number, name, kind, settings, self._window, backlog, self._flow_quantum)
+        endpoint.wake()
         self._register(endpoint)
-        effects: list[Effect] = [endpoint.definition()]
+        effects: list[Effect] = [*backlog.open_effects(floor), endpoint.definition()]
         for text, pattern in zip(subscriptions, patterns, strict=True):
             self._router.add(pattern, name)
             effects.append(endpoint.subscribe(text))
@@ -211,10 +254,11 @@ class Broker:
     def delete(self, endpoint: Endpoint) -> list[Effect]:
         """The endpoint is gone, with its subscriptions and what lay on it."""
         del self.endpoints[endpoint.name]
-        del self._by_number[endpoint.storage_number]
+        del self._by_number[endpoint.number]
+        self._emptied.pop(endpoint, None)
         self._router.remove_all(endpoint.name)
-        endpoint.delete()
-        return [DeleteEndpoint(endpoint.storage_number)]
+        self._routes.remove_endpoint(endpoint)
+        return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.next_id - 1)]
 
     def set_subscriptions(self, endpoint: Endpoint, subscriptions: Collection[str]) -> list[Effect]:
         """Make these the endpoint's subscriptions; what lies on it stays."""
@@ -259,18 +303,18 @@ class Broker:
             ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
         """
         router = self._router
-        route = router.cached.get(topic) or router.route(topic)
-        if route.is_picky and origin:
-            route = route.seen_from(origin)
-        endpoints, logged = route.endpoints, route.logged and (not is_direct or self.policy.promote_direct)
+        routing = router.cached.get(topic) or router.route(topic)
+        if routing.is_picky and origin:
+            routing = routing.seen_from(origin)
+        logged = routing.logged and (not is_direct or self.policy.promote_direct)
         # An endpoint that replays gets live messages from the log later; what the log does not take it gets now.
-        numbers = route.live if logged else route.numbers
-        if not endpoints and not logged:
+        fan_out = routing.live if logged else routing.all
+        if not logged and not fan_out.endpoints:
             return None, 0, None
         count = len(contents)
         room = count
         refused: Refused | None = None
-        for endpoint in endpoints:
+        for endpoint in routing.checked:
             settings = endpoint.settings
             if settings.max_message_bytes:
                 fits = _first_larger(contents, settings.max_message_bytes)
@@ -289,8 +333,9 @@ class Broker:
                     )
         size = sum(map(len, contents))
         log = self.log
-        if logged and self.policy.quota_bytes and log.size_bytes + size > self.policy.quota_bytes:
-            fits = _fitting(contents, self.policy.quota_bytes - log.size_bytes)
+        quota = self.policy.quota_bytes
+        if logged and quota and log.size_bytes + stored_bytes(topic, count, size) > quota:
+            fits = _fitting(contents, quota - log.size_bytes, stored_bytes(topic, 1, 0))
             if fits < room:
                 room = fits
                 refused = Refused(
@@ -308,54 +353,74 @@ class Broker:
         now_ms = log.last_time_ms = max(now_ms, log.last_time_ms)
         first = self.next_id
         self.next_id = first + room
-        held = None if logged else len(numbers)
+        held = None if logged else len(fan_out.endpoints)
+        route = fan_out.route
+        numbers: Iterable[int]
+        parts: tuple[tuple[Route, int, int], ...]
+        priorities = None
+        if route is not None:
+            numbers = repeat(route.definition.number)
+            parts = ((route, room, size),)
+        elif fan_out.is_ranked:
+            priorities = priorities_of(contents, bares)
+            numbers, parts = _ranked_parts(fan_out, priorities, contents)
+        else:
+            numbers, parts = repeat(UNROUTED), ()
         rows = list(
             zip(
                 range(first, first + room),
                 repeat(now_ms),
                 repeat(topic),
                 bares,
+                numbers,
                 repeat(held),
                 contents,
                 strict=False,
             )
         )
-        if logged:
-            log.size_bytes += size
-        for number in numbers:
-            self._by_number[number].reserve(room, size)
-        ranked = Ranked(route.ranked, priorities_of(contents, bares)) if route.ranked else None
-        return Publication(rows, topic, numbers, logged, size, receipt, ranked), room, refused
+        routes = [part[0].definition for part in parts]
+        publication = Publication(
+            rows, topic, routes, logged, size, receipt, Put(parts, fan_out.limited), priorities
+        )
+        log.size_bytes += publication.logged_bytes
+        for endpoint in fan_out.limited:
+            endpoint.reserve(room, size)
+        return publication, room, refused
 
     def committed(self, publication: Publication) -> list[Endpoint]:
         """
-        The publication is durable: its references are ready.
+        The publication is durable: its messages are ready.
 
         Returns:
-            The endpoints it lies on, each to be looked at for consumers.
+            The endpoints that are told of it, each to be looked at for consumers.
         """
         rows = publication.rows
-        self.log.next_id = rows[-1][ID] + 1
+        last = rows[-1][ID]
+        self.log.next_id = last + 1
         touched: list[Endpoint] = []
-        if not publication.endpoints:
-            return touched
-        ids = range(rows[0][ID], rows[-1][ID] + 1)
-        priorities = publication.ranked.priorities if publication.ranked is not None else None
-        for number in publication.endpoints:
-            endpoint = self._by_number.get(number)
-            if endpoint is not None and endpoint.add_published(ids, priorities):
-                touched.append(endpoint)
+        put: Put = publication.put
+        if put.parts:
+            for one, count, size in put.parts:
+                route = one.current()
+                route.add(count, size, last)
+                self.counts.grew(route)
+            for endpoint in put.reserved:
+                endpoint.reserve(-len(rows), -publication.size_bytes)
+            ids = range(rows[0][ID], last + 1)
+            for endpoint in route.awake:
+                if endpoint.add_published(ids, publication.priorities, put.parts):
+                    touched.append(endpoint)
+        if self._emptied:
+            for endpoint in list(self._emptied):
+                if endpoint.committed_up_to(last):
+                    del self._emptied[endpoint]
         return touched
 
     def failed(self, publication: Publication) -> None:
         """The commit failed: nobody was told, nothing of it exists."""
-        count = len(publication.rows)
-        if publication.logged:
-            self.log.size_bytes -= publication.size_bytes
-        for number in publication.endpoints:
-            endpoint = self._by_number.get(number)
-            if endpoint is not None:
-                endpoint.unreserve(count, publication.size_bytes)
+        self.log.size_bytes -= publication.logged_bytes
+        for endpoint in publication.put.reserved:
+            endpoint.reserve(-len(publication.rows), -publication.size_bytes)
 
     def withdraw(self, publications: Sequence[Publication]) -> None:
         """The newest publications, in order, are not even to be committed: their ids are given out again."""
@@ -364,70 +429,10 @@ class Broker:
         if publications:
             self.next_id = publications[0].rows[0][ID]
 
-    # --- trimming ---------------------------------------------------------------------------------------------
-
-    @property
-    def log_usage(self) -> float:
-        """How much of its quota the log uses, 0 to 1 and above; 0 without a quota."""
-        return self.log.size_bytes / self.policy.quota_bytes if self.policy.quota_bytes else 0.0
-
-    @property
-    def trimmable_below(self) -> int:
-        """Ids below this may be trimmed: what is committed, and archived where the log keeps all else."""
-        log = self.log
-        return min(log.next_id, log.archived_id + 1) if self.policy.keep_until_archived else log.next_id
-
-    @property
-    def has_trimmable(self) -> bool:
-        """Whether anything could be trimmed now."""
-        return max(self.log.first_id, self.trimming_below) < self.trimmable_below
-
-    def trim(self, before_id: int) -> TrimLog | None:
-        """
-        The next piece of trimming everything below an id away; None when that is done, or when what follows is to be
-        kept. Committed messages alone are trimmed. Once it is committed, tell ``trimmed``.
-        """
-        first = max(self.log.first_id, self.trimming_below)
-        stop = min(before_id, self.trimmable_below, first + TRIM_IDS)
-        if stop <= first:
-            return None
-        self.trimming_below = stop
-        return TrimLog(first, stop)
-
-    def trimmed(self, effect: TrimLog) -> None:
-        """A piece is gone from the log."""
-        log = self.log
-        log.first_id = max(log.first_id, effect.stop)
-        log.size_bytes -= effect.freed_bytes
-        if effect.newest_ms:
-            # Others of that millisecond may have stayed: from the next on nothing is missing.
-            log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
-
-    def not_trimmed(self, effect: TrimLog) -> None:
-        """It failed: these ids are to be tried again from where the log begins."""
-        self.trimming_below = effect.first
-
-    def check_trimmable(self, before_id: int) -> None:
-        """
-        Whether an administrator may have everything below an id trimmed.
-
-        Raises:
-            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
-        """
-        check_trimmable(self.log, self.policy, before_id)
-
-    def report_archived(self, last_id: int, generation: int) -> SaveArchived | None:
-        """
-        An archive holds the log up to an id; None when that was known. Once it is committed, tell ``archive_saved``.
-
-        Raises:
-            Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
-        """
-        return report_archived(self.log, last_id, generation)
-
-    def archive_saved(self, effect: SaveArchived) -> None:
-        """From now on that much may be trimmed."""
-        self.log.archived_id = max(self.log.archived_id, effect.last_id)
+    def sweep_routes(self) -> None:
+        """Forget routes that no endpoint has messages by any more; to be called when nothing is on its way."""
+        if self.next_id == self.log.next_id:
+            self._routes.sweep(self._router.numbers())
 
     # --- points -------------------------------------------------------------------------------------------------
 
@@ -474,7 +479,7 @@ class Broker:
         """
         check_copy(self.policy, endpoint)
 
-    def begin_copy(self, endpoint: Endpoint, row: Row, priority: int) -> AddReferences:
+    def begin_copy(self, endpoint: Endpoint, row: Row) -> AddReferences:
         """
         Put a logged message on an endpoint on which it does not lie; see ``gateway.core.replay.copy``.
 
@@ -482,24 +487,17 @@ class Broker:
             Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the
                 quota.
         """
-        first_id = max(self.trimming_below, self.log.first_id)
-        return begin_copy(self.policy, first_id, endpoint, row, priority)
+        first_id = max(self.trimming.below, self.log.first_id)
+        return begin_copy(self.policy, first_id, endpoint, row)
 
     # --- what replays ask of it -------------------------------------------------------------------------------
 
-    def renumber(self, endpoint: Endpoint) -> tuple[int, int]:
-        """
-        The endpoint goes on, empty, under a new number.
-
-        Returns:
-            The old number and the new one.
-        """
-        old, new = endpoint.storage_number, self._take_number()
-        del self._by_number[old]
-        endpoint.empty(new)
-        self._by_number[new] = endpoint
-        self.forget_routes()
-        return old, new
+    def emptied(self, endpoint: Endpoint) -> None:
+        """It was emptied as a whole: until all that is on its way is committed, it is told of what is not for it."""
+        if self.next_id > self.log.next_id:
+            self._emptied[endpoint] = None
+        else:
+            endpoint.committed_up_to(self.log.next_id - 1)
 
     def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> None:
         """Go by these from now on."""
@@ -524,13 +522,16 @@ class Broker:
                 f"a replay of {endpoint.name!r} is {replay.state.value}; cancel it first",
             )
         count = endpoint.depth
-        old, new = self.renumber(endpoint)
-        return count, [RenumberEndpoint(old, new, replay.to_json() if replay is not None else None)]
+        effects = endpoint.empty(self.take_number(), self.next_id - 1)
+        self.emptied(endpoint)
+        return count, [*effects, endpoint.definition()]
 
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
         """Change what an endpoint is like; what lies on it stays."""
         self._router.forget()
-        return [endpoint.change_settings(settings)]
+        effects: list[Effect] = [endpoint.change_settings(settings)]
+        endpoint.wake()
+        return effects
 
     def forget_routes(self) -> None:
         """Where messages go has changed."""
@@ -565,9 +566,22 @@ def _first_not_larger(contents: Sequence[bytes], start: int, limit_bytes: int) -
     return next((i for i in range(start, len(contents)) if len(contents[i]) <= limit_bytes), len(contents))
 
 
-def _fitting(contents: Sequence[bytes], room_bytes: int) -> int:
+def _ranked_parts(
+    fan_out: FanOut, priorities: Sequence[int], contents: Sequence[bytes]
+) -> tuple[list[int], tuple[tuple[Route, int, int], ...]]:
+    """The number of each message's route, and how many messages and bytes go by each route."""
+    found: dict[int, list[int]] = {}
+    for priority, content in zip(priorities, contents, strict=True):
+        found.setdefault(priority, []).append(len(content))
+    routes = {priority: fan_out.ranked(priority) for priority in found}
+    numbers = [routes[priority].definition.number for priority in priorities]
+    parts = [(routes[priority], len(sizes), sum(sizes)) for priority, sizes in found.items()]
+    return numbers, tuple(parts)
+
+
+def _fitting(contents: Sequence[bytes], room_bytes: int, more_bytes: int) -> int:
     for count, content in enumerate(contents):
-        room_bytes -= len(content)
+        room_bytes -= len(content) + more_bytes
         if room_bytes < 0:
             return count
     return len(contents)

@@ -8,102 +8,194 @@ own and all earlier commands are committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from gateway.core.log.point import Point
-from gateway.core.model import Row
-
-
-class Ranked(NamedTuple):
-    """What endpoints that deliver by priority want to know of a publication."""
-
-    endpoints: tuple[int, ...]
-    """Those endpoints; the publication lies on some of them."""
-    priorities: Sequence[int]
-    """One for each row, 0 to 9."""
+from gateway.core.model import RouteDefinition, Row, stored_bytes
 
 
 class Publication:
-    """Messages of one topic that arrived together: consecutive ids, one time, one set of endpoints."""
+    """
+    Messages of one topic that arrived together: consecutive ids, one time, one set of endpoints.
 
-    __slots__ = ("endpoints", "logged", "ranked", "receipt", "rows", "size_bytes", "topic")
+    Attributes:
+        rows: Each names its route.
+        routes: The routes that the rows name: one, or one for each priority among them; none for ``UNROUTED``.
+        logged: The replay log takes them: their rows are held by nothing. Else by as many endpoints as they are put on.
+        size_bytes: Of their contents.
+        logged_bytes: What they take of the disk as part of the log; 0 where it does not take them.
+        put: What the broker wants to know of them when they are durable; not looked at by a store.
+    """
+
+    __slots__ = (
+        "logged",
+        "logged_bytes",
+        "priorities",
+        "put",
+        "receipt",
+        "routes",
+        "rows",
+        "size_bytes",
+        "topic",
+    )
 
     def __init__(
         self,
         rows: list[Row],
         topic: str,
-        endpoints: tuple[int, ...],
+        routes: Sequence[RouteDefinition],
         logged: bool,
         size_bytes: int,
         receipt: Any,
-        ranked: Ranked | None = None,
+        put: Any = None,
+        priorities: Sequence[int] | None = None,
     ) -> None:
         self.rows = rows
         self.topic = topic
-        self.endpoints = endpoints
+        self.routes = routes
         self.logged = logged
+        self.logged_bytes = stored_bytes(topic, len(rows), size_bytes) if logged else 0
         self.size_bytes = size_bytes
         self.receipt = receipt
-        self.ranked = ranked
+        self.put = put
+        self.priorities = priorities
+        """One for each row, 0 to 9, where an endpoint asks for them."""
 
 
-class RemoveReferences:
-    """Messages settled by a consumer: their references leave the endpoint."""
+class MoveCursor:
+    """
+    An endpoint is done with messages, or counts anew what it has: one part of a cursor, brought to where it is.
 
-    __slots__ = ("endpoint", "ids", "size_bytes")
+    Attributes:
+        cursor: Its number.
+        part: ``WHOLE``, or the priority of its messages.
+        floor: The endpoint is done with everything up to this id; None where that is as before.
+        ranges: Ranges of ids above the floor with which it is done as well: last ids by first ids; None for a range
+            that is in the floor, or in another range, since.
+        counted_id: ``messages`` and ``size_bytes`` speak of messages up to this id; None where that is as before.
+        messages: To be added to how many messages it has. Mostly negative.
+        size_bytes: To be added to the content of those.
+        done: Ids with which it is done now: what is held by endpoints alone is let go of by this one.
+        attempts: Ids of which no failed deliveries need be on record any more.
+        references: Those of ``done`` that it had by a reference.
+    """
 
-    def __init__(self, endpoint: int, ids: Sequence[int], size_bytes: int) -> None:
-        self.endpoint = endpoint
-        self.ids = ids
+    __slots__ = (
+        "attempts",
+        "counted_id",
+        "cursor",
+        "done",
+        "floor",
+        "messages",
+        "part",
+        "ranges",
+        "references",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        cursor: int,
+        part: int,
+        floor: int | None,
+        ranges: Mapping[int, int | None],
+        counted_id: int | None,
+        messages: int,
+        size_bytes: int,
+        done: Sequence[int] = (),
+        attempts: Sequence[int] = (),
+        references: Sequence[int] = (),
+    ) -> None:
+        self.cursor = cursor
+        self.part = part
+        self.floor = floor
+        self.ranges = ranges
+        self.counted_id = counted_id
+        self.messages = messages
         self.size_bytes = size_bytes
+        self.done = done
+        self.attempts = attempts
+        self.references = references
 
 
-class RemoveInTransaction(RemoveReferences):
-    """The same as part of a transaction: if that fails, they were not settled."""
+class SettleInTransaction(MoveCursor):
+    """
+    The same as part of a transaction: if that fails, the messages were not settled. It adds ranges alone, which may
+    touch each other and the floor.
+    """
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCursor:
+    """
+    A cursor: all its parts begin at ``floor``, with nothing counted. Ids up to the floor count as given out: none of
+    them is used again, whatever fails.
+    """
+
+    number: int
+    parts: Sequence[int]
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropCursor:
+    """
+    A cursor is no more: what the endpoint needed by it up to an id it needs no longer. What is to be done for each of
+    those messages is done behind, in small commits.
+    """
+
+    number: int
+    endpoint: int
+    """Whose messages it was about; 0 for a replay's, which holds none."""
+    up_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountedUpTo:
+    """Every cursor counts what it has up to this id, at least: a start need not look further back."""
+
+    message_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class AddReferences:
-    """Replayed messages put on an endpoint again, and how far the replay has read (``position``: next id to read)."""
+    """
+    Logged messages that an endpoint has though no route leads to it, or though it was done with them: copies, and what
+    a replay that was forced to be complete had put. A reference that is there already stays.
+    """
 
-    endpoint: int
+    cursor: int
     ids: Sequence[int]
-    size_bytes: int
-    replay: str | None
-    priorities: Sequence[int] | None = None
-    """One for each id, where the endpoint delivers by priority."""
 
 
-@dataclass(slots=True)
-class DropReplayed:
-    """
-    What a replay had put on an endpoint, below an id, leaves it: logged messages only, for others came live and have
-    no other place; so have those that were trimmed meanwhile. Messages of the same transaction are none of them. The
-    store fills in what it did.
-    """
+class HeldRun(NamedTuple):
+    """Messages of a route from ``first`` to ``last`` are needed by so many of its endpoints."""
 
-    endpoint: int
-    below: int
-    replay: str | None
-    count: int = 0
-    size_bytes: int = 0
+    route: int
+    first: int
+    last: int
+    endpoints: int
 
 
 @dataclass(slots=True)
 class TrimLog:
     """
-    Logged messages with ids from ``first`` below ``stop`` leave the log; one that still lies on an endpoint is held by
-    that alone from then on. The store fills in what it did.
+    Logged messages with ids from ``first`` below ``stop`` leave the log; one that endpoints still need is held by
+    these alone from then on. The store fills in what it did.
     """
 
     first: int
     stop: int
+    held: Sequence[HeldRun] = ()
+    """What is needed by way of routes; a message is in one run at most."""
+    references: Sequence[tuple[int, int]] = ()
+    """(cursor, message) of what is needed by a reference, new ones among them: each counts as one endpoint more."""
     freed_bytes: int = 0
-    """Content that the log holds no longer."""
+    """What the log takes less of the disk."""
     newest_ms: int = 0
     """When the newest of them had arrived; 0 when there was none."""
 
@@ -117,9 +209,9 @@ class SaveArchived:
 
 @dataclass(frozen=True, slots=True)
 class CountAttempts:
-    """Deliveries that failed: the header's delivery-count of these references after it, kept over a restart."""
+    """Deliveries that failed: the header's delivery-count of these messages after it, kept over a restart."""
 
-    endpoint: int
+    cursor: int
     attempts: Sequence[tuple[int, int]]
 
 
@@ -128,6 +220,8 @@ class SaveEndpoint:
     """An endpoint's definition, made or changed. ``settings`` is JSON text."""
 
     number: int
+    cursor: int
+    """The number of its cursor: what lies on it is what its routes lead to and the cursor is not done with."""
     name: str
     kind: str
     settings: str
@@ -135,20 +229,8 @@ class SaveEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class RenumberEndpoint:
-    """
-    Everything that lies on the endpoint is dropped at once: it goes on under a new number, and the references of the
-    old one are collected in small batches behind.
-    """
-
-    old: int
-    new: int
-    replay: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteEndpoint:
-    """The endpoint and its subscriptions are gone; its references are collected behind."""
+    """The endpoint and its subscriptions are gone. Its cursor is dropped by an effect of its own."""
 
     number: int
 
@@ -187,14 +269,15 @@ class DeletePoint:
 
 Effect: TypeAlias = (
     Publication
-    | RemoveReferences
+    | MoveCursor
+    | OpenCursor
+    | DropCursor
+    | CountedUpTo
     | AddReferences
-    | DropReplayed
     | TrimLog
     | SaveArchived
     | CountAttempts
     | SaveEndpoint
-    | RenumberEndpoint
     | DeleteEndpoint
     | SaveSubscription
     | DeleteSubscription

@@ -7,19 +7,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-Row: TypeAlias = "tuple[int, int, str, int, int | None, bytes]"
-"""A message: (id, time ms, topic, offset of the bare message, held, content as received).
+Row: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
+"""A message: (id, time ms, topic, offset of the bare message, route, held, content as received).
 
-``held`` is None while the replay log holds the message; else the number of references that alone still hold it. It is
-the one tuple a message is: it goes into the file, into memory and out to consumers as it stands."""
+``route`` is the number of the set of endpoints that it was put on, 0 where there was none. ``held`` is None while the
+replay log holds the message; else how many endpoints that still need it hold it. It is the one tuple a message is: it
+goes into the file, into memory and out to consumers as it stands."""
 
 ID: Final = 0
 TIME_MS: Final = 1
 TOPIC: Final = 2
 BARE: Final = 3
-HELD: Final = 4
-CONTENT: Final = 5
+ROUTE: Final = 4
+HELD: Final = 5
+CONTENT: Final = 6
 """Where each is in a ``Row``."""
+
+UNROUTED: Final = 0
+"""The route of a message that the log alone has."""
+
+WHOLE: Final = -1
+"""The part of an endpoint's cursor that all its messages are in, where it does not deliver by priority."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDefinition:
+    """A set of endpoints that messages are put on, interned: messages name it by its number."""
+
+    number: int
+    endpoints: tuple[int, ...]
+    """Their numbers, rising."""
+    priority: int | None
+    """Of its messages, where some of the endpoints deliver by priority; else None."""
+
+
+ROW_BYTES: Final = 48
+"""What a message takes of the disk beside its content and its topic: numbers, its entry in the index of routes, and its
+share of pages that are not full."""
+
+
+def stored_bytes(topic: str, count: int, size_bytes: int) -> int:
+    """What messages of one topic take of the disk, whose contents have so many bytes together."""
+    return size_bytes + count * (len(topic.encode()) + ROW_BYTES)
 
 
 @dataclass(slots=True)
@@ -36,6 +65,6 @@ class LogState:
     floor_ms: int
     """From this time on nothing is missing, ms since the epoch."""
     size_bytes: int = 0
-    """Content of all logged messages."""
+    """What all logged messages take of the disk (``stored_bytes``)."""
     archived_id: int = 0
     """The log is in an archive up to this id, itself included."""

@@ -201,25 +201,25 @@ class Administration:
         async with self._copying:
             vpn.broker.check_copy(endpoint)
             await vpn.committer.committed()
-            number, reader = endpoint.storage_number, vpn.reader
-            rows, is_there = await asyncio.wrap_future(
-                reader.submit(
-                    lambda: (reader.messages([message_id]), reader.has_reference(number, message_id))
-                )
-            )
+            number, reader = endpoint.cursor_number, vpn.reader
+            rows = await asyncio.wrap_future(reader.submit(lambda: reader.messages([message_id])))
             if not rows or rows[0][HELD] is not None:
                 raise Refused(
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
                     f"message {message_id} is not in the replay log, which {vpn.log.facts().holds}",
                 )
-            if is_there or endpoint.storage_number != number:
+            if endpoint.backlog.has(rows[0]) or endpoint.cursor_number != number:
                 raise Refused(
                     ErrorCode.PRECONDITION_FAILED, f"message {message_id} lies on {endpoint.name!r} already"
                 )
-            effect = vpn.broker.begin_copy(endpoint, rows[0], priority_of(rows[0][CONTENT]))
+            row = rows[0]
+            effect = vpn.broker.begin_copy(endpoint, row)
 
             def committed(error: WriteFailed | None) -> None:
-                endpoint.end_copy(effect, is_committed=error is None)
+                priority = priority_of(row[CONTENT])
+                left = endpoint.end_copy(effect, row, priority, is_committed=error is None)
+                if left:
+                    vpn.committer.commit(left)
                 vpn.consumers.deliver(endpoint)
 
             vpn.committer.commit([effect], committed)
@@ -315,10 +315,10 @@ class Administration:
                 not write.
         """
         vpn = self.vpn
-        effect = vpn.broker.report_archived(last_id, generation)
+        effect = vpn.broker.trimming.report_archived(last_id, generation)
         if effect is not None:
             await vpn.committer.committed([effect])
-            vpn.broker.archive_saved(effect)
+            vpn.broker.trimming.archive_saved(effect)
             vpn.trimmer.run()
         return vpn.broker.log.archived_id
 

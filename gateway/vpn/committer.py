@@ -10,7 +10,7 @@ durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 from gateway import log_keys
@@ -31,13 +31,13 @@ Then: TypeAlias = "Callable[[WriteFailed | None], None]"
 class CommitListener(Protocol):
     """Who goes on when something was committed."""
 
-    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """
         What is told here is durable.
 
         Args:
             endpoints: The names of those on which messages became ready.
-            has_news: Messages were published.
+            news: Topics that messages were published to, each with the id of its first one.
         """
 
     def not_committed(self) -> None:
@@ -137,18 +137,16 @@ class Committer:
         Raises:
             Refused: INTERNAL, the store could not write.
         """
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[WriteFailed | None] = self._loop.create_future()
 
         def then(error: WriteFailed | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(Refused(ErrorCode.INTERNAL, f"the store could not write: {error}"))
+            if not done.done():
+                done.set_result(error)
 
         self.commit(effects, then)
-        await done
+        error = await done
+        if error is not None:
+            raise Refused(ErrorCode.INTERNAL, f"the store could not write: {error}")
 
     def try_store(self) -> None:
         """
@@ -204,11 +202,11 @@ class Committer:
         counters.batches += len(batches)
         published = counters.published_messages
         touched: dict[str, None] = {}
-        has_news = False
+        news: dict[str, int] = {}
         for batch in batches:
             for effect in batch.effects:
                 if isinstance(effect, Publication):
-                    has_news = True
+                    news.setdefault(effect.topic, effect.rows[0][ID])
                     counters.published_messages += len(effect.rows)
                     counters.published_bytes += effect.size_bytes
                     cache.extend(effect.rows, effect.size_bytes)
@@ -221,7 +219,7 @@ class Committer:
                 then(None)
         counters.commit_messages.add(counters.published_messages - published)
         for listener in self._listeners:
-            listener.committed(touched, has_news=has_news)
+            listener.committed(touched, news)
         self._offer_room()
 
     def _not_committed(self, batches: list[Batch], error: WriteFailed) -> None:

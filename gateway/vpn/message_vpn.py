@@ -9,7 +9,7 @@ What a client or an administrator asks for goes to one of these:
   of streams, ``readers`` those of the log and the browsers of queues;
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
-- ``trimmer``, ``expiry``, ``dead_letters``, ``alarms``: what a Message VPN does by itself;
+- ``trimmer``, ``expiry``, ``dead_letters``, ``alarms``, ``counting``: what a Message VPN does by itself;
 - ``origins``, ``counters``, ``settings``, ``limits``: what it knows.
 
 Everything runs on the event loop's thread, and on what it was given: a store, a loop, a clock, a logger, a tuning.
@@ -21,6 +21,7 @@ import asyncio
 
 from gateway.config import AlarmThresholds, Limits, Vpn
 from gateway.core.broker import Broker
+from gateway.core.log.cache_budget import CacheBudget
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.origins import Origins
 from gateway.vpn.committer import Committer
@@ -41,6 +42,7 @@ from gateway.vpn.replay.runner import ReplayRunner
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings, log_policy
 from gateway.vpn.upkeep.alarms import AlarmWatch
+from gateway.vpn.upkeep.counting import Counting
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.expiry import Expiry
 from gateway.vpn.upkeep.trimmer import Trimmer
@@ -48,13 +50,22 @@ from store.ports import Store
 
 
 class MessageVpn:
-    def __init__(self, name: str, settings: Vpn, limits: Limits, store: Store, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Vpn,
+        limits: Limits,
+        store: Store,
+        runtime: Runtime,
+        cache_budget: CacheBudget | None = None,
+    ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
 
         Args:
             store: Opened, and closed by ``close``.
             runtime: Its logger is bound to ``name``.
+            cache_budget: Shared with other Message VPNs; one of its own, if none is given.
         """
         self.name = name
         self.runtime = runtime
@@ -62,6 +73,8 @@ class MessageVpn:
         self._settings = current = CurrentSettings(settings, limits)
         self.place = store.place
         """Where its store is, as a person is told."""
+        self.engine = store.engine
+        """What keeps its data, with the version, as a person is told."""
         found, reader = store.recovered, store.reader
         self.broker = broker = Broker(
             found.log,
@@ -70,8 +83,8 @@ class MessageVpn:
             create_queues=settings.create_queues,
             flow_quantum=runtime.tuning.flow_quantum,
         )
-        broker.restore(found.endpoints, found.next_number, found.points)
-        self.cache = cache = MessageCache(limits.tail_bytes, found.log.next_id)
+        broker.restore(found.endpoints, found.routes, found.replays, found.next_number, found.points)
+        self.cache = cache = MessageCache(cache_budget or CacheBudget(limits.tail_bytes), found.log.next_id)
         self.reader = reader
         self.counters = counters = Counters()
         self.origins = Origins()
@@ -81,7 +94,7 @@ class MessageVpn:
         self.committer = committer = Committer(store, broker, cache, counters, runtime)
         self.log = MessageLog(broker, committer, SearchShared(reader, counters, runtime, self.search_turn))
         feeds = Feeds(current, reader, cache, runtime)
-        self.consumers = consumers = Consumers(feeds, committer, counters)
+        self.consumers = consumers = Consumers(broker, feeds, committer, counters)
         self.readers = readers = Readers(LogFeedShared(reader, cache, counters, pace, runtime))
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)
         self.replays = replays = ReplayRunner(
@@ -97,8 +110,9 @@ class MessageVpn:
         feeds.connect(dead_letters, replays)
         consumers.connect(dead_letters, replays)
         self.trimmer = trimmer = Trimmer(broker, committer, runtime)
-        self.expiry = Expiry(broker, feeds, cache, runtime)
+        self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, runtime)
+        self.counting = Counting(broker, committer, runtime)
         committer.tell(feeds, readers, replays, trimmer)
         committer.tell_of_store(self.alarms)
 
@@ -120,12 +134,15 @@ class MessageVpn:
             self.replays.restarted(endpoint)
         self.expiry.start()
         self.alarms.start()
+        self.counting.start()
 
     async def close(self) -> None:
         """Commit what is under way and close the store."""
         self.expiry.close()
         self.alarms.close()
+        self.counting.close()
         await self.committer.close()
+        self.cache.close()
 
     # --- settings -------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from gateway.config.administered import (
 )
 from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.cache_budget import CacheBudget
 from gateway.vpn.clock import Clock, SystemClock
 from gateway.vpn.declared import redeclare
 from gateway.vpn.message_vpn import MessageVpn
@@ -89,6 +90,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._vpns: dict[str, MessageVpn] = {}
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
+        self._cache_budget = CacheBudget(settings.limits.tail_bytes)
         for name, vpn in settings.vpns.items():
             self._open(name, vpn)
 
@@ -122,7 +124,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         settings = self._configuration.settings
         store = self._stores.open(name, self._clock.now_ms(), _store_options(settings, vpn))
         runtime = Runtime(self._loop, structlog.get_logger(**{log_keys.VPN: name}), self._clock, self._tuning)
-        opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, store, runtime)
+        opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, store, runtime, self._cache_budget)
         opened.set_limits(settings.limits, settings.alarms)
         return opened
 

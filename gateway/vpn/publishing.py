@@ -157,7 +157,7 @@ class Publishing:
             Refused: ROLLED_BACK, a message is not taken; nothing has happened.
         """
         # First, so that a message may take the room of one that it answers.
-        settlements = [PendingSettlement.begin(flow, ids) for flow, ids in acknowledged]
+        settlements = [self._broker.settlements.begin(flow, ids) for flow, ids in acknowledged]
         publications: list[Publication] = []
         try:
             for topic, group in groupby(staged, key=lambda message: message.topic):
@@ -165,13 +165,14 @@ class Publishing:
         except Refused:
             self._broker.withdraw(publications)
             for settlement in settlements:
-                settlement.rolled_back()
+                self._committer.commit(settlement.counts)
+                self._committer.commit(self._broker.settlements.failed(settlement))
             raise
         for publication in publications:
             self._add(publication, origin)
         self._counters.activity += 1
         self._committer.commit(
-            [settlement.effect() for settlement in settlements],
+            [effect for settlement in settlements for effect in settlement.effects],
             lambda error: self._transaction_committed(settlements, error, then),
         )
 
@@ -197,7 +198,7 @@ class Publishing:
             if error is None:
                 self._consumers.settled_by_transaction(settlement)
             else:
-                settlement.rolled_back()
+                self._committer.commit(self._broker.settlements.failed(settlement))
         then(error)
         for settlement in settlements:
             self._consumers.deliver(settlement.endpoint)

@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from cproton import ffi, lib
 
-from amqp_ext.codec import CodecError, Described, Symbol
-from amqp_ext.message.reader_batches import BATCHES, messages_of
+from amqp_ext.codec import Described, Symbol
+from amqp_ext.message.reader_batches import BATCHES
 from spark_bridge.amqp_client.wire import Wire, mapping, put, refusal
 from spark_bridge.errors import Refused
 from store.archive.errors import ConnectionFailed
@@ -84,8 +84,8 @@ class Receiver(Link):
         """
         Attach; no credit is granted before the first ``receive``.
 
-        With ``batches`` a log's sender is asked for many messages in a delivery; they come out one by one all the
-        same, and some more of them than were asked for.
+        With ``batches`` a log's sender is asked for many messages in a delivery, see
+        ``amqp_ext.message.reader_batches``; ``in_batches`` tells whether it does so.
 
         Raises:
             Refused: The broker does not let us.
@@ -104,12 +104,12 @@ class Receiver(Link):
         if batches:
             put(lib.pn_link_properties(pointer), {Symbol(BATCHES): True})
         self._open(lib.pn_link_remote_source)
-        self._in_batches = batches and self.properties.get(BATCHES) is True
+        self.in_batches = batches and self.properties.get(BATCHES) is True
         self._is_settled = lib.pn_link_remote_snd_settle_mode(pointer) == lib.PN_SND_SETTLED
         self.source_filter = mapping(lib.pn_terminus_filter(lib.pn_link_remote_source(pointer)))
 
     def receive(self, limit: int) -> list[bytes]:
-        """The next messages, up to ``limit``; waits for the first. None at all: the link has ended."""
+        """The next deliveries, up to ``limit``; waits for the first. None at all: the link has ended."""
         while True:
             low = lib.pn_link_credit(self._link)
             if low <= self._credit // 2:
@@ -145,11 +145,8 @@ class Receiver(Link):
             lib.pn_delivery_settle,
         )  # fmt: skip
         taken: list[bytes] = []
-        in_batches = self._in_batches
         held = lib.pn_link_queued(link)
         for left in range(held, max(held - limit, 0), -1):
-            if in_batches and len(taken) >= limit:
-                break
             delivery = current(link)
             if not delivery or (left == 1 and lib.pn_delivery_partial(delivery)):
                 break
@@ -158,10 +155,7 @@ class Receiver(Link):
                 size = length
                 buffer = self._buffer = ffi.new("char[]", size)
             if receive(link, buffer, size) == length:
-                if in_batches:
-                    taken += self._messages_of(unpack(buffer, length))
-                else:
-                    taken.append(unpack(buffer, length))
+                taken.append(unpack(buffer, length))
             elif not lib.pn_delivery_aborted(delivery):
                 raise ConnectionFailed(
                     f"{self._what} failed: a message of {length} bytes could not be taken."
@@ -171,12 +165,6 @@ class Receiver(Link):
             advance(link)
             settle(delivery)
         return taken
-
-    def _messages_of(self, envelope: bytes) -> list[bytes]:
-        try:
-            return list(messages_of(envelope))
-        except CodecError as error:
-            raise ConnectionFailed(f"{self._what} failed: {error}.") from error
 
 
 class Sender(Link):

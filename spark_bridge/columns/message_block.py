@@ -1,10 +1,13 @@
 """
-Many messages read side by side: laid end to end in one block of bytes, and walked a section and an item at a time.
+Many messages read side by side: they lie in one block of octets, and are walked a section and an item at a time.
 
 A message read by itself costs Python tens of microseconds. Here numpy takes each step for all messages of a page at
 once, whatever the lengths of their texts, and Arrow copies texts and bodies out of the block: less than one
 microsecond a message. What is read so are messages in the spelling and of the shape that nearly all senders use; the
 first one of another kind ends it with ``Unusual``, which names them all, and those are for ``single_message``.
+
+Most logs are of one sender's messages, or of few: what all messages of a page have alike (the code of an item, the keys
+of a map, the front) is found out by one comparison and then read once.
 
 Invariant: what is read here is what ``single_message`` reads from the same message. Whatever the bytes, nothing is
 read outside the block, and a value that is not wholly inside its message makes it unusual.
@@ -13,6 +16,7 @@ read outside the block, and a value that is not wholly inside its message makes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,17 +33,16 @@ from amqp_ext.message.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
+from spark_bridge.columns.encoded_messages import PADDING, PAGE_ROWS, EncodedMessages, Flags, Numbers
 from spark_bridge.columns.single_message import text_at
 
-Numbers: TypeAlias = "npt.NDArray[np.int64]"
 Codes: TypeAlias = "npt.NDArray[np.integer[Any]]"
-Flags: TypeAlias = "npt.NDArray[np.bool_]"
 
 MOST_ITEMS: Final = (
     64  # in a list or map; each costs a step for the whole page, so one giant is better read alone
 )
-PADDING: Final = 64  # zero bytes behind the last message: more than is looked at beyond any position
 MOST_BYTES: Final = 1 << 30  # in a block; Arrow's offsets have 31 bits
+MOST_COMPARED: Final = PADDING  # octets of a pattern: each eight cost a look at all messages
 
 # AMQP 1.0, 1.2: the upper half of a format code says how wide the value behind it is.
 _FIXED_WIDTHS = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
@@ -82,11 +85,12 @@ class Unusual(Exception):
 
 
 class Section(NamedTuple):
-    """One section of all messages: which have it, where its value begins, the format code there."""
+    """One section of all messages: which have it, where its value begins, the format code there, if all have it."""
 
     here: Flags
     value: Numbers
     form: Codes
+    in_all: bool
 
 
 class Items(NamedTuple):
@@ -94,7 +98,11 @@ class Items(NamedTuple):
 
     counts: Numbers
     positions: list[Numbers]
-    codes: Sequence[Codes]
+    codes: list[Codes]
+    alike: list[int | None]
+    """The code that all have at a step; None where they differ."""
+    are_as_many: bool
+    """Whether there are as many in each message."""
 
 
 class Annotations(NamedTuple):
@@ -109,30 +117,52 @@ class Annotations(NamedTuple):
     """Topics and replay ids, where they were asked for."""
 
 
-class _Key:
-    """An encoded symbol to be compared with all messages at once, eight octets at a time."""
+class _Pattern:
+    """Octets, at least one and ``MOST_COMPARED`` at most, to be compared with all messages at once, eight at a time."""
 
-    def __init__(self, name: str, form: int | None) -> None:
-        octets = encode(Symbol(name)) + (b"" if form is None else bytes((form,)))
-        self.size = len(octets)
-        places = [*range(0, self.size - 8, 8), self.size - 8]
+    def __init__(self, octets: bytes) -> None:
+        self.size = size = len(octets)
+        places = [*range(0, size - 8, 8), max(size - 8, 0)]
         self._words = [(place, int.from_bytes(octets[place : place + 8], "big")) for place in places]
+        self._unused_bits = np.uint64(8 * max(8 - size, 0))
 
     def at(self, page: MessageBlock, positions: Numbers) -> Flags:
-        """Whether it stands there."""
+        """Whether they stand there."""
         (first, word), *rest = self._words
-        same: Flags = page.u8[positions + first] == word
+        found = page.u8[positions + first]
+        same: Flags = (found >> self._unused_bits if self._unused_bits else found) == word
         for place, word in rest:
             same &= page.u8[positions + place] == word
         return same
 
 
-_TOPIC = _Key("x-opt-topic", None)
-_SEQUENCE = _Key("x-opt-sequence-number", 0x81)
-_TIME = _Key("x-opt-enqueued-time", 0x83)
-_REPLAY_ID = _Key("x-opt-replay-id", 0xA1)
-_OFFSET = _Key("x-opt-offset", 0xA1)
+def _key(name: str, form: int | None) -> _Pattern:
+    return _Pattern(encode(Symbol(name)) + (b"" if form is None else bytes((form,))))
+
+
+_TOPIC = _key("x-opt-topic", None)
+_SEQUENCE = _key("x-opt-sequence-number", 0x81)
+_TIME = _key("x-opt-enqueued-time", 0x83)
+_REPLAY_ID = _key("x-opt-replay-id", 0xA1)
+_OFFSET = _key("x-opt-offset", 0xA1)
 _OURS = 10  # items in the gateway's part of the annotations, which is the last: five keys, five values
+
+
+@lru_cache(maxsize=4)
+def _repeated(texts: tuple[str, ...], count: int) -> pa.StringArray:
+    """Some texts, one after the other, so many times."""
+    encoded = [text.encode() for text in texts]
+    edges = np.zeros(len(texts) * count + 1, np.int32)
+    np.cumsum(np.tile(list(map(len, encoded)), count), out=edges[1:])
+    return pa.StringArray.from_buffers(
+        len(edges) - 1, pa.py_buffer(edges), pa.py_buffer(b"".join(encoded) * count)
+    )
+
+
+def repeated(texts: tuple[str, ...], count: int) -> pa.StringArray:
+    """The same; what is of much use is kept."""
+    whole = max(PAGE_ROWS, count)
+    return _repeated(texts, whole).slice(0, len(texts) * count)
 
 
 class MessageBlock:
@@ -143,24 +173,25 @@ class MessageBlock:
         Unusual: One is not of the usual kind.
     """
 
-    def __init__(self, messages: Sequence[bytes], bare: Sequence[int] | None = None) -> None:
-        """``bare`` says where to begin in each; without it, at its first octet."""
+    def __init__(self, messages: EncodedMessages) -> None:
         self.size = len(messages)
-        lengths = np.fromiter(map(len, messages), np.int64, self.size)
-        self.ends: Numbers = np.cumsum(lengths)
-        self.starts: Numbers = self.ends - lengths
-        total = int(self.ends[-1]) if self.size else 0
-        self._beyond = total + 1  # what runs over the block's end is held here: behind every message
-        if total > MOST_BYTES:
+        self.starts: Numbers = messages.starts
+        self.ends: Numbers = messages.ends
+        self.block = messages.block
+        self._beyond = (
+            len(self.block) - PADDING + 1
+        )  # what runs over the block's end is held here: behind all
+        if self._beyond > MOST_BYTES:
             raise Unusual(np.zeros(self.size, np.bool_))
-        self.block = b"".join([*messages, bytes(PADDING)])
         self._buffer = pa.py_buffer(self.block)
-        self._u1 = np.frombuffer(self.block, np.uint8)
+        self._u1 = self.block
         self._u4 = self._words(">u4")
         self.u8 = self._words(">u8")
         self.usual: Flags = np.ones(self.size, np.bool_)
         self.sections: dict[int, Section] = {}
-        self._walk(self.starts if bare is None else self.starts + np.array(bare, np.int64))
+        self.bare: Numbers = self.starts
+        """Where the bare message begins in each."""
+        self._walk(self.starts)
         self.check()
 
     def check(self) -> None:
@@ -174,59 +205,97 @@ class MessageBlock:
         count = len(self.block) - dtype.itemsize + 1
         return np.ndarray((count,), dtype, self.block, 0, (1,))
 
-    def _behind(self, positions: Numbers, codes: Codes) -> Numbers:
-        """Where the values end that begin there."""
-        behind = positions + _BASE[codes] + _SMALL[codes] * self._u1[positions + 1]
-        wide = _WIDE[codes]
-        if wide.any():
-            behind += np.where(wide, self._u4[positions + 1].astype(np.int64), 0)
-        result: Numbers = np.minimum(behind, self._beyond)
-        return result
+    def _behind(self, positions: Numbers, codes: Codes, code: int | None) -> Numbers:
+        """Where the values end that begin there; with ``code``, all have that one."""
+        if code is not None:
+            behind: Numbers = positions + _BASE[code]
+            if _SMALL[code]:
+                behind += self._u1[positions + 1]
+            elif _WIDE[code]:
+                behind += self._u4[positions + 1]
+        else:
+            behind = positions + _BASE[codes] + _SMALL[codes] * self._u1[positions + 1]
+            wide = _WIDE[codes]
+            if wide.any():
+                behind += np.where(wide, self._u4[positions + 1].astype(np.int64), 0)
+        return np.minimum(behind, self._beyond, out=behind)
 
     def _walk(self, at: Numbers) -> None:
         """Find the sections: those in front of the body in their order, then one of data or of a value, the last."""
         head = self._u4[at].astype(np.int64)
+        kind = head >> 8
         for code in (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES):
-            here = head >> 8 == 0x5300 | code
-            if not here.any():
+            if code == PROPERTIES:
+                self.bare = at
+            here = kind == 0x5300 | code
+            in_all = bool(here.all())
+            if not in_all and not here.any():
                 continue
             form, value = head & 0xFF, at + 3
             allowed = _IS_LIST if code in {HEADER, PROPERTIES} else _IS_MAP
-            self.usual &= allowed[form] | ~here
-            self.sections[code] = Section(here, value, form)
-            at = np.where(here, self._behind(value, form), at)
+            self.usual &= allowed[form] if in_all else allowed[form] | ~here
+            self.sections[code] = Section(here, value, form, in_all)
+            behind = self._behind(value, form, _alike(form))
+            at = behind if in_all else np.where(here, behind, at)
             head = self._u4[at].astype(np.int64)
+            kind = head >> 8
         form, self._body = head & 0xFF, at
-        self.is_data: Flags = head >> 8 == 0x5300 | DATA
-        is_value = (head >> 8 == 0x5300 | AMQP_VALUE) & _IS_VALUE[form]
+        self.is_data: Flags = kind == 0x5300 | DATA
         self._data = at + 3 + _BASE[form]
-        self.usual &= (self.is_data & _IS_DATA[form]) | is_value
-        self.usual &= self._behind(at + 3, form) == self.ends
+        self.is_all_data = bool(self.is_data.all())
+        if self.is_all_data:
+            self.usual &= _IS_DATA[form]
+        else:
+            is_value = (kind == 0x5300 | AMQP_VALUE) & _IS_VALUE[form]
+            self.usual &= (self.is_data & _IS_DATA[form]) | is_value
+        self.usual &= self._behind(at + 3, form, _alike(form)) == self.ends
+
+    def octets(self, start: int, end: int) -> bytes:
+        """A slice of the block."""
+        return self.block[start:end].tobytes()
+
+    def distinct(self, starts: Numbers, ends: Numbers) -> tuple[list[bytes], Numbers | None]:
+        """The different ones of a slice of each message, and which of them each is; None where all are alike."""
+        lengths = ends - starts
+        if lengths[0] <= MOST_COMPARED and _alike(lengths) is not None:
+            first = self.octets(int(starts[0]), int(ends[0]))
+            if not first or _Pattern(first).at(self, starts).all():
+                return [first], None
+        found = self._slices(starts, lengths).dictionary_encode()
+        return found.dictionary.to_pylist(), found.indices.to_numpy().astype(np.int64)
 
     def bodies(self) -> pa.BinaryArray:
         """What is in the data section; of another body the section as it is encoded."""
-        start = np.where(self.is_data, self._data, self._body)
+        start = self._data if self.is_all_data else np.where(self.is_data, self._data, self._body)
         return self._slices(start, self.ends - start)
 
     def body_types(self) -> pa.StringArray:
         """What kind each body is of."""
-        if self.is_data.all():
-            return pa.repeat("data", self.size)
+        if self.is_all_data:
+            return repeated(("data",), self.size)
         return pa.array(["value", "data"]).take(pa.array(self.is_data.astype(np.int8)))
 
     def texts_of(self, code: int, places: Sequence[int]) -> list[pa.StringArray]:
         """The items at some places of a section that is a list, as texts; null where there are none."""
         found = self._items(code)
+        nulls = pa.nulls(self.size, pa.string())
         if found is None:
-            return [pa.nulls(self.size, pa.string()) for _ in places]
-        flat, index = self._flat(found)
-        columns = []
-        for place in places:
-            if place >= len(found.positions):
-                columns.append(pa.nulls(self.size, pa.string()))
-            else:
-                columns.append(flat.take(pa.array(index[:, place], mask=found.counts <= place)))
-        return columns
+            return [nulls for _ in places]
+        columns: dict[int, pa.StringArray] = {}
+        for place, codes in enumerate(found.codes):
+            # Those that nobody asked for may be no UTF-8, too.
+            if place in places or _IS_TEXT[codes].any():
+                columns[place] = self._column(found, place)
+        return [columns.get(place, nulls) for place in places]
+
+    def _column(self, found: Items, place: int) -> pa.StringArray:
+        """One item of each list, as text."""
+        positions, codes = found.positions[place], found.codes[place]
+        if found.are_as_many:
+            return self._texts(positions, codes, np.arange(self.size))
+        there = found.counts > place
+        texts = self._texts(positions[there], codes[there], np.flatnonzero(there))
+        return texts.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
     def pairs(self) -> pa.MapArray:
         """The application properties as texts; null where a message has none."""
@@ -234,6 +303,11 @@ class MessageBlock:
         found = self._items(APPLICATION_PROPERTIES)
         if found is None:
             return pa.nulls(self.size, kind)
+        section = self.sections[APPLICATION_PROPERTIES]
+        if found.are_as_many and section.in_all and (names := self._names(found)):
+            keys, values = repeated(names, self.size), self._side_by_side(found)
+            edges = np.arange(0, len(keys) + 1, len(names), dtype=np.int32)
+            return pa.MapArray.from_arrays(pa.array(edges), keys, values)
         self.usual &= found.counts % 2 == 0
         for step in range(0, len(found.codes), 2):
             self.usual &= _IS_TEXT[found.codes[step]] | (found.counts <= step)
@@ -244,13 +318,56 @@ class MessageBlock:
         self._check_keys(keys, found, index)
         edges = np.zeros(self.size + 1, np.int32)
         np.cumsum(found.counts // 2, out=edges[1:])
-        missing = np.append(~self.sections[APPLICATION_PROPERTIES].here, False)
-        return pa.MapArray.from_arrays(pa.array(edges, mask=missing), keys, values)
+        return pa.MapArray.from_arrays(pa.array(edges, mask=np.append(~section.here, False)), keys, values)
+
+    def _names(self, found: Items) -> tuple[str, ...]:
+        """The keys of a map that has the same ones, once each, in every message; none where that is not so."""
+        if not found.codes or len(found.codes) % 2:
+            return ()
+        names = []
+        for step in range(0, len(found.codes), 2):
+            positions, code = found.positions[step], found.alike[step]
+            if code not in _TEXTS:
+                return ()
+            end = self._behind(positions[:1], found.codes[step][:1], code)
+            octets = self.octets(int(positions[0]), int(end[0]))
+            if len(octets) > MOST_COMPARED:
+                return ()
+            if not _Pattern(octets).at(self, positions).all():
+                return ()
+            try:
+                names.append(octets[5 if code == 0xB1 else 2 :].decode())
+            except UnicodeDecodeError:
+                return ()
+        return tuple(names) if len(set(names)) == len(names) else ()
+
+    def _side_by_side(self, found: Items) -> pa.StringArray:
+        """The values of maps of as many pairs each as texts, message after message."""
+        steps = range(1, len(found.codes), 2)
+        owner = np.arange(self.size)
+        texts = [step for step in steps if found.alike[step] in _TEXTS]
+        order = np.empty((self.size, len(steps)), np.int64)
+        pieces = []
+        if texts:
+            positions = np.column_stack([found.positions[step] for step in texts]).ravel()
+            codes = np.column_stack([found.codes[step] for step in texts]).ravel()
+            pieces.append(self._strings(positions, codes, owner.repeat(len(texts))))
+            if len(texts) == len(steps):
+                return pieces[0]
+            for number, step in enumerate(texts):
+                order[:, step // 2] = owner * len(texts) + number
+        begun = len(texts) * self.size
+        for step in steps:
+            if step not in texts:
+                pieces.append(self._texts(found.positions[step], found.codes[step], owner))
+                order[:, step // 2] = owner + begun
+                begun += self.size
+        return pa.concat_arrays(pieces).take(pa.array(order.ravel()))
 
     def annotations(self, *, with_texts: bool) -> Annotations:
         """What a log reader is told of each message, which the gateway writes behind what its sender put there."""
         section = self.sections.get(MESSAGE_ANNOTATIONS)
-        if section is None or not section.here.all():
+        if section is None or not section.in_all:
             raise Unusual(self.usual & (section is not None and section.here))
         value = section.value
         self.usual &= section.form == 0xD1
@@ -260,9 +377,9 @@ class MessageBlock:
         for step in range(int(theirs.max(initial=0))):
             codes = self._u1[at]
             self.usual &= _IS_ITEM[codes] | (theirs <= step)
-            at = np.where(theirs > step, self._behind(at, codes), at)
+            at = np.where(theirs > step, self._behind(at, codes, None), at)
         start = at
-        places: dict[_Key, Numbers] = {}
+        places: dict[_Pattern, Numbers] = {}
         for key, width in ((_TOPIC, None), (_SEQUENCE, 8), (_TIME, 8), (_REPLAY_ID, None), (_OFFSET, None)):
             self.usual &= key.at(self, at)
             at = np.minimum(at + key.size, self._beyond)
@@ -270,7 +387,7 @@ class MessageBlock:
                 codes = self._u1[at]
                 self.usual &= (codes == 0xA1) | (codes == 0xB1)
                 places[key] = at
-                at = self._behind(at, codes)
+                at = self._behind(at, codes, None)
             else:
                 places[key] = at if width else at - 1
                 at = np.minimum(at + (width or 1 + self._u1[at].astype(np.int64)), self._beyond)
@@ -282,43 +399,51 @@ class MessageBlock:
             not theirs.any(),
             signed[places[_SEQUENCE]].astype(np.int64),
             signed[places[_TIME]].astype(np.int64),
-            self._pair_of_texts(places[_TOPIC], places[_REPLAY_ID]) if with_texts else None,
+            (self._strings_at(places[_TOPIC]), self._strings_at(places[_REPLAY_ID])) if with_texts else None,
         )
-
-    def _pair_of_texts(self, first: Numbers, second: Numbers) -> tuple[pa.StringArray, pa.StringArray]:
-        """Of each message, two texts."""
-        both, order = np.column_stack([first, second]).ravel(), np.arange(0, 2 * self.size, 2)
-        texts = self._texts(both, self._u1[both], order.repeat(2) // 2)
-        return texts.take(pa.array(order)), texts.take(pa.array(order + 1))
 
     def _items(self, code: int) -> Items | None:
         """The items of a section, which are of simple types and fill it; None where no message has it."""
         section = self.sections.get(code)
         if section is None:
             return None
-        here, value, form = section
-        here = here & (form != 0x45)
-        wide = form & 0x10 != 0
-        count = np.where(wide, self._u4[value + 5].astype(np.int64), self._u1[value + 2])
-        size = np.where(
-            wide, 5 + self._u4[value + 1].astype(np.int64), 2 + self._u1[value + 1].astype(np.int64)
-        )
-        count = np.where(here, count, 0)
+        here, value, form, in_all = section
+        is_short = in_all and _alike(form) in {0xC0, 0xC1}
+        if is_short:
+            count = self._u1[value + 2].astype(np.int64)
+            at, end = value + 3, value + 2 + self._u1[value + 1]
+        else:
+            here = here & (form != 0x45)
+            wide = form & 0x10 != 0
+            count = np.where(wide, self._u4[value + 5].astype(np.int64), self._u1[value + 2])
+            size = np.where(
+                wide, 5 + self._u4[value + 1].astype(np.int64), 2 + self._u1[value + 1].astype(np.int64)
+            )
+            count = np.where(here, count, 0)
+            at = np.where(here, value + np.where(wide, 9, 3), 0)
+            end = np.where(here, value + size, 0)
         self.usual &= count <= MOST_ITEMS
         self.check()
-        at = np.where(here, value + np.where(wide, 9, 3), 0)
-        end = np.where(here, value + size, 0)
-        positions, all_codes = [], []
+        are_as_many = _alike(count) is not None
+        positions: list[Numbers] = []
+        all_codes: list[Codes] = []
+        alike: list[int | None] = []
         for step in range(int(count.max(initial=0))):
             codes = self._u1[at]
-            active = count > step
-            self.usual &= _IS_ITEM[codes] | ~active
+            common = _alike(codes)
             positions.append(at)
             all_codes.append(codes)
-            at = np.where(active, self._behind(at, codes), at)
+            alike.append(common)
+            if are_as_many:
+                self.usual &= _IS_ITEM[codes if common is None else common]
+                at = self._behind(at, codes, common)
+            else:
+                active = count > step
+                self.usual &= _IS_ITEM[codes] | ~active
+                at = np.where(active, self._behind(at, codes, common), at)
         self.usual &= at == end
         self.check()
-        return Items(count, positions, all_codes)
+        return Items(count, positions, all_codes, alike, are_as_many)
 
     def _flat(self, items: Items) -> tuple[pa.StringArray, Numbers]:
         """All items as texts, message after message, and where in that each item of each message is."""
@@ -333,6 +458,9 @@ class MessageBlock:
 
     def _texts(self, positions: Numbers, codes: Codes, owner: Numbers) -> pa.StringArray:
         """The values at rising positions as texts, null as null; ``owner`` is whose they are."""
+        alike = _alike(codes)
+        if alike is not None and alike not in _TEXTS:
+            return self._others(alike, positions)
         is_text = _IS_TEXT[codes]
         if is_text.all():
             return self._strings(positions, codes, owner)
@@ -352,37 +480,56 @@ class MessageBlock:
 
     def _others(self, code: int, positions: Numbers) -> pa.StringArray:
         """Values of one type that is not text."""
+        if code == _NULL:
+            return pa.nulls(len(positions), pa.string())
         if code in _BOOLEANS:
             return pa.repeat(_BOOLEANS[code], len(positions))
         if code not in _INTEGERS:
-            return pa.array([text_at(self.block, position) for position in positions.tolist()], pa.string())
+            octets = self.octets(0, len(self.block))
+            return pa.array([text_at(octets, position) for position in positions.tolist()], pa.string())
         kind = _INTEGERS[code]
         if kind is None:
             return pa.repeat("0", len(positions))
         values = self._words(kind)[positions + 1]
         return pa.array(values.astype(np.uint64 if "u" in kind else np.int64)).cast(pa.string())
 
+    def _strings_at(self, positions: Numbers) -> pa.StringArray:
+        """The texts there, one of each message."""
+        return self._strings(positions, self._u1[positions], np.arange(self.size))
+
     def _strings(self, positions: Numbers, codes: Codes, owner: Numbers) -> pa.StringArray:
+        lengths: Numbers = self._u1[positions + 1].astype(np.int64)
         wide = _WIDE[codes]
-        lengths = self._u1[positions + 1].astype(np.int64)
         if wide.any():
             lengths = np.where(wide, self._u4[positions + 1], lengths)
-        found = self._slices(positions + np.where(wide, 5, 2), lengths)
+            found = self._slices(positions + np.where(wide, 5, 2), lengths)
+        else:
+            found = self._slices(positions + 2, lengths)
+        _, edges, octets = found.buffers()
+        if found.offset == 0 and (octets is None or _is_ascii(octets)):
+            return pa.StringArray.from_buffers(len(found), edges, octets)
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:
-            for number, octets in zip(owner.tolist(), found.to_pylist(), strict=True):
+            for number, text in zip(owner.tolist(), found.to_pylist(), strict=True):
                 try:
-                    octets.decode()
+                    text.decode()
                 except UnicodeDecodeError:
                     self.usual[number] = False
             raise Unusual(self.usual) from None
 
     def _slices(self, starts: Numbers, lengths: Numbers) -> pa.BinaryArray:
-        """Slices of the block, which rise and do not overlap, copied out of it by Arrow."""
-        if not len(starts):
+        """Slices of the block, which rise and do not overlap, copied out of it."""
+        count = len(starts)
+        if not count:
             return pa.array([], pa.binary())
-        edges = np.empty(2 * len(starts), np.int32)
+        if width := _alike(lengths):
+            places = np.ndarray((len(self.block) - width + 1,), f"V{width}", self.block, 0, (1,))
+            edges = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+            return pa.BinaryArray.from_buffers(
+                pa.binary(), count, [None, pa.py_buffer(edges), pa.py_buffer(places[starts])]
+            )
+        edges = np.empty(2 * count, np.int32)
         edges[0::2] = starts
         edges[1::2] = starts + lengths
         # Each second one of them is what lies between two of them.
@@ -403,3 +550,13 @@ class MessageBlock:
         table.sort(axis=1)
         self.usual &= (np.diff(table, axis=1) != 0).all(axis=1)
         self.check()
+
+
+def _alike(numbers: npt.NDArray[Any]) -> int | None:
+    """The number that all are; None where they differ, or there are none."""
+    return int(numbers[0]) if len(numbers) and (numbers == numbers[0]).all() else None
+
+
+def _is_ascii(octets: pa.Buffer) -> bool:
+    """Whether these are texts in whatever way they are cut."""
+    return not octets.size or bool(np.frombuffer(octets, np.uint8).max() < 0x80)

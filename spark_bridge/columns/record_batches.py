@@ -9,39 +9,42 @@ the two read it, or on what lies beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from amqp_ext.message.annotations import Splicer
-from amqp_ext.message.sections import PROPERTIES
+from amqp_ext.message.sections import PROPERTIES, bare_offset
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.topics import TopicFilter
-from spark_bridge.columns.message_block import MessageBlock, Unusual
+from spark_bridge.columns.encoded_messages import EncodedMessages, Flags, Numbers
+from spark_bridge.columns.message_block import MessageBlock, Unusual, repeated
 from spark_bridge.columns.single_message import BAD_CONTENT, SYSTEM, UNDECODABLE, MessageDecoder
 from store.archive.columns import ARROW_TYPES, Columns, arrow_schema, arrow_type
 
-T = TypeVar("T")
 Arrays: TypeAlias = "dict[str, pa.Array]"
 """Columns by our names."""
 
-StoredRow: TypeAlias = "tuple[int, int, str, int, bytes | None]"
-"""Id, time in ms, topic, where in the content the bare message begins, content."""
-id_of, time_of, topic_of = map(itemgetter, range(3))
+STORED: Final = ("id", "time", "topic", "content")
+"""What a store keeps of a message: its id, its time in ms, its topic, and the message as it was published."""
 
-PAGE_ROWS: Final = (
-    2_000  # messages of a page: 1-2 k per Arrow batch measured fastest, probably by the CPU's caches
-)
-PAGE_BYTES: Final = 4 << 20  # bytes of a page, so that large messages do not pile up
+
+class _Page(Protocol):
+    """Rows that some can be chosen of."""
+
+    def filter(self: P, chosen: Any, /) -> P: ...
+    def __len__(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Page)
 
 MOST_REMEMBERED: Final = 1_024  # topics and fronts; both start anew when full
 
 _SHORT_HEADER = b"\x00\x53\x70\xc0"
-_HEX = np.array([f"{number:02x}" for number in range(256)], "S2")
+_HEX = np.frombuffer(b"".join(b"%04x" % number for number in range(1 << 16)), "S4")
 _BESIDE = {"offset", "enqueuedTime", "topic", "replayId", "partition"}  # what a store keeps beside a message
 
 
@@ -59,13 +62,21 @@ class BatchBuilder:
         self._topics = topics
         self._partition = partition
         self._row = row = MessageDecoder(frozenset(self._names))
-        self.needs_content = bool(row.system or row.properties or row.application or row.body)
-        """Whether any column comes from the message itself, not from what the broker keeps beside it."""
+        self._needs_content = bool(row.system or row.properties or row.application or row.body)
+        needed = {"id"}
+        if self._needs_content:
+            needed.add("content")
+        if row.system or "enqueuedTime" in self._names:
+            needed.add("time")
+        if row.system or "topic" in self._names or topics is not None:
+            needed.add("topic")
+        self.stored_columns: Final = frozenset(needed)
+        """Which of ``STORED`` the pages have to have that ``stored`` is given."""
         self._told_names = {*self._names, "offset", *(() if topics is None else ("topic",))} - {"partition"}
         self._wanted: dict[str | None, bool] = {}
         self._systems: dict[bytes, dict[str, str | None] | None] = {}
 
-    def batch(self, messages: Sequence[bytes]) -> tuple[pa.RecordBatch, list[int]]:
+    def batch(self, messages: EncodedMessages) -> tuple[pa.RecordBatch, Numbers]:
         """
         The rows that pass the topic filter, and the offsets of all messages in order.
 
@@ -75,35 +86,46 @@ class BatchBuilder:
         columns = _columns(messages, self._told, self._told_one_by_one)
         batch = self._batch(columns, len(messages))
         if self._topics is not None:
-            batch = batch.filter(pa.array(map(self._matches, columns["topic"].to_pylist()), pa.bool_()))
-        return batch, columns["offset"].to_pylist()
+            batch = batch.filter(self._matching(columns["topic"]))
+        return batch, columns["offset"].to_numpy()
 
-    def stored(self, rows: Sequence[StoredRow], splicer: Splicer, generation: int) -> pa.RecordBatch:
-        """The same rows from messages as they are stored, before the broker put its annotations in front."""
+    def stored(self, page: pa.RecordBatch, splicer: Splicer, generation: int) -> pa.RecordBatch:
+        """
+        The same rows from messages as they are stored, before the broker put its annotations in front.
+
+        Args:
+            page: They, with the columns ``stored_columns``.
+            splicer: What would have put them there.
+            generation: The log's.
+        """
         if self._topics is not None:
-            rows = [row for row in rows if self._matches(topic_of(row))]
+            page = page.filter(self._matching(page.column("topic")))
         columns: Arrays = {}
-        if self.needs_content:
+        if self._needs_content:
             columns = _columns(
-                rows,
+                page,
                 lambda some: self._kept(some, splicer),
                 lambda some: self._kept_one_by_one(some, splicer),
             )
-        ids = np.fromiter(map(id_of, rows), np.int64, len(rows))
-        columns["offset"] = pa.array(ids)
+        columns["offset"] = page.column("id")
         if "enqueuedTime" in self._names:
-            columns["enqueuedTime"] = _times(np.fromiter(map(time_of, rows), np.int64, len(rows)))
+            columns["enqueuedTime"] = _times(page.column("time").to_numpy())
         if "topic" in self._names:
-            columns["topic"] = pa.array(map(topic_of, rows), pa.string())
+            columns["topic"] = page.column("topic")
         if "replayId" in self._names:
-            columns["replayId"] = _replay_ids(generation, ids)
-        return self._batch(columns, len(rows))
+            columns["replayId"] = _replay_ids(generation, page.column("id").to_numpy())
+        return self._batch(columns, page.num_rows)
 
     def _batch(self, columns: Arrays, count: int) -> pa.RecordBatch:
         """The columns asked for, in their order."""
         if "partition" in self._names:
             columns["partition"] = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
         return pa.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self._schema)
+
+    def _matching(self, topics: pa.StringArray) -> pa.BooleanArray:
+        """Which of these topics are read."""
+        found = topics.dictionary_encode()
+        return pa.array(map(self._matches, found.dictionary.to_pylist()), pa.bool_()).take(found.indices)
 
     def _matches(self, topic: str | None) -> bool:
         assert self._topics is not None
@@ -114,7 +136,7 @@ class BatchBuilder:
             found = self._wanted[topic] = self._topics.matches(topic or "")
         return found
 
-    def _told(self, messages: Sequence[bytes]) -> Arrays:
+    def _told(self, messages: EncodedMessages) -> Arrays:
         """
         All columns of messages as a log reader gets them, side by side.
 
@@ -130,30 +152,38 @@ class BatchBuilder:
         if told.texts is not None:
             columns["topic"], columns["replayId"] = told.texts
         if self._row.system or not told.are_alone:
-            fronts = [page.block[a:b] for a, b in zip(page.starts.tolist(), told.start.tolist(), strict=True)]
-            columns[SYSTEM] = self._system(page, fronts, messages.__getitem__)
+            columns[SYSTEM] = self._system(page, told.start, messages.__getitem__)
         return columns
 
-    def _kept(self, rows: Sequence[StoredRow], splicer: Splicer) -> Arrays:
+    def _kept(self, rows: pa.RecordBatch, splicer: Splicer) -> Arrays:
         """
         The columns that come from the messages themselves, as they are stored, side by side.
 
         Raises:
             Unusual: One is not of the usual kind.
         """
-        _, _, _, bares, contents = zip(*rows, strict=True)
-        page = MessageBlock(contents, bares)
+        page = MessageBlock(EncodedMessages.of_column(rows.column("content")))
         columns = self._content(page)
-        if self._row.system or any(bares):
+        if self._row.system or (page.bare != page.starts).any():
 
             def front(number: int) -> bytes:
-                message_id, time_ms, topic, bare, content = rows[number]
-                assert content is not None
-                return splicer.front(message_id, time_ms, topic, bare, content, 0, False)
+                ((message_id, time_ms, topic, content),) = self._rows(rows.slice(number, 1))
+                return splicer.front(message_id, time_ms, topic, bare_offset(content), content, 0, False)
 
-            fronts = [content[:bare] for content, bare in zip(contents, bares, strict=True)]
-            columns[SYSTEM] = self._system(page, fronts, front)
+            columns[SYSTEM] = self._system(page, page.bare, front)
         return columns
+
+    def _rows(self, page: pa.RecordBatch) -> list[tuple[int, int, str, bytes]]:
+        """
+        Messages as they are stored; what was not asked for is 0 or empty.
+
+        Only systemProperties tells anything of time and topic, where it quotes what cannot be decoded.
+        """
+        size = page.num_rows
+        times = page.column("time").to_pylist() if "time" in self.stored_columns else [0] * size
+        topics = page.column("topic").to_pylist() if "topic" in self.stored_columns else [""] * size
+        ids, contents = page.column("id").to_pylist(), page.column("content").to_pylist()
+        return list(zip(ids, times, topics, contents, strict=True))
 
     def _content(self, page: MessageBlock) -> Arrays:
         """The columns of properties, application properties and body."""
@@ -169,34 +199,43 @@ class BatchBuilder:
             columns["bodyType"] = page.body_types()
         return columns
 
-    def _system(self, page: MessageBlock, fronts: list[bytes], whole: Callable[[int], bytes]) -> pa.Array:
+    def _system(self, page: MessageBlock, ends: Numbers, whole: Callable[[int], bytes]) -> pa.Array | None:
         """
-        The column systemProperties: what stands before the bare message is the same for most, and read once.
+        The column systemProperties: what stands before the bare message is the same for most, and read once. Where it
+        was not asked for, that is only found to be readable.
 
-        ``whole`` gives a message, or its front, with the gateway's annotations.
+        ``ends`` tells where in each message that ends, ``whole`` gives a message, or its front, with the gateway's
+        annotations.
         """
-        distinct = {front: number for number, front in enumerate(dict.fromkeys(fronts))}
-        index = np.fromiter(map(distinct.__getitem__, fronts), np.int64, len(fronts))
+        distinct, index = page.distinct(page.starts, ends)
         if len(self._systems) + len(distinct) > MOST_REMEMBERED:
             self._systems.clear()
         known = self._systems
-        for front in distinct:
+        for number, front in enumerate(distinct):
             if front not in known:
-                found = {} if not front else self._row.of(whole(fronts.index(front)))[SYSTEM]
+                found = {}
+                if front:
+                    found = self._row.of(whole(0 if index is None else int(np.argmax(index == number))))[
+                        SYSTEM
+                    ]
                 known[front] = None if UNDECODABLE in found else found
         bad = np.array([known[front] is None for front in distinct])
         if bad.any():
-            raise Unusual(~bad[index])
+            raise Unusual(np.zeros(page.size, np.bool_) if index is None else ~bad[index])
+        if not self._row.system:
+            return None
+        if index is None:
+            return _repeated(known[distinct[0]] or {}, page.size)
         return _array(arrow_type(SYSTEM), [known[front] for front in distinct]).take(pa.array(index))
 
-    def _told_one_by_one(self, messages: Sequence[bytes]) -> Arrays:
+    def _told_one_by_one(self, messages: EncodedMessages) -> Arrays:
         found = [self._row.of(message) for message in messages]
         return {name: _array(arrow_type(name), [row.get(name) for row in found]) for name in self._told_names}
 
-    def _kept_one_by_one(self, rows: Sequence[StoredRow], splicer: Splicer) -> Arrays:
+    def _kept_one_by_one(self, page: pa.RecordBatch, splicer: Splicer) -> Arrays:
         found: list[dict[str, Any]] = []
-        for number, time_ms, topic, bare, content in rows:
-            assert content is not None
+        for number, time_ms, topic, content in self._rows(page):
+            bare = bare_offset(content)
             if not bare or (content[:4] == _SHORT_HEADER and content[4] + 5 == bare):
                 row: dict[str, Any] = {SYSTEM: {}}
                 try:
@@ -214,24 +253,18 @@ class BatchBuilder:
         }
 
 
-def _columns(
-    rows: Sequence[T],
-    side_by_side: Callable[[Sequence[T]], Arrays],
-    one_by_one: Callable[[Sequence[T]], Arrays],
-) -> Arrays:
+def _columns(page: P, side_by_side: Callable[[P], Arrays], one_by_one: Callable[[P], Arrays]) -> Arrays:
     """The columns of all rows in their order, each row read the way it can be."""
-    if not rows:
-        return one_by_one(rows)
+    if not len(page):
+        return one_by_one(page)
     try:
-        return side_by_side(rows)
+        return side_by_side(page)
     except Unusual as found:
-        usual = found.usual
+        usual: Flags = found.usual
     if not usual.any():
-        return one_by_one(rows)
-    quick = _columns(
-        [row for row, is_usual in zip(rows, usual, strict=True) if is_usual], side_by_side, one_by_one
-    )
-    slow = one_by_one([row for row, is_usual in zip(rows, usual, strict=True) if not is_usual])
+        return one_by_one(page)
+    quick = _columns(page.filter(pa.array(usual)), side_by_side, one_by_one)
+    slow = one_by_one(page.filter(pa.array(~usual)))
     order = pa.array(np.argsort(np.concatenate([np.flatnonzero(usual), np.flatnonzero(~usual)])))
     return {name: pa.concat_arrays([quick[name], array]).take(order) for name, array in slow.items()}
 
@@ -240,17 +273,27 @@ def _times(milliseconds: npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(milliseconds * 1000).view(ARROW_TYPES["timestamp"])
 
 
+def _repeated(system: dict[str, str | None], size: int) -> pa.Array:
+    """The same systemProperties for each message."""
+    values = tuple(value for value in system.values() if value is not None)
+    if len(values) < len(system):
+        return pa.repeat(_array(arrow_type(SYSTEM), [system])[0], size)
+    keys = tuple("null" if key is None else key for key in system)
+    edges = np.arange(size + 1, dtype=np.int32) * np.int32(len(keys))
+    return pa.MapArray.from_arrays(pa.array(edges), repeated(keys, size), repeated(values, size))
+
+
 def _replay_ids(generation: int, ids: npt.NDArray[np.int64]) -> pa.Array:
     """The replay ids of rising ids: only their last four digits change within a run of 65,536."""
-    high = ids >> 16
     size = len(format_replay_id(generation, 0))
-    digits = np.empty((len(ids), size), np.uint8)
-    for run in np.unique(high).tolist():
-        digits[high == run] = np.frombuffer(format_replay_id(generation, run << 16).encode(), np.uint8)
-    digits[:, -4:-2] = _HEX[ids >> 8 & 0xFF].view(np.uint8).reshape(-1, 2)
-    digits[:, -2:] = _HEX[ids & 0xFF].view(np.uint8).reshape(-1, 2)
+    table = np.empty(len(ids), [("run", f"S{size - 4}"), ("digits", "S4")])
+    runs, place = np.unique(ids >> 16, return_inverse=True)
+    table["run"] = np.array([format_replay_id(generation, run << 16)[:-4] for run in runs.tolist()], "S")[
+        place
+    ]
+    table["digits"] = _HEX[ids & 0xFFFF]
     edges = np.arange(len(ids) + 1, dtype=np.int32) * np.int32(size)
-    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(edges), pa.py_buffer(digits))
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(edges), pa.py_buffer(table))
 
 
 def _array(kind: pa.DataType, values: list[Any]) -> pa.Array:

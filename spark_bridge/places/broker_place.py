@@ -80,7 +80,7 @@ class BrokerPlace:
             for messages in link.pages():
                 batch, offsets = builder.batch(messages)
                 link.check(offsets)
-                yield batch, messages
+                yield batch, list(messages)
 
     def watch(self, selection: Selection = WHOLE_LOG) -> BrokerWatch:
         """See ``LogPlace.watch``."""

@@ -52,8 +52,8 @@ class FilePlace:
         builder = BatchBuilder(columns, None if is_whole else topic_filter(patterns), selection.partition)
         splicer = Splicer(ids.generation)
         with LogFile(self.folder) as file:
-            for page in file.pages(ids, builder.needs_content):
-                yield builder.stored(page, splicer, ids.generation), page[-1][0] + 1
+            for page in file.pages(ids, builder.stored_columns):
+                yield builder.stored(page, splicer, ids.generation), page.column("id")[-1].as_py() + 1
 
     def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
         """See ``store.archive.source.ArchivableLog``: messages as the publisher sent them."""
@@ -61,8 +61,7 @@ class FilePlace:
         builder, splicer = BatchBuilder(ALL), Splicer(ids.generation)
         with LogFile(self.folder) as file:
             for page in file.pages(ids):
-                contents = [content or b"" for _, _, _, _, content in page]
-                yield builder.stored(page, splicer, ids.generation), contents
+                yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
 
     def watch(self, selection: Selection = WHOLE_LOG) -> FileWatch:
         """See ``LogPlace.watch``."""

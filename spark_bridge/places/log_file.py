@@ -1,8 +1,9 @@
 """
 The log read straight from a gateway's SQLite file on this host: same rows as over AMQP, and no gateway needed.
 
-Everything is read-only and in short keyset pages, as an open cursor would keep the gateway's WAL from being
-begun anew. A page looks at a bounded number of ids for the same reason.
+Everything is read-only and in short keyset pages, as an open statement would keep the gateway's WAL from being
+begun anew. A page looks at a bounded number of ids for the same reason. Pages are Arrow batches from the start, and
+have only the columns that were asked for.
 
 Invariant: a page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it,
 in the generation that was planned, is asked in the same statement that reads it.
@@ -10,24 +11,27 @@ in the generation that was planned, is asked in the same statement that reads it
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+import pyarrow as pa
+
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import StartKind, parse_text
-from spark_bridge.columns.record_batches import PAGE_BYTES, PAGE_ROWS, StoredRow, id_of
+from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
+from spark_bridge.columns.record_batches import STORED
 from spark_bridge.errors import OptionError
 from spark_bridge.places.addresses import Folder
 from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_end, check_stop, topic_filter
+from spark_bridge.places.sqlite_reader import SqliteReader
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 
 SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
 _NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
-BUSY = 10.0  # seconds to wait for a lock; a gateway that starts holds one for a moment
 
 
 class LogFile:
@@ -45,13 +49,14 @@ class LogFile:
                 f"{_neighbours(self._path)}."
             )
         try:
-            self._connection = sqlite3.connect(
-                f"{self._path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY
-            )
-            self._connection.execute("pragma query_only = on")
-            self.extent()
-        except sqlite3.Error as error:
+            self._file = SqliteReader(self._path)
+        except SqliteReader.Failed as error:
             raise self._unreadable(error) from error
+        try:
+            self.extent()
+        except BaseException:
+            self.close()
+            raise
 
     def _is_there(self) -> bool:
         try:
@@ -84,38 +89,45 @@ class LogFile:
             last = stop - 1
         return IdRange(first, last, extent.generation)
 
-    def pages(self, ids: IdRange, contents: bool = True) -> Iterator[list[StoredRow]]:
+    def pages(self, ids: IdRange, columns: Collection[str] = STORED) -> Iterator[pa.RecordBatch]:
         """
-        The logged messages of a range in order, some thousand at a time; ``contents`` False gives None for them.
+        The logged messages of a range in order, some thousand at a time: the id, and those columns of ``STORED``.
 
         Raises:
             DataLoss: The log no longer holds the range.
         """
-        query = (
-            f"select id, time, topic, bare, {'content' if contents else 'null'} from message where id between ? and ?"
-            " and held is null and (select first_id <= ? and generation = ? from log)"
-            f" order by id limit {PAGE_ROWS}"
-        )
+        names = ", ".join(name for name in STORED if name == "id" or name in columns)
         (largest,) = self._one("select largest_bytes from log")
-        is_light = not contents or largest * PAGE_ROWS <= PAGE_BYTES
+        is_light = "content" not in columns or largest * PAGE_ROWS <= PAGE_BYTES
         position = ids.first
         while position <= ids.last:
-            scan_end = min(ids.last, position + SCAN_IDS - 1)
-            values = [position, scan_end, position, ids.generation]
-            try:
-                cursor = self._connection.execute(query, values)
-                rows = cursor.fetchall() if is_light else _bounded(cursor)
-                is_all = len(rows) < PAGE_ROWS and cursor.fetchone() is None
-                cursor.close()
-            except sqlite3.Error as error:
-                raise self._unreadable(error) from error
-            if not rows:
+            end = scan_end = min(ids.last, position + SCAN_IDS - 1)
+            if not is_light:
+                end = self._end_of_bytes(position, scan_end)
+            page = self._rows(
+                f"select {names} from message where id between {position} and {end} and held is null"
+                f" and (select first_id <= {position} and generation = {ids.generation or 0} from log)"
+            )
+            if page is None:
                 self._check(IdRange(position, ids.last, ids.generation))
-            last_id = scan_end if is_all else id_of(rows[-1])
-            position = last_id + 1
-            if rows:
-                yield rows
+            elif page.num_rows == PAGE_ROWS:
+                end = page.column(0)[-1].as_py()
+            position = end + 1
+            if page is not None:
+                yield page
         check_end(ids, self.extent().last)
+
+    def _end_of_bytes(self, first: int, last: int) -> int:
+        """The id up to which the messages from one on fill a page, by their sizes alone; one message at least."""
+        sizes = self._rows(
+            f"select id, length(content) from message where id between {first} and {last} and held is null"
+        )
+        if sizes is None:
+            return last
+        fitting = int(np.searchsorted(np.cumsum(sizes.column(1).to_numpy()), PAGE_BYTES))
+        if fitting < sizes.num_rows:
+            return int(sizes.column(0)[fitting].as_py())
+        return last if sizes.num_rows < PAGE_ROWS else int(sizes.column(0)[-1].as_py())
 
     def _check(self, ids: IdRange) -> None:
         """Raise unless the log still reaches down to the range, in its generation."""
@@ -156,9 +168,7 @@ class LogFile:
                     raise DataLoss(f"The log was made anew since it gave out {text}.")
                 return self._checked(value.number + 1, text, selection, extent)
             case StartKind.POINT, str():
-                row = self._connection.execute(
-                    "select position from point where name = ?", [value]
-                ).fetchone()
+                row = self._row("select position from point where name = ?", value)
                 if row is None:
                     raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
                 (position,) = row
@@ -179,14 +189,16 @@ class LogFile:
         topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
         position = extent.last
         while position >= extent.first:
-            rows = self._connection.execute(
-                "select id, topic from message where id between ? and ? and held is null order by id desc limit ?",
-                [extent.first, position, PAGE_ROWS],
-            ).fetchall()
-            for number, topic in rows:
+            rows = self._rows(
+                f"select id, topic from message where id between {extent.first} and {position} and held is null",
+                "desc",
+            )
+            if rows is None:
+                break
+            for number, topic in zip(*(column.to_pylist() for column in rows.columns), strict=True):
                 if topics is None or topics.matches(topic):
                     return int(number)
-            position = id_of(rows[-1]) - 1 if rows else 0
+            position = number - 1
         return extent.last + 1
 
     def first_since(self, date: int, extent: IdRange) -> int:
@@ -194,9 +206,7 @@ class LogFile:
         low, high = extent.first, extent.last + 1
         while low < high:
             middle = (low + high) // 2
-            row = self._connection.execute(
-                "select id, time from message where id >= ? order by id limit 1", [middle]
-            ).fetchone()
+            row = self._row(f"select id, time from message where id >= {middle} order by id limit 1")
             number, arrived_ms = row or (middle, date)
             if arrived_ms >= date:
                 high = middle
@@ -205,15 +215,27 @@ class LogFile:
         return min(low, extent.last + 1)
 
     def _one(self, query: str) -> tuple[int, ...]:
-        try:
-            row: tuple[int, ...] = self._connection.execute(query).fetchone()
-        except sqlite3.Error as error:
-            raise self._unreadable(error) from error
+        row = self._row(query)
+        if row is None:
+            raise ConnectionFailed(f"{self._path} cannot be read as a gateway's file: it has no log.")
         return row
 
-    def _unreadable(self, error: sqlite3.Error) -> ConnectionFailed:
+    def _row(self, query: str, *values: str) -> tuple[int, ...] | None:
+        try:
+            return self._file.row(query, *values)
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+
+    def _rows(self, query: str, order: str = "asc") -> pa.RecordBatch | None:
+        """A page of messages by their ids; numbers are in the query, as the driver takes longer to bind them."""
+        try:
+            return self._file.rows(f"{query} order by id {order} limit {PAGE_ROWS}", PAGE_ROWS)
+        except SqliteReader.Failed as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ConnectionFailed:
         hint = ""
-        if isinstance(error, sqlite3.OperationalError) and any(word in str(error) for word in _NEEDS_WRITING):
+        if any(word in str(error) for word in _NEEDS_WRITING):
             hint = (
                 " Where no gateway is running, SQLite has to make the files it reads through: let this process's user"
                 " write to the folder, or start the gateway."
@@ -222,7 +244,7 @@ class LogFile:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        self._file.close()
 
     def __enter__(self) -> LogFile:
         return self
@@ -231,19 +253,6 @@ class LogFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _bounded(cursor: sqlite3.Cursor) -> list[StoredRow]:
-    """Rows up to the bytes of a page, and one at least."""
-    rows: list[StoredRow] = []
-    size = 0
-    for row in cursor:
-        rows.append(row)
-        *_, content = row
-        size += len(content)
-        if size >= PAGE_BYTES:
-            break
-    return rows
 
 
 def _neighbours(path: Path) -> str:

@@ -16,17 +16,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amqp_ext.codec import Described, Symbol, Timestamp, ULong
+import numpy as np
+
+from amqp_ext.codec import CodecError, Described, Symbol, Timestamp, ULong
 from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.amqp_client.links import CREDIT, Receiver
 from spark_bridge.amqp_client.wire import Wire
-from spark_bridge.columns.record_batches import PAGE_BYTES, PAGE_ROWS
+from spark_bridge.columns.encoded_messages import (
+    PAGE_BYTES,
+    EncodedMessages,
+    GatheredBatches,
+    Numbers,
+)
 from spark_bridge.errors import Refused
 from spark_bridge.places.selection import Selection, check_end, check_stop
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 
+PAGE_ROWS = 2_000
+"""Messages of a page, less than of a file's: what had come of one when the connection broke is asked for anew."""
 REPLAY_START = "rewind:replay-start"
 FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
 
@@ -130,6 +139,7 @@ class LogLink:
             ConnectionFailed: The connection was lost.
         """
         self._ids = ids
+        self._where = where
         self.rest = ids
         """What is still to come behind the last page that was checked."""
         start = {"offset": ULong(ids.first), "until": ULong(ids.last)}
@@ -160,7 +170,7 @@ class LogLink:
             )
         check_end(ids, _integer(self._link.properties, LAST, where))
 
-    def pages(self) -> Iterator[list[bytes]]:
+    def pages(self) -> Iterator[EncodedMessages]:
         """
         The messages of the range in order, some thousand at a time, until the broker says that is all.
 
@@ -168,33 +178,51 @@ class LogLink:
             DataLoss: The broker ended the replay early.
             ConnectionFailed: The connection was lost.
         """
+        return self._pages_of_batches() if self._link.in_batches else self._pages_of_messages()
+
+    def _pages_of_messages(self) -> Iterator[EncodedMessages]:
         page: list[bytes] = []
         size = 0
         while taken := self._receive(PAGE_ROWS - len(page)):
             page += taken
             size += sum(map(len, taken))
             if len(page) >= PAGE_ROWS or size >= PAGE_BYTES:
-                yield page
+                yield EncodedMessages.of(page)
                 page, size = [], 0
         if page:
-            yield page
+            yield EncodedMessages.of(page)
 
-    def check(self, offsets: Sequence[int]) -> None:
+    def _pages_of_batches(self) -> Iterator[EncodedMessages]:
+        page = GatheredBatches()
+        while taken := self._receive(1):
+            try:
+                page.add(taken[0])
+            except CodecError as error:
+                raise ConnectionFailed(f"The broker's answer on {self._where} failed: {error}.") from error
+            if len(page) >= PAGE_ROWS or page.octets >= PAGE_BYTES:
+                yield page.messages()
+                page = GatheredBatches()
+        if len(page):
+            yield page.messages()
+
+    def check(self, offsets: Numbers) -> None:
         """
         Hold a page's offsets against the range: inside it, and rising all the way.
 
         Raises:
             DataLoss: It is out of bounds.
         """
-        expected = self.rest.first
-        for offset in offsets:
-            if not expected <= offset <= self._ids.last:
-                raise DataLoss(
-                    f"Offset {offset} came where one of {expected} to {self._ids.last} was due; "
-                    "the broker does not keep to the bounds of the replay."
-                )
-            expected = offset + 1
-        self.rest = replace(self._ids, first=expected)
+        least = np.empty_like(offsets)  # what each may be
+        least[:1] = self.rest.first
+        least[1:] = offsets[:-1] + 1
+        wrong = np.flatnonzero((offsets < least) | (offsets > self._ids.last))
+        if len(wrong):
+            raise DataLoss(
+                f"Offset {offsets[wrong[0]]} came where one of {least[wrong[0]]} to {self._ids.last} was due; "
+                "the broker does not keep to the bounds of the replay."
+            )
+        if len(offsets):
+            self.rest = replace(self._ids, first=int(offsets[-1]) + 1)
 
     def _receive(self, limit: int) -> list[bytes]:
         try:

@@ -7,16 +7,15 @@ and may be in use: all queries see one state of it.
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import sqlite_utils
+import apsw
 
 from store.sqlite import schema
 from store.sqlite.database import connect_reader
-from store.sqlite.priorities import define_functions
+from store.sqlite.priorities import by_priority, header_priority
 from store.sqlite.property_index import SEGMENT_BITS
 
 MOST_EXAMPLES: Final = 5
@@ -29,6 +28,36 @@ class Promise(NamedTuple):
     broken: str
     query: str
 
+
+OWNER: Final = """
+    owner (cursor, endpoint, up_to) as (
+        select cursor, number, 9223372036854775807 from endpoint union all select cursor, endpoint, up_to from garbage)
+"""
+"""Cursors by which messages are needed."""
+
+LYING: Final = f"""
+    {OWNER}, lying (cursor, part, message, size_bytes, held) as (
+        select cursor.number, cursor.part, message.id, length(content), held
+        from owner join route join json_each(endpoints) as named on named.value = owner.endpoint
+        join cursor on cursor.number = owner.cursor and cursor.part in (-1, route.priority)
+        join message on message.route = route.number and message.route <> 0
+            and message.id > floor and message.id <= up_to
+        where coalesce((select last from cursor_range where cursor_range.number = cursor.number
+            and cursor_range.part = cursor.part and first <= message.id order by first desc limit 1), 0) < message.id)
+"""
+"""What each part of a cursor is not done with."""
+
+PARTS: Final = """
+    expected (endpoint, name, cursor, part) as (
+        select endpoint.number, name, cursor, parts.value from endpoint join json_each(
+            case when by_priority(settings) then '[0,1,2,3,4,5,6,7,8,9]' else '[-1]' end) as parts)
+"""
+
+USED: Final = """
+    select cursor from endpoint union select cursor from garbage
+    union select json_extract(replay, '$.cursor') from endpoint where replay is not null
+"""
+"""Numbers of cursors: those of endpoints, of their replays, and those that are being worked off."""
 
 PROMISES: Final = (
     Promise("the log has {} rows instead of one", "select count(*) from log having count(*) <> 1"),
@@ -55,54 +84,113 @@ PROMISES: Final = (
         "select id, first_id from message, log where id < first_id and held is null",
     ),
     Promise(
-        "message {} counts {} references that hold it, and has {}",
-        "with counted (id, count) as (select message, count(*) from reference "
-        "where message in (select id from message where held is not null) group by message) "
-        "select message.id, held, coalesce(count, 0) from message left join counted using (id) "
+        "message {} is held by {} endpoints on record, and {} need it",
+        f"with {LYING}, needed (id, count) as (select message, count(*) from "
+        "(select message from lying where held is not null union all select message from reference) group by message) "
+        "select message.id, held, coalesce(count, 0) from message left join needed using (id) "
         "where held is not null and (held <> coalesce(count, 0) or held < 1)",
     ),
-    # --- references
     Promise(
-        "endpoint {} refers to message {}, which does not exist",
-        "select endpoint, message from reference where not exists (select 1 from message where id = message)",
+        "message {} is on route {}, which does not exist",
+        "select id, route from message where route <> 0 and route not in (select number from route)",
     ),
     Promise(
-        "{} references are of number {}, which is neither an endpoint nor waits for collection",
-        "select count(*), endpoint from reference "
-        "where endpoint not in (select number from endpoint union select number from garbage) group by endpoint",
+        "message {} is on route {} of priority {}, and its header says {}",
+        "select id, route, priority, header_priority(content, bare) from route join message "
+        "on message.route = route.number and message.route <> 0 "
+        "where priority is not null and priority <> header_priority(content, bare)",
+    ),
+    # --- cursors
+    Promise(
+        "endpoint {} ({}) has a cursor {} without part {}",
+        f"with {PARTS} select endpoint, name, cursor, part from expected "
+        "where not exists (select 1 from cursor where number = expected.cursor and part = expected.part)",
     ),
     Promise(
-        "message {} on endpoint {} was delivered {} times",
-        "select message, endpoint, attempts from reference where attempts < 0",
+        "endpoint {} ({}) has a cursor {} with a part {}, which it does not deliver by",
+        f"with {PARTS} select endpoint.number, name, cursor.number, part "
+        "from endpoint join cursor on cursor.number = endpoint.cursor "
+        "where (cursor.number, part) not in (select cursor, part from expected)",
     ),
     Promise(
-        "message {} on endpoint {} ({}) has the priority {} there, and its header says {}",
-        "select message.id, endpoint, name, priority, header_priority(content, bare) "
-        "from endpoint join reference on number = endpoint join message on message.id = message "
-        "where by_priority(settings) and priority is not header_priority(content, bare)",
+        "message {} lies on endpoint {} ({}), which delivers by priority, and its route has none",
+        "select message.id, endpoint.number, name from endpoint join route join json_each(endpoints) as named "
+        "on named.value = endpoint.number join message on message.route = route.number and message.route <> 0 "
+        "where priority is null and by_priority(settings) and exists (select 1 from cursor "
+        "where cursor.number = endpoint.cursor and message.id > floor and coalesce((select last from cursor_range "
+        "where cursor_range.number = cursor.number and cursor_range.part = cursor.part and first <= message.id "
+        "order by first desc limit 1), 0) < message.id)",
     ),
     Promise(
-        "message {} has a priority, {}, on endpoint {} ({}), which does not deliver by it",
-        "select message, priority, endpoint, name from reference join endpoint on number = endpoint "
-        "where priority is not null and not by_priority(settings)",
+        "part {1} of cursor {0} has {2} messages with {3} bytes on record, and {4} with {5} lie there up to {6}",
+        f"with {LYING} select cursor.number, cursor.part, messages, cursor.size_bytes, count(message) as there, "
+        "coalesce(sum(lying.size_bytes), 0) as there_bytes, max(cursor.counted_id, log.counted_id) as up_to "
+        "from endpoint join cursor on cursor.number = endpoint.cursor join log left join lying "
+        "on lying.cursor = cursor.number and lying.part = cursor.part "
+        "and message <= max(cursor.counted_id, log.counted_id) group by cursor.number, cursor.part "
+        "having messages <> there or cursor.size_bytes <> there_bytes",
+    ),
+    Promise(
+        "part {1} of cursor {0} is done with everything up to {2}, and the log's last id is {3}",
+        "select number, part, floor, last_id from cursor, log where floor > last_id",
+    ),
+    Promise(
+        "part {1} of cursor {0} is counted up to {2}, and the log's last id is {3}",
+        "select number, part, cursor.counted_id, last_id from cursor, log where cursor.counted_id > last_id",
+    ),
+    Promise(
+        "part {1} of cursor {0} has a range from {2} to {3}, and the log's last id is {4}",
+        "select number, part, first, last, last_id from cursor_range, log where first > last or last > last_id",
+    ),
+    Promise(
+        "part {1} of cursor {0} has a range from {2}, and the one before it goes to {3}",
+        "select number, part, first, before from (select number, part, first, lag(last) over "
+        "(partition by number, part order by first) as before from cursor_range) where first <= before",
+    ),
+    Promise(
+        "part {1} of cursor {0} has a range from {2}, below its floor {3}",
+        "select number, part, first, floor from cursor_range join cursor using (number, part) "
+        "where first <= floor and number not in (select cursor from garbage)",
+    ),
+    Promise(
+        "{2} ranges are of part {1} of cursor {0}, which does not exist",
+        "select number, part, count(*) from cursor_range where (number, part) not in "
+        "(select number, part from cursor) group by number, part",
+    ),
+    Promise(
+        "cursor {} is neither an endpoint's nor a replay's, nor is it worked off",
+        f"select distinct number from cursor where number not in ({USED})",
+    ),
+    Promise(
+        "cursor {} is worked off, and is endpoint {}'s ({})",
+        "select cursor, number, name from endpoint where cursor in (select cursor from garbage)",
+    ),
+    Promise(
+        "cursor {} refers to message {}, which does not exist",
+        "select cursor, message from reference where message not in (select id from message)",
+    ),
+    Promise(
+        "{} references are of cursor {}, which does not exist",
+        "select count(*), cursor from reference where cursor not in (select number from cursor) group by cursor",
+    ),
+    Promise(
+        "cursor {} counts failed deliveries of message {}, which does not exist",
+        "select attempt.cursor, message from attempt join endpoint on endpoint.cursor = attempt.cursor "
+        "where message not in (select id from message)",
+    ),
+    Promise(
+        "{} attempts are of cursor {}, which does not exist",
+        "select count(*), cursor from attempt where cursor not in (select number from cursor) group by cursor",
+    ),
+    Promise(
+        "message {} was delivered {} times by cursor {}",
+        "select message, count, cursor from attempt where count < 0",
     ),
     # --- endpoints
     Promise(
-        "endpoint {} ({}) has a depth of {} with {} bytes on record, and {} messages with {} bytes lie on it",
-        "with counted (number, count, size) as (select endpoint, count(*), sum(length(content)) "
-        "from reference join message on message.id = reference.message group by endpoint) "
-        "select number, name, depth, size_bytes, coalesce(count, 0), coalesce(size, 0) "
-        "from endpoint left join counted using (number) "
-        "where depth <> coalesce(count, 0) or size_bytes <> coalesce(size, 0)",
-    ),
-    Promise(
         "number {} is in use, and the next one to be given out is {}",
-        "select number, next_number from (select number from endpoint union select number from garbage), log "
-        "where number >= next_number",
-    ),
-    Promise(
-        "endpoint {} waits for collection, and is in use",
-        "select number from endpoint where number in (select number from garbage)",
+        "select used.number, next_number from (select number from endpoint union select number from cursor) as used, "
+        "log where used.number >= next_number",
     ),
     Promise(
         "number {} is subscribed to {}, and is no endpoint",
@@ -111,9 +199,9 @@ PROMISES: Final = (
     # --- the log
     Promise(
         "the log has {} bytes on record, and holds {}",
-        "select size_bytes, held_bytes from log, "
-        "(select coalesce(sum(length(content)), 0) as held_bytes from message where held is null) "
-        "where size_bytes <> held_bytes",
+        "select size_bytes, there from log, "
+        f"(select coalesce({schema.SIZE_ON_DISK}, 0) as there from message where held is null) "
+        "where size_bytes <> there",
     ),
     Promise(
         "the largest content has {} bytes, above the largest on record of {}",
@@ -123,6 +211,10 @@ PROMISES: Final = (
     Promise(
         "the log begins at {}, behind its end: its last id is {}",
         "select first_id, last_id from log where first_id > last_id + 1",
+    ),
+    Promise(
+        "every cursor counts up to {}, behind the log's end: its last id is {}",
+        "select counted_id, last_id from log where counted_id > last_id",
     ),
     Promise(
         "the log is archived up to {}, behind its end: its last id is {}",
@@ -153,14 +245,15 @@ def check(path: Path) -> list[str]:
         return [f"there is no file {path}"]
     try:
         with closing(connect_reader(path)) as connection:
-            define_functions(connection)
+            connection.create_scalar_function("header_priority", header_priority, 2, deterministic=True)
+            connection.create_scalar_function("by_priority", by_priority, 1, deterministic=True)
             connection.execute("begin")
             return _check(connection)
-    except sqlite3.Error as error:
+    except apsw.Error as error:
         return [f"it cannot be read: {error}"]
 
 
-def _check(connection: sqlite3.Connection) -> list[str]:
+def _check(connection: apsw.Connection) -> list[str]:
     found = [
         f"SQLite: {finding}"
         for (finding,) in connection.execute(f"pragma integrity_check({MOST_EXAMPLES})")
@@ -168,11 +261,13 @@ def _check(connection: sqlite3.Connection) -> list[str]:
     ]
     if found:
         return found
-    db = sqlite_utils.Database(connection)
-    unknown = schema.unknown_migrations(db)
+    applied = _applied(connection)
+    if schema.FIRST_OF_OLD in applied:
+        return ["it was written before routes and cursors, by a version that was never released"]
+    unknown = schema.unknown_migrations(applied)
     if unknown:
         return [f"it knows {', '.join(unknown)}: it was written by a later version"]
-    missing = [migration.name for migration in schema.migrations.pending(db)]
+    missing = [name for name in schema.KNOWN if name not in applied]
     if missing:
         return [
             f"it lacks {', '.join(missing)}: it is no file of a gateway, or a gateway has to open it once"
@@ -183,3 +278,10 @@ def _check(connection: sqlite3.Connection) -> list[str]:
         if len(rows) > MOST_EXAMPLES:
             found.append(f"… and {len(rows) - MOST_EXAMPLES} more like that")
     return found
+
+
+def _applied(connection: apsw.Connection) -> list[str]:
+    """Migrations that the file has seen."""
+    if not connection.table_exists(None, "_sqlite_migrations"):
+        return []
+    return [str(name) for (name,) in connection.execute(schema.APPLIED)]

@@ -10,19 +10,21 @@ tried at all: the moment the reader ended, the writer would do all that PASSIVE 
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import apsw
+
+from store.sqlite.database import BUSY_MS
 from store.sqlite.schema import PAGE_BYTES
 
 FRAME_FACTOR: Final = 2
-"""Bytes in the WAL for a byte of content, roughly: pages are written whole, and references come on top."""
+"""Bytes in the WAL for a byte of content, roughly: pages are written whole, and the index of routes comes on top."""
 
 COMMIT_BYTES: Final = 16 * 1024
-"""What even the smallest commit writes: a page each for message, reference, endpoint and log."""
+"""What even the smallest commit writes: a page each for message, its route in the index, cursor and log."""
 
 
 class Checkpointer:
@@ -49,16 +51,16 @@ class Checkpointer:
         """A checkpoint was made, and the WAL can begin anew."""
         return self._ready
 
-    def restart_wal(self, writer: sqlite3.Connection) -> None:
+    def restart_wal(self, writer: apsw.Connection) -> None:
         """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
         if self._ready:
             self._ready = False
-            writer.execute("pragma busy_timeout = 0")
+            writer.set_busy_timeout(0)
             try:
-                busy, _, _ = writer.execute("pragma wal_checkpoint(restart)").fetchone()
-            except sqlite3.OperationalError:
+                ((busy, _, _),) = writer.execute("pragma wal_checkpoint(restart)")
+            except apsw.Error:
                 busy = 1
-            writer.execute("pragma busy_timeout = 5000")
+            writer.set_busy_timeout(BUSY_MS)
             self._ready = bool(busy)
 
     def close(self) -> None:
@@ -67,20 +69,21 @@ class Checkpointer:
         self._thread.join()
 
     def _run(self) -> None:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection = apsw.Connection(str(self._path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection.set_busy_timeout(BUSY_MS)
         try:
             while True:
                 self._wanted.wait()
                 self._wanted.clear()
                 if self._closing:
                     return
-                with suppress(sqlite3.Error):
+                with suppress(apsw.Error):
                     self._checkpoint(connection)
         finally:
             connection.close()
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        busy, end, done = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+    def _checkpoint(self, connection: apsw.Connection) -> None:
+        ((busy, end, done),) = connection.execute("pragma wal_checkpoint(passive)")
         if busy:
             return
         # In frames. Little is left, or at least what there was the last time is done: no reader stands in the way.

@@ -1,4 +1,10 @@
-"""Opening: a Message VPN's file, made or migrated, and connections to it."""
+"""
+Opening: a Message VPN's file, made or migrated, and connections to it.
+
+Two copies of SQLite in one process must never have one file open at once: closing a file gives up all of a process's
+locks on it. So what migrates a file, through the standard library's SQLite, closes it before APSW's opens it; all
+else is APSW's.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import apsw
 import sqlite_utils
 
 from store.errors import StoreError, StoreTooNew
@@ -20,6 +27,9 @@ NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
 STATEMENT_CACHE: Final = 256
 """Prepared statements kept per connection: every row count of the multi-row inserts, and the rest."""
 
+BUSY_MS: Final = 5_000
+"""What a statement waits for a lock of another process: a check, a backup."""
+
 
 def open_file(
     path: Path,
@@ -30,7 +40,7 @@ def open_file(
     priorities: Mapping[str, bool] = NONE_DECLARED,
 ) -> None:
     """
-    Make the file, or migrate it to what this version knows.
+    Make the file, or migrate it to what this version knows. Nothing may have it open here.
 
     Args:
         index: Properties that messages are indexed by from now on.
@@ -38,7 +48,7 @@ def open_file(
 
     Raises:
         StoreTooNew: It was written by a later version.
-        StoreError: It cannot be opened, or is no database.
+        StoreError: It cannot be opened, is no database, or is of the time before routes and cursors.
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None)
@@ -46,14 +56,7 @@ def open_file(
             schema.prepare(connection, synchronous=synchronous)
             connection.isolation_level = "DEFERRED"
             db = sqlite_utils.Database(connection)
-            unknown = schema.unknown_migrations(db)
-            if unknown:
-                raise StoreTooNew(
-                    "cannot open",
-                    path,
-                    f"it knows {', '.join(unknown)}",
-                    "It was written by a later version: use that",
-                )
+            _check_version(path, [migration.name for migration in schema.migrations.applied(db)])
             schema.migrations.apply(db)
             with db.atomic():
                 # The generation is random: a log made anew must never be taken for the one before.
@@ -72,18 +75,42 @@ def open_file(
         ) from error
 
 
-def connect_writer(path: Path, *, synchronous: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=STATEMENT_CACHE
+def _check_version(path: Path, applied: Sequence[str]) -> None:
+    if schema.FIRST_OF_OLD in applied:
+        raise StoreError(
+            "cannot open",
+            path,
+            "it was written before routes and cursors, by a version that was never released",
+            "Move it away to start anew",
+        )
+    unknown = schema.unknown_migrations(applied)
+    if unknown:
+        raise StoreTooNew(
+            "cannot open",
+            path,
+            f"it knows {', '.join(unknown)}",
+            "It was written by a later version: use that",
+        )
+
+
+def engine() -> str:
+    """The engine that keeps the data, with its version, as a person is told."""
+    return f"SQLite {apsw.sqlite_lib_version()}"
+
+
+def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
+    """A connection that writes; no two at once."""
+    connection = apsw.Connection(
+        str(path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENT_CACHE
     )
+    connection.set_busy_timeout(BUSY_MS)
     schema.prepare(connection, synchronous=synchronous)
     return connection
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
+def connect_reader(path: Path) -> apsw.Connection:
     """A connection that cannot write. It lives beside the writer's: readers never block it, nor it them."""
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-    )
+    connection = apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(BUSY_MS)
     connection.execute("pragma query_only = on")
     return connection

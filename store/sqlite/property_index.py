@@ -9,7 +9,6 @@ that stores it), so that what is not found there is not there.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -17,6 +16,7 @@ from amqp_ext.message.sections import MessageView
 from gateway.core.log.indexed_property import indexed_text
 from gateway.core.model import Row
 from gateway.core.replay.search import Key
+from store.sqlite.schema import Connection
 
 SEGMENT_BITS: Final = 13
 """Ids of one segment, as a power of two. Its rows stay in memory while it is written, and are dropped in some ten
@@ -38,7 +38,7 @@ class IndexedSpan(NamedTuple):
         return self.first_id <= message_id and (self.end_id is None or message_id < self.end_id)
 
 
-def indexed_spans(connection: sqlite3.Connection) -> list[IndexedSpan]:
+def indexed_spans(connection: Connection) -> list[IndexedSpan]:
     """All there are, by their first ids."""
     rows = connection.execute(
         "select number, property, first_id, end_id from indexed order by first_id, number"
@@ -46,7 +46,7 @@ def indexed_spans(connection: sqlite3.Connection) -> list[IndexedSpan]:
     return [IndexedSpan(*row) for row in rows]
 
 
-def update_spans(connection: sqlite3.Connection, names: Sequence[str]) -> None:
+def update_spans(connection: Connection, names: Sequence[str]) -> None:
     """End the spans of properties not among ``names``, and begin those that are missing; in a transaction."""
     (next_id,) = connection.execute("select last_id + 1 from log").fetchone()
     going_on = {span.name: span.number for span in indexed_spans(connection) if span.end_id is None}
@@ -60,7 +60,7 @@ def update_spans(connection: sqlite3.Connection, names: Sequence[str]) -> None:
 
 def index_entries(rows: Iterable[Row], indexed: Sequence[IndexedSpan]) -> Iterator[IndexEntry]:
     """The index entries of messages, for these spans."""
-    for message_id, _, _, bare, _, content in rows:
+    for message_id, _, _, bare, _, _, content in rows:
         message = MessageView(content, bare)
         for span in indexed:
             text = indexed_text(message, span.name)

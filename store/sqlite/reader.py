@@ -1,5 +1,5 @@
 """
-Read-only readers: pages of the log and of endpoints, on a small pool of threads with a connection each.
+Read-only readers: pages of the log and of routes, on a small pool of threads with a connection each.
 
 Every read is short: an open cursor would keep the WAL from being begun anew. A page is bounded in rows and in bytes,
 and in how much of the log it may scan for matches, so that no reader stalls another.
@@ -7,22 +7,24 @@ and in how much of the log it may scan for matches, so that no reader stalls ano
 
 from __future__ import annotations
 
-import sqlite3
+import json
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import wraps
+from functools import cache, wraps
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
+
+import apsw
 
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import MAX_ID, LogPage, SearchPage
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from store.sqlite.database import connect_reader
-from store.sqlite.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, Kind, fetch
+from store.sqlite.packed import COLUMNS, INTEGER, LOGGED, MESSAGE, RISING, TEXT, Kind, fetch
 from store.sqlite.property_index import IndexedSpan, span_at
 from store.sqlite.search import PAGE_IDS, look_up, scan
 
@@ -40,19 +42,11 @@ MOST_WILDCARDS: Final = 32
 """Topic patterns that SQLite looks at for each message; with more, it is quicker to read them all and let the caller's
 index decide."""
 
-MESSAGE: Final = {
-    "id": RISING,
-    "time": INTEGER,
-    "topic": TEXT,
-    "bare": INTEGER,
-    "held": OPTIONAL_INTEGER,
-    "content": BLOB,
-}
-ONE_PRIORITY: Final = " and reference.priority = ?"
-"""By the index of priorities: the references of one priority are a run of it."""
+MOST_MERGED: Final = 32
+"""Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
 
-LOGGED: Final = {**MESSAGE, "held": NOTHING}
-"""The columns of a ``Row``; where the query asks for logged messages alone, nothing holds them."""
+NO_ROUTE: Final = -1
+"""No message is on it: merges are filled up with it."""
 
 
 def _reads(read: Callable[P, T]) -> Callable[P, T]:
@@ -62,7 +56,7 @@ def _reads(read: Callable[P, T]) -> Callable[P, T]:
     def translated(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return read(*args, **kwargs)
-        except sqlite3.Error as error:
+        except apsw.Error as error:
             raise ReadFailed(str(error)) from error
 
     return translated
@@ -88,7 +82,7 @@ class SqliteReader:
         self.largest_bytes = largest_bytes
         """Of all contents that can be read: while whole pages of it fit the bound, lengths need not be looked at."""
         self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._open: list[apsw.Connection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {path.stem}")
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
@@ -104,8 +98,8 @@ class SqliteReader:
             connection.close()
 
     @property
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = connect_reader(self._path)
             self._open.append(connection)
@@ -114,32 +108,34 @@ class SqliteReader:
     # --- pages ------------------------------------------------------------------------------------------------
 
     @_reads
-    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """
         Logged messages from ``position`` on, below ``end``.
 
         Args:
             patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
                 still match. None at all: every message.
+            held: With them all that endpoints alone hold, whatever its topic.
 
         Raises:
             LogTrimmed: The log begins behind ``position``.
         """
         condition, values = topic_condition(patterns)
         stop = min(end, position + SCAN_IDS)
+        wanted = f"(held is not null or (1{condition}))" if held else f"held is null{condition}"
         # In the same statement: what was trimmed before it is not in the page, and must not be missed in silence.
-        where = f"id >= ? and id < ? and held is null and ? >= (select first_id from log){condition}"
+        where = f"id >= ? and id < ? and ? >= (select first_id from log) and {wanted}"
         rows, is_whole = self._bounded(
-            LOGGED, f"from message where {where} order by id", [position, stop, position, *values]
+            MESSAGE if held else LOGGED,
+            f"from message where {where} order by id",
+            [position, stop, position, *values],
+            self._page_rows,
         )
         if not rows:
-            (first_id,) = self._connection.execute("select first_id from log").fetchone()
+            ((first_id,),) = self._connection.execute("select first_id from log")
             if first_id > position:
                 raise LogTrimmed(position, first_id)
-        if is_whole:
-            return LogPage(rows, stop)
-        last_id, *_ = rows[-1]
-        return LogPage(rows, last_id + 1)
+        return LogPage(rows, _position(rows, stop, is_whole=is_whole))
 
     @_reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
@@ -168,25 +164,32 @@ class SqliteReader:
         return SearchPage(found, page.position)
 
     @_reads
-    def endpoint_page(
-        self, endpoint: int, after: int, end: int = MAX_ID, priority: int | None = None
-    ) -> list[Row]:
+    def routed_page(
+        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
+    ) -> RoutedPage:
         """
-        Messages on an endpoint with ids above ``after`` and below ``end``; none when there are no more.
+        Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
 
         Args:
+            routes: Numbers, rising. Few of them are merged; with very many, messages are looked at one by one.
             end: One past the last id the caller was told of: the file may know more already.
-            priority: Only those of it, on an endpoint that delivers by priority.
+            limit: Fewer messages than a page holds.
         """
-        condition, values = ("", []) if priority is None else (ONE_PRIORITY, [priority])
-        rows, _ = self._bounded(
-            MESSAGE,
-            f"from reference join message on message.id = reference.message "
-            f"where reference.endpoint = ?{condition} and reference.message > ? and reference.message < ? "
-            "order by reference.message",
-            [endpoint, *values, after, end],
-        )
-        return rows
+        most = self._page_rows if limit is None else min(limit, self._page_rows)
+        if not routes:
+            return RoutedPage([], end)
+        if len(routes) > MOST_MERGED:
+            stop = min(end, after + 1 + SCAN_IDS)
+            query = "from message where id > ? and id < ? and +route in (select value from json_each(?)) order by id"
+            values: list[int | str] = [after, stop, json.dumps(list(routes))]
+        else:
+            stop = end
+            # Filled up to a power of two, so that a handful of prepared statements serves every number of routes.
+            size = 1 << (len(routes) - 1).bit_length()
+            query = _merge(size)
+            values = [after, end, most, *routes, *repeat(NO_ROUTE, size - len(routes))]
+        rows, is_whole = self._bounded(MESSAGE, query, values, most)
+        return RoutedPage(rows, _position(rows, stop, is_whole=is_whole))
 
     @_reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
@@ -200,14 +203,9 @@ class SqliteReader:
             MESSAGE,
             f"from message where id in ({','.join('?' * size)}) order by id",
             [*wanted, *repeat(wanted[-1], size - len(wanted))],
+            self._page_rows,
         )
         return rows
-
-    @_reads
-    def has_reference(self, endpoint: int, message_id: int) -> bool:
-        """Whether a message lies on an endpoint."""
-        query = "select 1 from reference where endpoint = ? and message = ?"
-        return self._connection.execute(query, (endpoint, message_id)).fetchone() is not None
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -222,32 +220,25 @@ class SqliteReader:
             "select topic, count(*), sum(length(content)) from message "
             f"where id >= ? and id < ? and held is null{condition} group by topic"
         )
-        return self._connection.execute(query, [position, end, *values]).fetchall()
+        found: list[Any] = self._connection.execute(query, [position, end, *values]).fetchall()
+        return found
 
     @_reads
-    def attempts(
-        self, endpoint: int, first: int = 0, last: int = MAX_ID, priority: int | None = None
-    ) -> list[tuple[int, int]]:
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """
-        (id, failed deliveries) of those of the endpoint's messages from ``first`` to ``last`` that have any.
-
-        Args:
-            priority: Only those of it, on an endpoint that delivers by priority.
+        (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
         """
-        condition, values = ("", []) if priority is None else (ONE_PRIORITY, [priority])
         return fetch(
             self._connection,
-            {"message": RISING, "attempts": INTEGER},
-            f"from reference where endpoint = ?{condition} and message between ? and ? and attempts > 0 "
-            "order by message",
-            [endpoint, *values, first, last],
+            {"message": RISING, "count": INTEGER},
+            "from attempt where cursor = ? and message between ? and ? order by message",
+            [cursor, first, last],
         )
 
     def _bounded(
-        self, columns: Mapping[str, Kind], query: str, values: list[int | str]
+        self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
     ) -> tuple[list[Row], bool]:
         """Rows of a query within the page's bounds, and whether that is all of them."""
-        limit = self._page_rows
         if self.largest_bytes * limit <= self._page_bytes:
             rows = self._rows(columns, query, values, limit)
             return rows, len(rows) < limit
@@ -262,11 +253,11 @@ class SqliteReader:
                 [*values, limit],
             )
             fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
-            limit = min(max(fitting, 1), len(lengths))
-            rows = self._rows(columns, query, values, limit)
+            fitting = min(max(fitting, 1), len(lengths))
+            rows = self._rows(columns, query, values, fitting)
         finally:
             connection.execute("commit")
-        return rows, limit == len(lengths) < self._page_rows
+        return rows, fitting == len(lengths) < limit
 
     def _rows(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
@@ -274,12 +265,13 @@ class SqliteReader:
         query, values = f"{query} limit ?", [*values, limit]
         if limit >= FEW_ROWS:
             return fetch(self._connection, columns, query, values)
-        return self._connection.execute(f"select {', '.join(MESSAGE)} {query}", values).fetchall()
+        rows: list[Any] = self._connection.execute(f"select {COLUMNS} {query}", values).fetchall()
+        return rows
 
     def _number(self, query: str, value: int) -> int | None:
         """The one number that a query gives; None when there is no row."""
-        (number,) = self._connection.execute(query, (value,)).fetchone() or (None,)
-        return number
+        rows: list[Any] = self._connection.execute(query, (value,)).fetchall()
+        return rows[0][0] if rows else None
 
     # --- probes (gateway.core.replay.starts.LogProbe) ---------------------------------------------------------
 
@@ -288,15 +280,14 @@ class SqliteReader:
         """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
         probe = "select id, time from message where id >= ? order by id limit 1"
         connection = self._connection
-        low, high = connection.execute(
-            "select min(id), (select max(id) from message) from message"
-        ).fetchone()
+        ((low, high),) = connection.execute("select min(id), (select max(id) from message) from message")
         if low is None:
             return None
         high += 1
         while low < high:
             middle = (low + high) // 2
-            message_id, arrived_ms = connection.execute(probe, (middle,)).fetchone() or (middle, time_ms)
+            found: list[Any] = connection.execute(probe, (middle,)).fetchall()
+            ((message_id, arrived_ms),) = found or [(middle, time_ms)]
             if arrived_ms >= time_ms:
                 high = middle
             else:
@@ -324,6 +315,28 @@ class SqliteReader:
             if len(rows) < self._page_rows:
                 return None
             before, _ = rows[-1]
+
+
+def _position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
+    """The next id to be read after a page that looked at ids below ``stop``."""
+    if is_whole or not rows:
+        return stop
+    last_id, *_ = rows[-1]
+    return last_id + 1
+
+
+@cache
+def _merge(count: int) -> str:
+    """
+    Messages of so many routes: ids are merged by the index, and only rows of those that come first are read.
+
+    Values: the id after which it begins, the one before which it ends, how many ids at most, and the routes.
+    """
+    runs = " union all ".join(
+        f"select id from message where route = ?{4 + k} and route <> 0 and id > ?1 and id < ?2"
+        for k in range(count)
+    )
+    return f"from message where id in ({runs} order by id limit ?3) order by id"
 
 
 def topic_condition(patterns: Sequence[str]) -> tuple[str, list[str]]:

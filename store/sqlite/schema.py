@@ -9,31 +9,41 @@ Shape, and why:
 
 ``message``     one row a message, by id. The id is message id, log offset and sequence number in one; times never
                 fall along it. ``content`` is what was received, bit for bit; ``bare`` is where its bare message begins.
-                ``held`` is null while the replay log holds the message; else it counts the references that alone still
-                do (not logged by policy, or trimmed while on an endpoint), and the last one takes the row with it.
-``reference``   (endpoint, message): what lies on an endpoint. Without rowid, so that an endpoint's references are one
-                run of pages in id order: a window of a deep queue is one short read. ``priority`` is null but on
-                endpoints that deliver by it; only theirs are in the index that their windows are read by.
-``endpoint``    definitions, with depth and bytes kept up to date in the same transaction as the references, so that
-                nothing has to be counted at start. An endpoint that is emptied goes on under a new number.
-``garbage``     numbers of endpoints that are gone or were emptied: their references are collected in small batches.
+                ``route`` is the set of endpoints that it was put on, 0 where there was none. ``held`` is null while the
+                replay log holds the message; else it counts the endpoints that alone still do (not logged by policy,
+                or trimmed while one needed it), and the last one takes the row with it.
+``message_route``  the messages of a route, in the order of their ids (the rowid ends every index): what windows of
+                endpoints are read by.
+``message_held``  what the log does not hold: empty, and free, for a Message VPN that logs everything.
+``route``       sets of endpoints that messages name. Interned: publishing costs one row a message, whatever the number
+                of its endpoints. One that no message names any more is dropped behind.
+``endpoint``    definitions, each with the number of its cursor: an endpoint that is emptied gets another cursor.
+``cursor``      what of its routes' messages an endpoint is done with: everything up to ``floor``, and what is in
+                ``cursor_range``. In one part (-1), or in ten where an endpoint delivers by priority. ``messages`` and
+                ``size_bytes`` say what there is up to ``counted_id``; a start counts what came after.
+``attempt``     failed deliveries, where there were any.
+``reference``   messages that an endpoint has though no route leads to it: copies, and what a replay was forced to put.
+``garbage``     cursors that were dropped while messages may be held for them: they are let go of in small pieces.
 ``point``       named points of the log: where a replay from each one starts.
 ``indexed``     from which id on, and up to which, messages were indexed by the values of a property. A property that
                 is no longer indexed keeps what is there; indexed once more, it gets a row, and a number, of its own.
 ``property_value``  those values. In segments of ids, so that a new row lands among the newest ones, in
                 pages that are in memory, however large the index is, and so that trimming can drop whole segments.
 ``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
-                message is gone), the newest arrival time, from which time on nothing is missing, the largest content,
-                the id up to which an archive holds it.
+                message is gone), the newest arrival time, from which time on nothing is missing, what the logged
+                messages take of the disk, the largest content, the id up to which an archive holds it, and the one up
+                to which every cursor counts what it has.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
 
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
+
+from gateway.core.model import ROW_BYTES
 
 PAGE_BYTES: Final = 4096
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
@@ -44,7 +54,7 @@ migrations = Migrations(MIGRATION_SET)
 
 
 @migrations()
-def m001_messages_references_log(db: sqlite_utils.Database) -> None:
+def m001_routes_and_cursors(db: sqlite_utils.Database) -> None:
     """The first schema."""
     for statement in (
         """
@@ -53,26 +63,21 @@ def m001_messages_references_log(db: sqlite_utils.Database) -> None:
             time integer not null,
             topic text not null,
             bare integer not null,
+            route integer not null default 0,
             held integer,
             content blob not null
         )
         """,
-        """
-        create table reference (
-            endpoint integer not null,
-            message integer not null,
-            attempts integer not null default 0,
-            primary key (endpoint, message)
-        ) without rowid
-        """,
+        "create index message_route on message (route) where route <> 0",
+        "create index message_held on message (id) where held is not null",
+        "create table route (number integer primary key, priority integer, endpoints text not null)",
         """
         create table endpoint (
             number integer primary key,
+            cursor integer not null,
             name text not null unique,
             kind text not null,
             settings text not null,
-            depth integer not null default 0,
-            size_bytes integer not null default 0,
             replay text
         )
         """,
@@ -83,7 +88,42 @@ def m001_messages_references_log(db: sqlite_utils.Database) -> None:
             primary key (endpoint, pattern)
         ) without rowid
         """,
-        "create table garbage (number integer primary key)",
+        """
+        create table cursor (
+            number integer not null,
+            part integer not null,
+            floor integer not null,
+            counted_id integer not null,
+            messages integer not null default 0,
+            size_bytes integer not null default 0,
+            primary key (number, part)
+        ) without rowid
+        """,
+        """
+        create table cursor_range (
+            number integer not null,
+            part integer not null,
+            first integer not null,
+            last integer not null,
+            primary key (number, part, first)
+        ) without rowid
+        """,
+        """
+        create table attempt (
+            cursor integer not null,
+            message integer not null,
+            count integer not null,
+            primary key (cursor, message)
+        ) without rowid
+        """,
+        """
+        create table reference (
+            cursor integer not null,
+            message integer not null,
+            primary key (cursor, message)
+        ) without rowid
+        """,
+        "create table garbage (cursor integer primary key, endpoint integer not null, up_to integer not null)",
         """
         create table log (
             only integer primary key check (only = 1),
@@ -94,19 +134,11 @@ def m001_messages_references_log(db: sqlite_utils.Database) -> None:
             floor_time integer not null,
             size_bytes integer not null,
             largest_bytes integer not null,
-            next_number integer not null
+            next_number integer not null,
+            archived_id integer not null default 0,
+            counted_id integer not null default 0
         )
         """,
-        # Only rows the log does not hold are in it: empty, and free, for a VPN that logs everything.
-        "create index message_held on message (id) where held is not null",
-    ):
-        db.execute(statement)
-
-
-@migrations()
-def m002_points_and_indexed_properties(db: sqlite_utils.Database) -> None:
-    """Replays start at named points, and at messages that are found by a property."""
-    for statement in (
         """
         create table point (
             name text primary key,
@@ -136,28 +168,32 @@ def m002_points_and_indexed_properties(db: sqlite_utils.Database) -> None:
         db.execute(statement)
 
 
-@migrations()
-def m003_priorities(db: sqlite_utils.Database) -> None:
-    """Queues that deliver by priority: the rows of all others cost nothing more."""
-    db.execute("alter table reference add column priority integer")
-    db.execute(
-        "create index reference_priority on reference (endpoint, priority, message) where priority is not null"
-    )
+FIRST_OF_OLD: Final = "m001_messages_references_log"
+"""The first migration of files from before routes and cursors, which no release ever wrote."""
+
+KNOWN: Final = tuple(migration.name for migration in migrations.pending(sqlite_utils.Database(memory=True)))
+"""Names of the migrations of this version, in their order."""
+
+APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rewind' order by rowid"
+"""Names of the migrations that a file has seen; fails where it has seen none at all."""
 
 
-@migrations()
-def m004_archived(db: sqlite_utils.Database) -> None:
-    """How much of the log an archive holds: a log that keeps the rest has to know it after a restart."""
-    db.execute("alter table log add column archived_id integer not null default 0")
+SIZE_ON_DISK: Final = f"sum(length(content) + octet_length(topic) + {ROW_BYTES})"
+"""SQL that sums what messages take of the disk (``gateway.core.model.stored_bytes``); contents are not read for it."""
 
 
-def unknown_migrations(db: sqlite_utils.Database) -> list[str]:
-    """Names of migrations the file has seen and this version does not know."""
-    known = {m.name for m in migrations.pending(sqlite_utils.Database(memory=True))}
-    return sorted(m.name for m in migrations.applied(db) if m.name not in known)
+def unknown_migrations(applied: Iterable[str]) -> list[str]:
+    """Those of the names that this version does not know."""
+    return sorted(set(applied).difference(KNOWN))
 
 
-def prepare(connection: sqlite3.Connection, *, synchronous: str) -> None:
+class Connection(Protocol):
+    """What both of Python's ways to SQLite have."""
+
+    def execute(self, sql: str, values: Any = (), /) -> Any: ...
+
+
+def prepare(connection: Connection, *, synchronous: str) -> None:
     """Settings of a writing connection."""
     for pragma in (
         f"page_size = {PAGE_BYTES}",
@@ -167,7 +203,7 @@ def prepare(connection: sqlite3.Connection, *, synchronous: str) -> None:
         f"synchronous = {synchronous}",
         # Checkpoints are the checkpointer's: inside a commit they would stall every publisher for its length.
         "wal_autocheckpoint = 0",
-        "cache_size = -65536",
+        "cache_size = -8192",
         "temp_store = memory",
     ):
         connection.execute(f"pragma {pragma}")

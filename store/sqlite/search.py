@@ -8,12 +8,14 @@ short statements, whatever it finds, so that a search of a long log is many page
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
+
+import apsw
 
 from gateway.core.replay.search import Search
 from store.ports import SearchPage
+from store.sqlite.packed import COLUMNS
 from store.sqlite.property_index import SEGMENT_BITS, IndexedSpan
 
 PAGE_CANDIDATES: Final = 256
@@ -27,7 +29,7 @@ PAGE_IDS: Final = 10_000
 
 
 def look_up(
-    connection: sqlite3.Connection,
+    connection: apsw.Connection,
     search: Search,
     span: IndexedSpan,
     texts: Sequence[str],
@@ -53,7 +55,7 @@ def look_up(
 
 
 def scan(
-    connection: sqlite3.Connection,
+    connection: apsw.Connection,
     search: Search,
     topics: tuple[str, Sequence[int | str]],
     position: int,
@@ -70,11 +72,11 @@ def scan(
     stop = min(stop, position + PAGE_IDS)
     if budget_bytes is not None:
         # Lengths come from the row headers: long contents are not read for it.
-        (last,) = connection.execute(
+        ((last,),) = connection.execute(
             "select min(id) from (select id, sum(length(content)) over (order by id) as total from message"
             " where id >= ? and id < ?) where total > ?",
             (position, stop, budget_bytes),
-        ).fetchone()
+        )
         stop = stop if last is None else last + 1
     condition, values = topics
     needles = " or ".join(["instr(content, ?) > 0"] * len(search.needles))
@@ -90,18 +92,18 @@ def scan(
     return SearchPage(None, stop)
 
 
-def _first_taken(connection: sqlite3.Connection, search: Search, ids: Iterable[int]) -> int | None:
+def _first_taken(connection: apsw.Connection, search: Search, ids: Iterable[int]) -> int | None:
     # One by one: the first one is nearly always it, and contents may be large.
     for message_id in ids:
-        row = connection.execute(
-            "select id, time, topic, bare, held, content from message where id = ?", (message_id,)
-        ).fetchone()
-        if row is not None and search.takes(row):
+        rows: list[Any] = connection.execute(
+            f"select {COLUMNS} from message where id = ?", (message_id,)
+        ).fetchall()
+        if any(map(search.takes, rows)):
             return message_id
     return None
 
 
-def _ids(connection: sqlite3.Connection, statement: str, values: Sequence[int | str | bytes]) -> list[int]:
+def _ids(connection: apsw.Connection, statement: str, values: Sequence[int | str | bytes]) -> list[int]:
     return [message_id for (message_id,) in connection.execute(statement, values)]
 
 

@@ -6,13 +6,14 @@ What is asked of an engine is ``store.ports``; the file's shape is ``store.sqlit
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
+import apsw
+
 from store.errors import StoreError
 from store.ports import OnCommit, Recovered, StoreOptions
-from store.sqlite.database import open_file
+from store.sqlite.database import engine, open_file
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import recover
 from store.sqlite.writer import SqliteWriter
@@ -63,7 +64,7 @@ class SqliteStore:
         )
         try:
             self._found = recover(path)
-        except sqlite3.Error as error:
+        except apsw.Error as error:
             raise StoreError(
                 "cannot read", path, error, "Restore it from a backup, or move it away to start anew"
             ) from error
@@ -83,6 +84,11 @@ class SqliteStore:
         return str(self._path)
 
     @property
+    def engine(self) -> str:
+        """SQLite and its version."""
+        return engine()
+
+    @property
     def recovered(self) -> Recovered:
         """What was found when it was opened."""
         return self._found
@@ -96,6 +102,7 @@ class SqliteStore:
             on_commit,
             synchronous=options.synchronous,
             garbage=self._found.garbage,
+            routes=[definition.number for definition, _ in self._found.routes],
             indexed=self._found.indexed,
             checkpoint_bytes=options.checkpoint_bytes,
             wal_limit_bytes=options.wal_limit_bytes,

@@ -2,42 +2,48 @@
 The writer thread: group commit. One transaction takes all that arrived while the last one was being synced.
 
 Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
-Nothing else writes to the file. Between commits the thread collects the references of endpoints that were emptied,
-in small pieces, and lets the checkpointer's work take effect.
+Nothing else writes to the file. Between commits the thread works off what dropped cursors leave, in small pieces, drops
+routes that no message names any more, and lets the checkpointer's work take effect.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from gateway.core.effects import Effect
+import apsw
+
+from gateway.core.effects import CountedUpTo, Effect, MoveCursor
 from store.errors import WriteFailed
 from store.histogram import Histogram
 from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
+from store.sqlite.garbage import Garbage
 from store.sqlite.property_index import IndexedSpan
+from store.sqlite.routes import Routes
 from store.sqlite.transaction import Transaction
 
 LINGER_SECONDS: Final = 0.004
 """How long settlements, which nobody waits for, are gathered before they are committed on their own."""
-
-GARBAGE_ROWS: Final = 2_000
-"""References collected in one transaction: some milliseconds, so that no publisher waits longer for it."""
 
 GARBAGE_BYTES: Final = 32 * 1024
 """What collecting a piece writes, roughly, before the WAL's own share."""
 
 GARBAGE_EVERY: Final = 8
 """Commits under load to one piece of garbage: it costs publishers a tenth at most."""
+
+SWEEP_EVERY: Final = 64
+"""Commits under load to one look at some routes."""
+
+SWEEP_SECONDS: Final = 0.5
+"""How long nothing is to be written before all routes are looked at, some at a time."""
 
 COMMIT_NOW_SECONDS: Final = 0.001
 """Commits that take longer than this are left to the writer's thread: the loop has others to serve."""
@@ -47,6 +53,22 @@ GROUP_BYTES: Final = 8 * 1024 * 1024
 
 COMMIT_BOUNDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
 """Seconds: from a disk that syncs to its cache to one that is in trouble."""
+
+MAY_PASS: Final = (
+    apsw.BusyError,
+    apsw.CantOpenError,
+    apsw.FullError,
+    apsw.InterruptError,
+    apsw.IOError,
+    apsw.LockedError,
+    apsw.NoMemError,
+    apsw.ReadOnlyError,
+    MemoryError,
+)
+"""Errors of a disk, or of a machine, that may work again: what failed was not at fault."""
+
+NEVER_AT_FAULT: Final = (MoveCursor, CountedUpTo)
+"""Effects that hold nothing that cannot be written."""
 
 NUDGE: Final = Batch((), 0, True)
 """Makes the thread look around, without anything to commit."""
@@ -61,7 +83,8 @@ class SqliteWriter:
         on_commit: OnCommit,
         *,
         synchronous: str = "FULL",
-        garbage: Sequence[int] = (),
+        garbage: Sequence[Garbage] = (),
+        routes: Iterable[int] = (),
         indexed: Sequence[IndexedSpan] = (),
         checkpoint_bytes: int,
         wal_limit_bytes: int = -1,
@@ -71,7 +94,8 @@ class SqliteWriter:
         Args:
             on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
                 nothing of them was written.
-            garbage: Endpoint numbers whose references are still to be collected.
+            garbage: Dropped cursors that are still to be worked off.
+            routes: Numbers of those that are in the file.
             indexed: Spans of the index; those that go on get what is logged from now on.
             checkpoint_bytes: Written bytes after which a checkpoint is made beside.
             wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
@@ -83,15 +107,15 @@ class SqliteWriter:
         self._synchronous = synchronous
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._garbage = deque(garbage)
+        self._routes = Routes(routes)
         self._indexed = [span for span in indexed if span.end_id is None]
         self._checkpointer = Checkpointer(path, checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=synchronous)
         self._connection.execute(f"pragma journal_size_limit = {wal_limit_bytes}")
-        self._has_held = bool(
-            self._connection.execute(
-                "select exists (select 1 from message where held is not null)"
-            ).fetchone()[0]
+        ((has_held,),) = self._connection.execute(
+            "select exists (select 1 from message where held is not null)"
         )
+        self._has_held = bool(has_held)
         self._owed: list[Effect] = []
         """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
         self._lock = threading.Lock()
@@ -119,10 +143,12 @@ class SqliteWriter:
         if self._commit_seconds > COMMIT_NOW_SECONDS or not self._lock.acquire(blocking=False):
             return False, None
         try:
+            was_due = self._routes.is_due
             error = self._write([batch])
         finally:
             self._lock.release()
-        if self._checkpointer.is_ready:
+        if self._checkpointer.is_ready or not was_due:
+            # Where nothing was due the thread may be asleep for good.
             self._queue.put(NUDGE)
         return True, error
 
@@ -138,6 +164,8 @@ class SqliteWriter:
         commits = 0
         while not closing:
             batches, closing = self._gather()
+            if closing and not batches:
+                break
             with self._lock:
                 if batches:
                     self._on_commit(batches, self._write(batches))
@@ -145,28 +173,32 @@ class SqliteWriter:
                 # When nothing else waits; under load at every few commits, so that it ends there, too.
                 if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
                     self._collect_garbage()
+                if self._routes.is_due and not closing and (not batches or commits % SWEEP_EVERY == 0):
+                    self._sweep_routes()
                 self._checkpointer.restart_wal(self._connection)
             # Their receipts hold on to links, which may be long gone before the next batch comes.
             del batches
         if self._owed:
             self._write([])
         self._checkpointer.close()
-        with suppress(sqlite3.Error):
+        with suppress(apsw.Error):
             # SQLite does so by itself only where no reader is connected. A stopped gateway's file is whole without it.
-            self._connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+            self._connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._connection.close()
 
     def _gather(self) -> tuple[list[Batch], bool]:
-        """All that waits, or the first that comes; and whether the end was asked for."""
+        """All that waits, or the first that comes, or nothing where else is to do; whether the end was asked for."""
         queue = self._queue
-        try:
-            batch = queue.get(timeout=0 if self._garbage else None)
-        except Empty:
-            return [], False
+        batch: Batch | None = NUDGE
+        while batch is NUDGE:
+            try:
+                batch = queue.get(timeout=self._patience())
+            except Empty:
+                return [], False
+            if batch is NUDGE and self._checkpointer.is_ready:
+                return [], False
         if batch is None:
             return [], True
-        if batch is NUDGE:
-            return [], False
         batches = [batch]
         size = batch.size_bytes
         urgent = not batch.is_lazy
@@ -187,12 +219,25 @@ class SqliteWriter:
             urgent = urgent or not batch.is_lazy
         return batches, False
 
+    def _patience(self) -> float | None:
+        """Seconds to wait for something to be written before what is left behind is looked after; None: for ever."""
+        if self._garbage:
+            return 0
+        return SWEEP_SECONDS if self._routes.is_due else None
+
+    def _transaction(self) -> Transaction:
+        return Transaction(
+            self._connection,
+            garbage=self._garbage,
+            routes=self._routes.known,
+            indexed=self._indexed,
+            has_held=self._has_held,
+        )
+
     def _write(self, batches: list[Batch]) -> WriteFailed | None:
         """One transaction."""
         connection = self._connection
-        forgotten: list[int] = []
-        transaction = Transaction(connection, forgotten.append, self._indexed)
-        transaction.has_held = self._has_held
+        transaction = self._transaction()
         try:
             connection.execute("begin immediate")
             transaction.apply(self._owed)
@@ -204,9 +249,7 @@ class SqliteWriter:
             connection.execute("commit")
         except Exception as error:
             self._roll_back()
-            if isinstance(error, sqlite3.OperationalError):
-                # A full disk, say, which may not last.
-                self._owed += [e for b in batches for e in b.effects if not isinstance(e, UNDONE_BY_FAILURE)]
+            self._owe(batches, error)
             # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
             failed = WriteFailed(str(error))
             failed.__cause__ = error
@@ -216,50 +259,59 @@ class SqliteWriter:
         self.commit_seconds.add(took)
         self._commit_seconds += (took - self._commit_seconds) / 16
         self._has_held = transaction.has_held
-        self._garbage.extend(forgotten)
+        self._garbage.extend(transaction.new_garbage)
+        self._routes.committed(transaction.new_routes)
         self._checkpointer.written(sum(batch.size_bytes for batch in batches))
         return None
+
+    def _owe(self, batches: list[Batch], error: Exception) -> None:
+        """Remember what a transaction that failed was to change, and what the broker goes by all the same."""
+        may_pass = isinstance(error, MAY_PASS)
+        for batch in batches:
+            effects: list[Effect] = [e for e in batch.effects if not isinstance(e, UNDONE_BY_FAILURE)]
+            # Moves hold nothing but numbers; of all else it is to be seen whether it was what failed.
+            never_at_fault: list[Effect] = [e for e in effects if isinstance(e, NEVER_AT_FAULT)]
+            if not may_pass and len(never_at_fault) < len(effects):
+                effects = effects if self._can_be_written([*self._owed, *effects]) else never_at_fault
+            self._owed += effects
+
+    def _can_be_written(self, effects: Sequence[Effect]) -> bool:
+        """Try it, and leave nothing of it."""
+        try:
+            self._connection.execute("begin immediate")
+            transaction = self._transaction()
+            transaction.apply(effects)
+            transaction.finish()
+        except Exception:
+            return False
+        finally:
+            self._roll_back()
+        return True
 
     def _roll_back(self) -> None:
         """End the transaction that failed, unless SQLite has done so."""
         if self._connection.in_transaction:
-            with suppress(sqlite3.Error):
+            with suppress(apsw.Error):
                 self._connection.execute("rollback")
 
     def _collect_garbage(self) -> None:
-        """A piece of what lies on an endpoint that is no more."""
-        number = self._garbage[0]
+        """A piece of what a dropped cursor left."""
+        found = self._garbage[0]
         try:
             self._connection.execute("begin immediate")
-            is_empty = self._collect(number)
+            is_through = found.collect(self._connection, has_held=self._has_held)
             self._connection.execute("commit")
-        except sqlite3.Error:
+        except apsw.Error:
             self._roll_back()
             # It stays in the garbage table: the next start, or the next pass, tries again.
             self._garbage.rotate(-1)
             time.sleep(LINGER_SECONDS)
             return
-        if is_empty:
+        if is_through:
             self._garbage.popleft()
         self._checkpointer.written(GARBAGE_BYTES)
 
-    def _collect(self, number: int) -> bool:
-        """Delete some references of an endpoint, and what they alone held; whether none is left."""
-        connection = self._connection
-        # The ids stay in SQLite: every one fetched would be a switch of threads.
-        count, last = connection.execute(
-            "select count(*), max(message) from "
-            "(select message from reference where endpoint = ? order by message limit ?)",
-            (number, GARBAGE_ROWS),
-        ).fetchone()
-        if count:
-            if self._has_held:
-                Transaction(connection, lambda _: None).let_go(
-                    "id in (select message from reference where endpoint = ? and message <= ?)",
-                    (number, last),
-                )
-            connection.execute("delete from reference where endpoint = ? and message <= ?", (number, last))
-        if count == GARBAGE_ROWS:
-            return False
-        connection.execute("delete from garbage where number = ?", (number,))
-        return True
+    def _sweep_routes(self) -> None:
+        """Drop some of the routes that no message names."""
+        with suppress(apsw.Error):
+            self._routes.sweep(self._connection)

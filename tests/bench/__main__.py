@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from .load import LoadFailed
-from .measurements import FULL, QUICK, Figures, Sizes
+from .measured.sizes import FULL, QUICK, Figures, Sizes
 from .neighbours import Neighbours
 from .report import OTHERS, disturbances, document, judge, table
-from .rows import ONCE, Measurement, Row, chosen
+from .rows import ONCE, Measurement, Row, beside_before, chosen
 from .server_process import ServerFailed
 
 
@@ -35,13 +35,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--keep-in", type=Path, metavar="DIR", help="folder for the data; on the disk that is to be measured"
     )
+    parser.add_argument("--deep", type=int, help="messages on the deepest queue")
+    parser.add_argument("--minutes", type=float, help="minutes of mixed load (5)")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="DIR",
+        help="another checkout, whose gateway's processor time a message is measured in turn with ours",
+    )
     options = parser.parse_args(arguments)
     try:
         rows = chosen(options.rows)
     except ValueError as error:
         parser.error(str(error))
     sizes = QUICK if options.quick else FULL
-    sizes = replace(sizes, bulk=options.count or sizes.bulk, rounds=options.rounds or sizes.rounds)
+    sizes = replace(
+        sizes,
+        bulk=options.count or sizes.bulk,
+        rounds=options.rounds or sizes.rounds,
+        deep=options.deep or sizes.deep,
+        minutes=options.minutes or sizes.minutes,
+        before=options.before and options.before.resolve(),
+    )
+    if sizes.before:
+        rows = tuple(map(beside_before, rows))
     rounds, failures = measure(rows, sizes, options.keep_in)
     lines = [judge(row, rounds) for row in rows if any(row.figure in figures for figures in rounds)]
     print(json.dumps(document(lines, rounds), indent=2) if options.json else table(lines))
@@ -81,7 +98,7 @@ def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[l
 
 
 def _in_folder(need: Measurement, sizes: Sizes, parent: Path | None) -> Figures:
-    folder = Path(tempfile.mkdtemp(prefix="rewind-bench-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="rewind-bench-", dir=parent)).resolve()
     try:
         return need(folder, sizes)
     finally:

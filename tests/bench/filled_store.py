@@ -1,55 +1,82 @@
-"""A data folder with a large spool and a larger log, written straight into the file: faster than publishing.
+"""A data folder with many messages, faster than a client could publish them: a Message VPN takes them in this process.
 
-The gateway makes the file and the queue; rows are then added as its writer would have added them, depth and
-ids included.
+They go the way all messages go, from a publisher's hands into the store, so that whatever a store keeps of them is
+there; but nothing is synced, and no socket lies between. Bodies are those of the load generator, numbered from 0.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from time import monotonic_ns
+from typing import Any
 
-from .load import send
-from .server_process import gateway
+import structlog
+
+from amqp_ext.addresses.queue_names import queue_topic
+from gateway.config import Limits, Vpn
+from gateway.config.vpn import Queue
+from gateway.core.errors import Refused
+from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.runtime import Runtime
+from store.data_folder import DataFolder
+from store.ports import StoreOptions
+from store.sqlite.store import SqliteStores
+
+from .generator.transfers import message_of
+from .load import LoadFailed
 
 QUEUE = "spooled"
+LOGGED = "bench/logged"
+"""The topic of messages that lie on no queue."""
+BODY_BYTES = 256
 SQLITE_MAGIC = b"SQLite format 3\0"
+RUN = 500
+"""Messages that arrive together."""
+YIELD = 5_000
+"""Messages after which the loop has its turn, to hand them to the writer."""
 
-_MESSAGES = """
-insert into message (id, time, topic, bare, held, content)
-with recursive ids (id) as (select :first union all select id + 1 from ids where id < :last)
-select ids.id, sample.time, sample.topic, sample.bare, null, sample.content
-from ids, (select time, topic, bare, content from message where id = :sample) as sample
-"""
+Published = tuple[str, list[bytes], int]
+"""Messages that arrive together: their topic, each as received, and where its bare message begins."""
 
-_REFERENCES = """
-insert into reference (endpoint, message)
-select (select number from endpoint where name like '%spooled'), id from message where id > :after
-"""
-
-_DEPTH = """
-update endpoint set depth = depth + :added, size_bytes = size_bytes * (depth + :added) / depth
-where name like '%spooled'
-"""
-
-_LOG = "update log set last_id = :last, size_bytes = size_bytes * :last / :sample"
+_OPTIONS = StoreOptions(
+    page_rows=1_000, page_bytes=2**22, read_threads=1, checkpoint_bytes=2**28, synchronous="OFF"
+)
 
 
 def fill(data: Path, spooled: int, logged: int) -> None:
     """Make ``data`` hold ``logged`` messages in the log, the newest ``spooled`` on the queue ``spooled`` as well."""
-    with gateway(data) as server:
-        send(server.address, f"queue://{QUEUE}", 1)
-    connection = sqlite3.connect(message_file(data))
-    connection.execute("pragma synchronous = off")
-    sample = connection.execute("select max(id) from message").fetchone()[0]
-    values = {"sample": sample, "first": sample + 1, "last": logged, "after": max(logged - spooled, sample)}
-    with connection:
-        connection.execute(_MESSAGES, values)
-        added = connection.execute(_REFERENCES, values).rowcount
-        connection.execute(_DEPTH, {"added": added})
-        connection.execute(_LOG, values)
-    connection.execute("pragma wal_checkpoint(truncate)")
-    connection.close()
+    older = numbered(LOGGED, 0, logged - spooled)
+    publish_into(data, chain(older, numbered(queue_topic(QUEUE), logged - spooled, spooled)), [QUEUE])
+
+
+def numbered(topic: str, first: int, count: int, run: int = RUN) -> Iterator[Published]:
+    """``count`` messages of one topic as the load generator sends them, numbered from ``first``, ``run`` at a time."""
+    message, bare = message_of(BODY_BYTES)
+    stop = first + count
+    for start in range(first, stop, run):
+        stamp = monotonic_ns()
+        yield topic, [message(number, stamp) for number in range(start, min(start + run, stop))], bare
+
+
+def publish_into(data: Path, publications: Iterable[Published], queues: Iterable[str] | Vpn = ()) -> None:
+    """
+    Make ``data`` the folder of a gateway that was published these, in their order, to its Message VPN ``default``.
+
+    Args:
+        queues: Queues that there are, by name, or all settings of the Message VPN.
+
+    Raises:
+        LoadFailed: One was refused, or nobody wanted it.
+    """
+    settings = queues if isinstance(queues, Vpn) else Vpn(queues={name: Queue() for name in queues})
+    folder = DataFolder(data)
+    try:
+        asyncio.run(_publish(folder.path, publications, settings))
+    finally:
+        folder.release()
 
 
 def message_file(data: Path) -> Path:
@@ -60,3 +87,45 @@ def message_file(data: Path) -> Path:
                 if file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC:
                     return path
     raise FileNotFoundError(f"no file with messages in {data}")
+
+
+async def _publish(folder: Path, publications: Iterable[Published], settings: Vpn) -> None:
+    loop = asyncio.get_running_loop()
+    runtime = Runtime(loop, structlog.get_logger())
+    store = SqliteStores(folder).open("default", runtime.clock.now_ms(), _OPTIONS)
+    vpn = MessageVpn("default", settings, Limits(), store, runtime)
+    publisher = _Publisher()
+    try:
+        vpn.start()
+        count = 0
+        for topic, contents, bare in publications:
+            vpn.publishing.publish(publisher, topic, contents, [bare] * len(contents), [])
+            count += len(contents)
+            if count >= YIELD:
+                count = 0
+                await _room(vpn)
+    finally:
+        await vpn.close()
+    if publisher.problem:
+        raise LoadFailed(publisher.problem)
+
+
+async def _room(vpn: MessageVpn) -> None:
+    """Until what was published is handed to the store, and not too much of it waits there."""
+    await asyncio.sleep(0)
+    has_room = asyncio.Event()
+    if vpn.committer.wait_for_room(has_room.set):
+        await has_room.wait()
+
+
+class _Publisher:
+    """Remembers the first thing that went wrong."""
+
+    problem = ""
+
+    def accepted(self, deliveries: Any) -> None:
+        """As it should be."""
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        """Nothing that was to be there may be missing."""
+        self.problem = self.problem or ("nobody wanted a message" if refused is None else refused.text)

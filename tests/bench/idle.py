@@ -1,4 +1,4 @@
-"""Many connections that are open and say nothing."""
+"""Many connections that are open and say nothing, and log readers that wait."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import resource
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from .connection import Connection
+from tests.support.frames import flow_frame
+
+from .generator.connection import Connection
 
 SPARE_FILES = 200
+LINKS = 100
+"""Log readers on one connection."""
+CREDIT = 10
 
 
 def allow_files(count: int) -> None:
@@ -24,10 +29,24 @@ def allow_files(count: int) -> None:
 @contextmanager
 def open_connections(server: str, count: int) -> Iterator[None]:
     """Hold ``count`` connections, each open and with a session begun, while the block runs."""
-    host, _, port = server.rpartition(":")
     with ExitStack() as sockets:
         for index in range(count):
-            connection = Connection.connect(host, int(port), f"idle-{index}")
+            connection = Connection.to(server, f"idle-{index}")
             sockets.enter_context(connection.sock)
             connection.release_buffer()
+        yield
+
+
+@contextmanager
+def waiting_readers(server: str, count: int) -> Iterator[None]:
+    """Hold ``count`` log readers with credit, all for a topic that nobody publishes to, while the block runs."""
+    with ExitStack() as sockets:
+        for start in range(0, count, LINKS):
+            connection = Connection.to(server, f"readers-{start}")
+            sockets.enter_context(connection.sock)
+            for handle in range(min(LINKS, count - start)):
+                connection.attach(
+                    sender=False, address="log://silent", handle=handle, name=f"reader-{handle}"
+                )
+                connection.sock.sendall(flow_frame(handle, 0, CREDIT))
         yield

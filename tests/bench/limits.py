@@ -1,6 +1,6 @@
 """What the machine itself can do, measured beside every figure: SQLite with the gateway's tables, a socket.
 
-The SQLite limits write the rows the gateway writes (one message, one reference an endpoint) into the schema
+The SQLite limits write the rows the gateway writes (a message, in the index of its route) into the schema
 of ``store``, in WAL mode with ``synchronous=FULL`` and SQLite's own checkpoints. Nothing here knows AMQP.
 """
 
@@ -34,19 +34,14 @@ def database(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def insert(connection: sqlite3.Connection, first: int, count: int, endpoints: int = 1) -> None:
-    """One transaction: messages ``first`` to ``first + count - 1``, each referenced by ``endpoints`` endpoints."""
+def insert(connection: sqlite3.Connection, first: int, count: int) -> None:
+    """One transaction: messages ``first`` to ``first + count - 1``, each with a route."""
     connection.execute("begin immediate")
     for start in range(first, first + count, ROWS_PER_STATEMENT):
         ids = range(start, min(start + ROWS_PER_STATEMENT, first + count))
-        messages = [value for number in ids for value in (number, TIME, "#queue/bench", 7, BODY)]
-        statement = "insert into message (id, time, topic, bare, content) values " + _rows(5, len(ids))
+        messages = [value for number in ids for value in (number, TIME, "#queue/bench", 7, 1, BODY)]
+        statement = "insert into message (id, time, topic, bare, route, content) values " + _rows(6, len(ids))
         connection.execute(statement, messages)
-        for endpoint in range(1, endpoints + 1):
-            references = [value for number in ids for value in (endpoint, number)]
-            connection.execute(
-                "insert into reference (endpoint, message) values " + _rows(2, len(ids)), references
-            )
     connection.execute("commit")
 
 
@@ -54,19 +49,19 @@ def _rows(columns: int, rows: int) -> str:
     return ",".join([f"({','.join('?' * columns)})"] * rows)
 
 
-def write_rate(path: Path, count: int, per_commit: int = 500, endpoints: int = 1) -> float:
+def write_rate(path: Path, count: int, per_commit: int = 500) -> float:
     """Messages a second into a new file at ``path``, ``per_commit`` messages a transaction."""
     connection = database(path)
     started = time.perf_counter()
     for first in range(1, count + 1, per_commit):
-        insert(connection, first, min(per_commit, count + 1 - first), endpoints)
+        insert(connection, first, min(per_commit, count + 1 - first))
     seconds = time.perf_counter() - started
     connection.close()
     return count / seconds
 
 
 def commit_latencies(path: Path, count: int) -> list[int]:
-    """Nanoseconds of each of ``count`` transactions of one message and one reference."""
+    """Nanoseconds of each of ``count`` transactions of one message."""
     connection = database(path)
     latencies = []
     for number in range(1, count + 1):

@@ -9,20 +9,21 @@ from typing import Any
 
 from .server_process import ROOT
 
+CLIENT = "tests.bench.generator.client"
 RESULT_SECONDS = 600
 
 
 class LoadFailed(Exception):
-    """The generator was refused, or received something other than what was published."""
+    """A message was refused, or something other than what was published was received."""
 
 
 class Load:
-    """One generator at work. ``result`` waits for its end; ``attached`` for a receiver's link."""
+    """One generator at work. ``result`` waits for its end, ``attached`` for its link."""
 
-    def __init__(self, *arguments: str | int) -> None:
+    def __init__(self, *arguments: str | float, module: str = CLIENT) -> None:
         self._arguments = [str(argument) for argument in arguments]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.client", *self._arguments],
+            [sys.executable, "-m", module, *self._arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=ROOT,
@@ -30,11 +31,19 @@ class Load:
         )
 
     def attached(self) -> Load:
-        """Wait until the receiver's link is attached."""
+        """Wait until the link is attached."""
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
             self.result()
         return self
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether it has ended, or ends within this time. Only for one that says no more than a line or two."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def stop(self) -> dict[str, Any]:
         """Ask a receiver that goes on forever for its result so far."""

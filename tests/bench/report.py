@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from .measurements import Figures
+from .measured.sizes import Figures
 from .neighbours import QUIET
 from .rows import CONTAINER, Against, Row
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 
+MEGABYTE = 1_000_000
 READY_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -30,15 +31,18 @@ class ServerFailed(Exception):
 class ServerProcess:
     """A Python module run as a server until the ``with`` block ends."""
 
-    def __init__(self, module: str, *arguments: str) -> None:
+    def __init__(self, module: str, *arguments: str, checkout: Path = ROOT) -> None:
+        """``checkout`` is the folder whose code it runs, by the ``.venv`` that is in it if it is not our own."""
+        own = checkout / ".venv" / "bin" / "python"
+        python = sys.executable if checkout == ROOT or not own.exists() else str(own)
         self._module = module
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the process
         started = time.perf_counter()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [python, "-m", module, *arguments],
             stdout=subprocess.PIPE,
             stderr=self._log,
-            cwd=ROOT,
+            cwd=checkout,
             text=True,
         )
         line = self._first_line()
@@ -100,7 +104,7 @@ class ServerProcess:
         self._log.close()
 
 
-def gateway(data: Path, *arguments: str) -> ServerProcess:
-    """A gateway on free ports that keeps its files in ``data``."""
+def gateway(data: Path, *arguments: str, checkout: Path = ROOT) -> ServerProcess:
+    """A gateway on free ports that keeps its files in ``data``, which is absolute if ``checkout`` is not our own."""
     options = ["--data", str(data), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
-    return ServerProcess("gateway", "serve", *options, *arguments)
+    return ServerProcess("gateway", "serve", *options, *arguments, checkout=checkout)

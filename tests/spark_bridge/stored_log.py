@@ -1,16 +1,48 @@
-"""A log without a gateway: the file as a gateway leaves it, filled and trimmed by effects, in milliseconds."""
+"""
+A log without a gateway: the file as a gateway leaves it, filled and trimmed by effects, in milliseconds.
+
+It is written by another process, as a gateway would: readers bring an SQLite of their own, and two copies of SQLite in
+one process take each other's locks away.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, TypeVar
 
 from amqp_ext.codec import Described, Symbol, encode
 from gateway.core.effects import Publication, SaveArchived, TrimLog
 from store.sqlite.recovery import recover
+from tests.store.effects import publication
 from tests.store.vpn_file import MADE_MS, commit, new_file, writing_to
 
 DAY_MS = 86_400_000
+T = TypeVar("T")
+
+
+@cache
+def _writer() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, get_context("spawn"))
+
+
+def _elsewhere(call: Callable[..., T], *arguments: Any) -> T:
+    """What the call returns when the writing process makes it."""
+    return _writer().submit(call, *arguments).result()
+
+
+def _commit(file: Path, effects: list[Any]) -> None:
+    with closing(writing_to(file)) as connection:
+        commit(connection, effects)
+
+
+def _log_of(file: Path) -> tuple[int, int, int]:
+    log = recover(file).log
+    return log.first_id, log.generation, log.archived_id
 
 
 def body(number: int) -> bytes:
@@ -31,34 +63,33 @@ class StoredLog:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = str(folder)
-        self._file = new_file(folder / "default.db")
+        self._file = _elsewhere(new_file, folder / "default.db")
         self.last = 0
         self.logged: list[int] = []
 
     @property
     def generation(self) -> int:
-        return recover(self._file).log.generation
+        _, generation, _ = _elsewhere(_log_of, self._file)
+        return generation
 
     def publish(self, count: int, day: int = 0) -> None:
         """More messages, all of one time."""
-        with closing(writing_to(self._file)) as connection:
-            commit(connection, [self._publication(number, day) for number in self._next(count)])
+        _elsewhere(_commit, self._file, [self._publication(number, day) for number in self._next(count)])
 
     def trim(self, below: int) -> None:
         """Take the ids below this one out of the log."""
-        first = recover(self._file).log.first_id
-        with closing(writing_to(self._file)) as connection:
-            commit(connection, [TrimLog(first, below)])
+        first, _, _ = _elsewhere(_log_of, self._file)
+        _elsewhere(_commit, self._file, [TrimLog(first, below)])
 
     def note_archived(self, last: int, generation: int) -> None:
         """What a gateway does when an archiver tells it."""
         assert generation == self.generation
-        with closing(writing_to(self._file)) as connection:
-            commit(connection, [SaveArchived(last)])
+        _elsewhere(_commit, self._file, [SaveArchived(last)])
 
     @property
     def archived(self) -> int:
-        return recover(self._file).log.archived_id
+        _, _, archived = _elsewhere(_log_of, self._file)
+        return archived
 
     def _next(self, count: int) -> range:
         numbers = range(self.last + 1, self.last + count + 1)
@@ -70,6 +101,11 @@ class StoredLog:
         is_logged = number % 10 != 0
         if is_logged:
             self.logged.append(number)
-        endpoints = () if is_logged else (1,)
-        row = (number, MADE_MS + day * DAY_MS, f"n/{number % 3}", 0, None if is_logged else 1, content)
-        return Publication([row], row[2], endpoints, is_logged, len(content), None)
+        return publication(
+            number,
+            [content],
+            topic=f"n/{number % 3}",
+            endpoints=() if is_logged else (1,),
+            logged=is_logged,
+            time_ms=MADE_MS + day * DAY_MS,
+        )

@@ -7,99 +7,75 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import repeat
 
 from hypothesis import strategies as st
 
-from amqp_ext.message.priority import priorities_of
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,
-    DeleteEndpoint,
+    CountedUpTo,
     DeletePoint,
     DeleteSubscription,
-    DropReplayed,
+    DropCursor,
     Effect,
-    Publication,
-    Ranked,
-    RemoveInTransaction,
-    RemoveReferences,
-    RenumberEndpoint,
+    MoveCursor,
+    OpenCursor,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
     SaveReplay,
     SaveSubscription,
-    TrimLog,
+    SettleInTransaction,
 )
 from gateway.core.log.point import Point
-from gateway.core.replay.states import Replay, ReplayState
+from gateway.core.model import WHOLE
+from store.sqlite.priorities import by_priority
+from tests.store.effects import (
+    BY_PRIORITY,
+    counted,
+    deletion,
+    publication,
+    purge,
+    queue,
+    settled,
+    trimming,
+)
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.naive_store import NaiveStore
 
 TOPICS = ("a", "a/b", "#queue/q", "ä/€", "x//")
 NAMES = ("q", "r", "s", "t")
 PATTERNS = ("a/>", "*", "ä/€")
+KINDS = (
+    *["publish", "settle"] * 4,
+    *["replay", "other", "trim", "purge"] * 2,
+    "archived",
+    "attempts",
+    "define",
+    "count",
+    "refer",
+)
 
 # Around what statements are cut by: eight for a run, powers of two up to 256 for an insert.
 _counts = st.sampled_from([1, 1, 2, 3, 7, 8, 9, 10, 33, 255, 256, 257, 300])
 _headers = [bytes.fromhex("005370c004024050") + bytes((priority,)) for priority in (0, 9, 20)]
 _contents = st.sampled_from([b"", b"\0", b"content", b"\xff" * 40, b"0123456789" * 60, *_headers])
-_settings = st.sampled_from(['{"quota": 1}', "{}", '{"priorities": true}'])
-_replays = st.one_of(
-    st.none(),
-    st.builds(
-        Replay,
-        position=st.sampled_from([1, 7, 300]),
-        state=st.sampled_from([ReplayState.ACTIVE, ReplayState.COMPLETE]),
-    ).map(Replay.to_json),
-    st.builds(
-        Replay,
-        position=st.just(300),
-        state=st.sampled_from([ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE]),
-        live_from=st.sampled_from([7, 300]),
-    ).map(Replay.to_json),
-)
-
-
-def publication(
-    first: int,
-    contents: Sequence[bytes],
-    *,
-    topic: str = "a",
-    endpoints: tuple[int, ...] = (),
-    logged: bool = True,
-    time_ms: int,
-    bares: Sequence[int] | None = None,
-    ranked: tuple[int, ...] = (),
-) -> Publication:
-    """Messages as the broker would publish them, with ids from `first` on; `ranked` endpoints go by priority."""
-    rows = list(
-        zip(
-            range(first, first + len(contents)),
-            repeat(time_ms),
-            repeat(topic),
-            bares or repeat(0),
-            repeat(None if logged else len(endpoints)),
-            contents,
-            strict=False,
-        )
-    )
-    by_priority = Ranked(ranked, priorities_of(contents, bares or repeat(0))) if ranked else None
-    return Publication(rows, topic, endpoints, logged, sum(map(len, contents)), None, by_priority)
+_settings = st.sampled_from(['{"quota_messages": 1}', "{}", BY_PRIORITY])
 
 
 @st.composite
 def histories(draw: st.DrawFn, max_batches: int = 10) -> list[list[Effect]]:
     """Batches of effects, valid one after the other on an empty file; the first makes two queues."""
     model = empty_model()
-    made: list[Effect] = [
-        SaveEndpoint(1, "q", "queue", "{}", None),
-        SaveEndpoint(2, "r", "queue", '{"priorities": true}', None),
-    ]
-    for effect in made:
-        model.apply(effect)
+    made = [*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)]
+    _applied(model, made)
     return [made, *[_batch(draw, model) for _ in range(draw(st.integers(1, max_batches)))]]
+
+
+def _applied(model: NaiveStore, effects: Sequence[Effect]) -> Sequence[Effect]:
+    for effect in effects:
+        model.apply(effect)
+    return effects
 
 
 def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
@@ -108,10 +84,7 @@ def _batch(draw: st.DrawFn, model: NaiveStore) -> list[Effect]:
         return _transaction(draw, model, before)
     effects: list[Effect] = []
     for _ in range(draw(st.integers(1, 4))):
-        effect = _effect(draw, model, before, end)
-        if effect is not None:
-            model.apply(effect)
-            effects.append(effect)
+        effects += _applied(model, _step(draw, model, before & set(model.messages), end))
     return effects
 
 
@@ -120,100 +93,124 @@ def _transaction(draw: st.DrawFn, model: NaiveStore, before: set[int]) -> list[E
     effects: list[Effect] = []
     numbers = sorted(model.endpoints)
     for _ in range(draw(st.integers(0, 3))):
-        effects.append(_publish(draw, model, numbers))
-        model.apply(effects[-1])
+        effects += _applied(model, [_publish(draw, model, numbers)])
     for number in numbers:
-        ids = sorted(_some(draw, [i for i in model.on(number) if i in before]))
+        ids = _some(draw, [i for i in model.on(number) if i in before])
         if ids and draw(st.booleans()):
-            effects.append(RemoveInTransaction(number, ids, model.size_of(ids)))
-            model.apply(effects[-1])
+            done = settled(model, number, ids, SettleInTransaction, is_joined=False)
+            effects += _applied(model, done)
     return effects
 
 
-def _effect(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Effect | None:
+def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Sequence[Effect]:
+    """One command's effects; none where it makes no sense."""
     numbers = sorted(model.endpoints)
-    kind = draw(
-        st.sampled_from(
-            [*["publish", "settle"] * 3, *["replay", "other"] * 2, "trim", "archived", "attempts", "define"]
-        )
-    )
+    kind = draw(st.sampled_from(KINDS))
     if kind == "publish":
-        return _publish(draw, model, numbers)
+        return [_publish(draw, model, numbers)]
     if kind == "trim":
-        stop = draw(st.integers(model.first_id, end))
-        return TrimLog(model.first_id, stop) if stop > model.first_id else None
+        stop = draw(st.integers(model.first_id, max(end, model.first_id)))
+        return [trimming(model, stop, _forced(draw, model, stop))] if stop > model.first_id else []
     if kind == "archived":
-        return SaveArchived(draw(st.integers(0, end - 1)))
+        return [SaveArchived(draw(st.integers(0, end - 1)))]
+    if kind == "count":
+        up_to = draw(st.integers(0, end - 1))
+        return [*(move for number in numbers for move in counted(model, number, up_to)), CountedUpTo(up_to)]
     if kind == "define" or not numbers:
         free = [name for name in NAMES if name not in {e.definition.name for e in model.endpoints.values()}]
-        if not free:
-            return None
-        return SaveEndpoint(model.next_number, draw(st.sampled_from(free)), "queue", draw(_settings), None)
+        if not free or model.next_number > 45:
+            return []
+        name, floor = draw(st.sampled_from(free)), draw(st.sampled_from([model.last_id, model.last_id + 3]))
+        number = model.next_number
+        return queue(number, name, cursor=number + 1, settings=draw(_settings), floor=floor)
     number = draw(st.sampled_from(numbers))
-    lies_on = [i for i in model.on(number) if i in before]
+    lying = [i for i in model.on(number) if i in before]
     if kind == "settle":
-        ids = _some(draw, lies_on)
-        return RemoveReferences(number, ids, model.size_of(ids)) if ids else None
-    if kind == "replay":
-        free_ids = [
-            i
-            for i in sorted(before & set(model.messages))
-            if model.messages[i][4] is None and i not in lies_on
-        ]
-        ids = sorted(_some(draw, free_ids))
-        return added(model, number, ids, draw(_replays)) if ids else None
+        up_to = draw(st.sampled_from([0, end - 1]))
+        is_joined = draw(st.booleans())
+        return settled(model, number, _some(draw, lying), counted_id=up_to, is_joined=is_joined)
     if kind == "attempts":
-        ids = _some(draw, lies_on)[:5]
-        return CountAttempts(number, [(i, draw(st.integers(0, 9))) for i in ids]) if ids else None
-    return _definition(draw, model, number, end)
+        ids = _some(draw, lying)[:5]
+        cursor = model.endpoints[number].definition.cursor
+        return [CountAttempts(cursor, [(i, draw(st.integers(0, 9))) for i in ids])] if ids else []
+    if kind == "refer":
+        ids = sorted(_some(draw, [i for i in sorted(before) if model.is_logged(i) and i not in set(lying)]))
+        return [AddReferences(model.endpoints[number].definition.cursor, ids)] if ids else []
+    if kind == "purge":
+        replay = _replay_of(model, number)
+        gone = [SaveReplay(number, None), DropCursor(replay, 0, 0)] if replay else []
+        return [*gone, *draw(st.sampled_from([purge, purge, deletion]))(model, number)]
+    if kind == "replay":
+        return _replay(draw, model, number)
+    return [_definition(draw, model, number)]
 
 
-def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Publication:
+def _forced(draw: st.DrawFn, model: NaiveStore, stop: int) -> list[tuple[int, int]]:
+    """Messages that a replay had put when it was forced to be complete, and that the log is about to lose."""
+    found = []
+    for number, endpoint in model.endpoints.items():
+        lying = set(model.on(number))
+        others = [i for i in range(model.first_id, stop) if model.is_logged(i) and i not in lying]
+        if draw(st.integers(0, 3)) == 0:
+            found += [(endpoint.definition.cursor, i) for i in _some(draw, others)[:3]]
+    return found
+
+
+def _publish(draw: st.DrawFn, model: NaiveStore, numbers: list[int]) -> Effect:
     endpoints = draw(st.sampled_from([tuple(numbers), tuple(numbers[:1]), tuple(numbers[-1:]), ()]))
+    floors = {e.parts[k].floor for e in map(model.cursor_of, endpoints) for k in e.parts}
     logged = draw(st.booleans()) or not endpoints
     count = draw(_counts)
     contents = draw(st.lists(_contents, min_size=1, max_size=3))
     mixed = draw(st.booleans())
     published = [contents[k % len(contents)] for k in range(count)]
-    ranked = [number for number in endpoints if is_ranked(model.endpoints[number].definition)]
+    hole = draw(st.sampled_from([0, 0, 0, 5]))  # a failed commit leaves one
     return publication(
-        model.last_id + 1 + draw(st.sampled_from([0, 0, 0, 5])),  # a failed commit leaves a hole
+        max([model.last_id, *floors]) + 1 + hole,
         published,
         topic=draw(st.sampled_from(TOPICS)),
         endpoints=endpoints,
         logged=logged,
         time_ms=model.last_time_ms + draw(st.sampled_from([0, 0, 1, 1_000])),
-        bares=[min(k % 3, len(content)) if mixed else 0 for k, content in enumerate(published)],
-        ranked=tuple(ranked),
+        bares=[_bare(k, content) if mixed else 0 for k, content in enumerate(published)],
+        ranked=any(by_priority(model.endpoints[number].definition.settings) for number in endpoints),
     )
 
 
-def is_ranked(endpoint: SaveEndpoint) -> bool:
-    """Whether an endpoint delivers by priority."""
-    return bool(json.loads(endpoint.settings).get("priorities"))
+def _bare(k: int, content: bytes) -> int:
+    """Where the bare message begins: behind a header, or somewhere."""
+    return len(content) if content in _headers else min(k % 3, len(content))
 
 
-def added(model: NaiveStore, number: int, ids: list[int], replay: str | None) -> AddReferences:
-    """Messages put on an endpoint by a replay."""
-    rows = [model.messages[i] for i in ids]
-    priorities = priorities_of([row[5] for row in rows], [row[3] for row in rows])
-    ranked = priorities if is_ranked(model.endpoints[number].definition) else None
-    return AddReferences(number, ids, model.size_of(ids), replay, ranked)
+def _replay_of(model: NaiveStore, number: int) -> int:
+    """The cursor of an endpoint's replay; 0 when there is none."""
+    text = model.endpoints[number].definition.replay
+    return int(json.loads(text)["cursor"]) if text else 0
 
 
-def _definition(draw: st.DrawFn, model: NaiveStore, number: int, end: int) -> Effect:
+def _replay(draw: st.DrawFn, model: NaiveStore, number: int) -> Sequence[Effect]:
+    """One is started; goes on, with messages acknowledged; or ends."""
+    cursor = _replay_of(model, number)
+    if not cursor:
+        cursor, floor = model.next_number, draw(st.integers(0, model.last_id))
+        return [OpenCursor(cursor, (WHOLE,), floor), SaveReplay(number, json.dumps({"cursor": cursor}))]
+    part = model.cursors[cursor].parts[WHOLE]
+    if draw(st.integers(0, 2)) == 0 or model.last_id <= part.floor + 1:
+        return [SaveReplay(number, None), DropCursor(cursor, 0, 0)]
+    floor = draw(st.integers(part.floor, model.last_id - 1))
+    ranges: dict[int, int | None] = dict.fromkeys(part.ranges)
+    ranges[draw(st.integers(floor + 1, model.last_id))] = model.last_id
+    return [MoveCursor(cursor, WHOLE, floor, ranges, None, -draw(st.integers(0, 5)), 0)]
+
+
+def _definition(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
     found = model.endpoints[number].definition
-    pattern, replay = draw(st.sampled_from(PATTERNS)), draw(_replays)
-    cut = draw(st.sampled_from([0, 1, 20]))
-    changed = json.dumps({**json.loads(found.settings), "changed": True})
+    pattern = draw(st.sampled_from(PATTERNS))
+    changed = json.dumps({**json.loads(found.settings), "quota_bytes": 77})
     return draw(
         st.sampled_from(
             [
-                SaveEndpoint(number, found.name, "queue", changed, found.replay),
-                SaveReplay(number, replay),
-                RenumberEndpoint(number, model.next_number, replay),
-                DropReplayed(number, end - cut, replay),
-                DeleteEndpoint(number),
+                SaveEndpoint(number, found.cursor, found.name, "queue", changed, found.replay),
                 SaveSubscription(number, pattern),
                 DeleteSubscription(number, pattern),
                 SavePoint(Point(found.name, model.last_id + 1, MADE_MS, MADE_MS)),

@@ -10,13 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
-from gateway.core.effects import DeleteEndpoint, Publication, SaveEndpoint
+from gateway.core.effects import DeleteEndpoint, DropCursor, Effect, OpenCursor, Publication, SaveEndpoint
+from gateway.core.model import WHOLE, RouteDefinition, Row
 from store.errors import WriteFailed
 from store.ports import Batch
 from store.sqlite.database import open_file
 from store.sqlite.recovery import recover
 from store.sqlite.writer import SqliteWriter
-from tests.store.histories import publication
 
 PER_ENDPOINT = 50
 MOST_WAITING = 100
@@ -35,20 +35,34 @@ def main(path: Path) -> None:
                 if isinstance(effect, Publication):
                     print(effect.rows[0][0], effect.rows[-1][0], effect.logged, flush=True)
 
-    def submit(*effects: SaveEndpoint | DeleteEndpoint | Publication) -> None:
+    def submit(*effects: Effect) -> None:
         room.acquire()
         writer.submit(Batch(effects, 0, False))
 
-    writer = SqliteWriter(path, on_commit, garbage=found.garbage, checkpoint_bytes=1 << 18)
+    writer = SqliteWriter(
+        path,
+        on_commit,
+        garbage=found.garbage,
+        routes=[route.number for route, _ in found.routes],
+        checkpoint_bytes=1 << 18,
+    )
     position = found.log.next_id
     for endpoint in itertools.count(found.next_number):
-        submit(SaveEndpoint(endpoint, f"q{endpoint}", "queue", "{}", None))
+        submit(
+            OpenCursor(endpoint, (WHOLE,), position - 1),
+            SaveEndpoint(endpoint, endpoint, f"q{endpoint}", "queue", "{}", None),
+        )
+        route = RouteDefinition(endpoint, (endpoint,), None)
         for k in range(PER_ENDPOINT):
             contents = [b"%d" % (position + i) * 50 for i in range(1 + k % 20)]
             time_ms = found.log.last_time_ms + endpoint
-            submit(publication(position, contents, endpoints=(endpoint,), logged=k % 5 > 0, time_ms=time_ms))
+            held = None if k % 5 else 1
+            rows: list[Row] = [
+                (i, time_ms, "a", 0, endpoint, held, content) for i, content in enumerate(contents, position)
+            ]
+            submit(Publication(rows, "a", [route], held is None, sum(map(len, contents)), None))
             position += len(contents)
-        submit(DeleteEndpoint(endpoint))
+        submit(DeleteEndpoint(endpoint), DropCursor(endpoint, endpoint, position - 1))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gateway.core.effects import Effect, Publication
 from store.errors import WriteFailed
 from store.ports import Batch
+from store.sqlite.garbage import Garbage
 from store.sqlite.writer import SqliteWriter
 
 PATIENCE_SECONDS = 60.0
@@ -73,7 +74,8 @@ class Writing:
 def writing(
     path: Path,
     *,
-    garbage: Sequence[int] = (),
+    garbage: Sequence[Garbage] = (),
+    routes: Sequence[int] = (),
     checkpoint_bytes: int = 1 << 24,
     wal_limit_bytes: int = -1,
     synchronous: str = "OFF",
@@ -86,6 +88,7 @@ def writing(
         found.on_commit,
         synchronous=synchronous,
         garbage=garbage,
+        routes=routes,
         checkpoint_bytes=checkpoint_bytes,
         wal_limit_bytes=wal_limit_bytes,
     )

@@ -1,30 +1,31 @@
 """
 A store that is dictionaries: what is durable after some effects, and what a gateway that starts finds of it.
 
-Obviously right rather than fast, and strict: what SQLite would take in silence although it makes no sense (a reference
-to nowhere, an id given twice, a settlement of what is not there) is an AssertionError here. Real stores are compared
-with it, and the model machines of the core run on it (``tests.gateway.core.machines``).
+Obviously right rather than fast, and strict: what SQLite would take in silence although it makes no sense (an id given
+twice, a message let go of twice, one that is trimmed with a wrong count of who needs it) is an AssertionError here.
+Real stores are compared with it, and the model machines of the core run on it (``tests.gateway.core.machines``).
 """
 
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self, assert_never
 
+from amqp_ext.message.priority import priorities_of
 from gateway.core.effects import (
     AddReferences,
     CountAttempts,
+    CountedUpTo,
     DeleteEndpoint,
     DeletePoint,
     DeleteSubscription,
-    DropReplayed,
+    DropCursor,
     Effect,
+    MoveCursor,
+    OpenCursor,
     Publication,
-    RemoveReferences,
-    RenumberEndpoint,
     SaveArchived,
     SaveEndpoint,
     SavePoint,
@@ -33,20 +34,32 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.log.point import Point
-from gateway.core.model import LogState, Row
-from gateway.core.recovered import StoredEndpoint
-from gateway.core.replay.states import Replay
+from gateway.core.model import (
+    BARE,
+    CONTENT,
+    HELD,
+    ID,
+    ROUTE,
+    TIME_MS,
+    TOPIC,
+    UNROUTED,
+    WHOLE,
+    LogState,
+    RouteDefinition,
+    Row,
+    stored_bytes,
+)
+from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
 from store.ports import Recovered
 
 
-class Stored(NamedTuple):
-    """An endpoint: its definition, and what lies on it."""
+class StoredPart(NamedTuple):
+    """One part of a cursor, to compare two."""
 
-    name: str
-    kind: str
-    settings: str
-    replay: str | None
-    depth: int
+    floor: int
+    ranges: tuple[tuple[int, int], ...]
+    counted_id: int
+    messages: int
     size_bytes: int
 
 
@@ -55,11 +68,15 @@ class State:
     """All that can be seen of a store, to compare two."""
 
     messages: dict[int, Row]
-    references: dict[tuple[int, int], int]
-    """(endpoint, message) -> failed deliveries."""
-    priorities: dict[tuple[int, int], int]
-    """The same -> priority, where it is looked at."""
-    endpoints: dict[int, Stored]
+    routes: dict[int, RouteDefinition]
+    """Those that messages name: others may be dropped at any time."""
+    cursors: dict[tuple[int, int], StoredPart]
+    """By cursor and part."""
+    references: set[tuple[int, int]]
+    """(cursor, message)."""
+    attempts: dict[tuple[int, int], int]
+    """(cursor, message) -> failed deliveries."""
+    endpoints: dict[int, SaveEndpoint]
     subscriptions: set[tuple[int, str]]
     points: dict[str, Point]
     first_id: int
@@ -70,6 +87,38 @@ class State:
     largest_bytes: int
     next_number: int
     archived_id: int
+    counted_id: int
+
+
+@dataclass
+class NaivePart:
+    """One part of a cursor."""
+
+    floor: int
+    counted_id: int
+    ranges: dict[int, int] = field(default_factory=dict)
+    messages: int = 0
+    size_bytes: int = 0
+
+    def is_done(self, message_id: int) -> bool:
+        """Whether the endpoint is done with it."""
+        return message_id <= self.floor or any(
+            first <= message_id <= last for first, last in self.ranges.items()
+        )
+
+
+@dataclass
+class NaiveCursor:
+    parts: dict[int, NaivePart]
+    references: set[int] = field(default_factory=set)
+    attempts: dict[int, int] = field(default_factory=dict)
+
+    def part_of(self, route: RouteDefinition) -> NaivePart:
+        """The part that messages of a route are in."""
+        if WHOLE in self.parts:
+            return self.parts[WHOLE]
+        assert route.priority is not None, "who delivers by priority is on routes that have one"
+        return self.parts[route.priority]
 
 
 @dataclass
@@ -80,17 +129,13 @@ class NaiveEndpoint:
 
 
 class NaiveStore:
-    """What is durable; ``made_ms`` is when the log began."""
+    """What is durable; ``made_ms`` is when the log began. What a dropped cursor leaves is worked off at once."""
 
     def __init__(self, made_ms: int = 0) -> None:
         self.messages: dict[int, Row] = {}
-        """Messages that something still refers to."""
-        self.references: defaultdict[int, set[int]] = defaultdict(set)
-        """What lies on endpoints, by their numbers."""
-        self.attempts: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        """Failed deliveries of it, where there are any."""
-        self.priorities: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        """Its priorities, where they are looked at."""
+        """Messages that the log holds or an endpoint needs."""
+        self.routes: dict[int, RouteDefinition] = {}
+        self.cursors: dict[int, NaiveCursor] = {}
         self.endpoints: dict[int, NaiveEndpoint] = {}
         self.points: dict[str, Point] = {}
         self.first_id = 1
@@ -100,33 +145,38 @@ class NaiveStore:
         self.largest_bytes = 0
         self.next_number = 1
         self.archived_id = 0
+        self.counted_id = 0
 
     def apply(self, effect: Effect) -> None:
         match effect:
             case Publication():
                 self._publish(effect)
-            case RemoveReferences():
-                self._settle(effect)
+            case MoveCursor():
+                if effect.cursor in self.cursors:
+                    self._move(effect)
+            case OpenCursor():
+                self._open(effect)
+            case DropCursor():
+                self._drop(effect)
+            case CountedUpTo(message_id):
+                self.counted_id = max(self.counted_id, message_id)
             case AddReferences():
                 self._add(effect)
-            case DropReplayed():
-                self._drop_replayed(effect)
             case TrimLog():
                 self._trim(effect)
             case SaveReplay(number, replay):
-                self._save_replay(number, replay)
+                endpoint = self.endpoints[number]
+                endpoint.definition = replace(endpoint.definition, replay=replay)
             case CountAttempts(number, attempts):
-                assert {i for i, _ in attempts} <= self.references[number]
-                self.attempts[number].update(attempts)
+                if number in self.cursors:
+                    assert {i for i, _ in attempts} <= self.messages.keys()
+                    self.cursors[number].attempts.update(attempts)
             case SaveEndpoint(number):
                 endpoint = self.endpoints.setdefault(number, NaiveEndpoint(effect))
                 endpoint.definition = effect
                 self.next_number = max(self.next_number, number + 1)
-            case RenumberEndpoint():
-                self._renumber(effect)
             case DeleteEndpoint(number):
                 self._forget(number)
-                del self.endpoints[number]
             case SaveSubscription(number, pattern):
                 self.endpoints[number].subscriptions[pattern] = None
             case DeleteSubscription(number, pattern):
@@ -141,130 +191,221 @@ class NaiveStore:
             case _:
                 assert_never(effect)
 
-    # --- messages, and where they lie -------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------------------------
 
     def _publish(self, publication: Publication) -> None:
+        for definition in publication.routes:
+            assert definition.number != UNROUTED
+            assert list(definition.endpoints) == sorted(set(definition.endpoints))
+            assert self.routes.setdefault(definition.number, definition) == definition
+            assert self.endpoints.keys() >= set(definition.endpoints)
+        numbers = {definition.number for definition in publication.routes} or {UNROUTED}
         rows = publication.rows
         for row in rows:
-            assert row[0] > self.last_id, "ids rise, and none is given twice"
-            assert row[1] >= self.last_time_ms, "times never go back along ids"
-            assert (row[4] is None) == publication.logged
-            self.last_id, self.last_time_ms = row[0], row[1]
-            self.messages[row[0]] = row
-            self.largest_bytes = max(self.largest_bytes, len(row[5]))
-        ids = [row[0] for row in rows]
-        assert publication.size_bytes == self.size_of(ids)
-        assert publication.logged or len(publication.endpoints) == rows[0][4]
+            assert row[ID] > self.last_id, "ids rise, and none is given twice"
+            assert row[TIME_MS] >= self.last_time_ms, "times never go back along ids"
+            assert row[TOPIC] == publication.topic
+            assert row[ROUTE] in numbers
+            assert (row[HELD] is None) == publication.logged
+            self.last_id, self.last_time_ms = row[ID], row[TIME_MS]
+            self.messages[row[ID]] = row
+            self.largest_bytes = max(self.largest_bytes, len(row[CONTENT]))
+            if not publication.logged:
+                assert row[HELD] == len(self._needed_by(row)) == len(self.routes[row[ROUTE]].endpoints)
+        assert publication.size_bytes == self.size_of(row[ID] for row in rows)
         if publication.logged:
-            self.size_bytes += publication.size_bytes
-        for number in publication.endpoints:
-            assert number in self.endpoints
-            self.references[number].update(ids)
-        if publication.ranked is not None:
-            for number in publication.ranked.endpoints:
-                self._rank(number, ids, publication.ranked.priorities)
-
-    def _settle(self, effect: RemoveReferences) -> None:
-        assert effect.size_bytes == self.size_of(effect.ids)
-        for i in effect.ids:
-            self._take_off(effect.endpoint, i)
-            self._let_go(i)
-
-    def _add(self, effect: AddReferences) -> None:
-        number, ids = effect.endpoint, effect.ids
-        assert list(ids) == sorted(set(ids)), "replayed in order"
-        assert effect.size_bytes == self.size_of(ids)
-        for i in ids:
-            assert self.is_logged(i), "only logged messages are replayed"
-            assert i not in self.references[number], "and each once"
-        self.references[number].update(ids)
-        self._rank(number, ids, effect.priorities or ())
-        self._save_replay(number, effect.replay)
-
-    def _drop_replayed(self, effect: DropReplayed) -> list[int]:
-        """Take off what a replay had put there; which messages that were."""
-        number = effect.endpoint
-        dropped = [i for i in self.references[number] if i < effect.below and self.is_logged(i)]
-        for i in dropped:
-            self._take_off(number, i)
-        self._save_replay(number, effect.replay)
-        return dropped
+            assert publication.logged_bytes == sum(map(_weight, rows))
+            self.size_bytes += publication.logged_bytes
 
     def _trim(self, effect: TrimLog) -> list[Row]:
         """Take messages out of the log; which, as they were there."""
         assert effect.stop <= self.last_id + 1, "what is committed is trimmed, and nothing else"
         trimmed = [self.messages[i] for i in range(effect.first, effect.stop) if self.is_logged(i)]
+        ids = {row[ID] for row in trimmed}
+        for cursor, message_id in effect.references:
+            assert message_id in ids, "what is in the log, and about to leave it"
+            self._refer(cursor, message_id)
+        assert len(set(effect.references)) == len(effect.references)
         for row in trimmed:
-            held = sum(row[0] in ids for ids in self.references.values())
+            message_id = row[ID]
+            runs = [
+                run for run in effect.held if run.first <= message_id <= run.last and run.route == row[ROUTE]
+            ]
+            assert len(runs) <= 1, "one run at most"
+            needed_by = len(self._needed_by(row))
+            assert needed_by == sum(run.endpoints for run in runs), (
+                f"{needed_by} endpoints need {message_id} by its route: {runs}"
+            )
+            referred = [cursor for cursor, i in effect.references if i == message_id]
+            assert sorted(referred) == self._referred_by(message_id)
+            held = needed_by + len(referred)
             if held:
-                self.messages[row[0]] = (*row[:4], held, row[5])
+                self.messages[message_id] = (*row[:HELD], held, row[CONTENT])
             else:
-                del self.messages[row[0]]
-            self.size_bytes -= len(row[5])
-            self.floor_ms = max(self.floor_ms, row[1] + 1)
+                del self.messages[message_id]
+            self.size_bytes -= _weight(row)
+            self.floor_ms = max(self.floor_ms, row[TIME_MS] + 1)
         self.first_id = max(self.first_id, effect.stop)
+        effect.freed_bytes = sum(map(_weight, trimmed))
+        effect.newest_ms = max((row[TIME_MS] for row in trimmed), default=0)
         return trimmed
 
-    def _rank(self, number: int, ids: Sequence[int], priorities: Sequence[int]) -> None:
-        self.priorities[number].update(zip(ids, priorities, strict=False))
-
-    def _take_off(self, number: int, message_id: int) -> None:
-        self.references[number].remove(message_id)
-        self.attempts[number].pop(message_id, None)
-        self.priorities[number].pop(message_id, None)
-
     def _let_go(self, message_id: int) -> None:
-        """One reference less: what the log does not hold goes with its last one."""
+        """One endpoint less needs it: what the log does not hold goes with the last one."""
         row = self.messages[message_id]
-        held = row[4]
+        held = row[HELD]
         if held is None:
             return
+        assert held > 0
         if held == 1:
             del self.messages[message_id]
         else:
-            self.messages[message_id] = (*row[:4], held - 1, row[5])
+            self.messages[message_id] = (*row[:HELD], held - 1, row[CONTENT])
 
     def is_logged(self, message_id: int) -> bool:
         """Whether the log holds it now."""
         row = self.messages.get(message_id)
-        return row is not None and row[4] is None
-
-    def on(self, number: int) -> list[int]:
-        """What lies on an endpoint, in order."""
-        return sorted(self.references[number])
+        return row is not None and row[HELD] is None
 
     def size_of(self, ids: Iterable[int]) -> int:
         """Bytes of content of messages that are there."""
-        return sum(len(self.messages[i][5]) for i in ids)
+        return sum(len(self.messages[i][CONTENT]) for i in ids)
+
+    # --- who needs them ---------------------------------------------------------------------------------------------
+
+    def cursor_of(self, number: int) -> NaiveCursor:
+        """An endpoint's cursor."""
+        return self.cursors[self.endpoints[number].definition.cursor]
+
+    def _owner(self, cursor: int) -> int:
+        """The endpoint whose cursor it is; 0 for a replay's."""
+        return next((n for n, e in self.endpoints.items() if e.definition.cursor == cursor), 0)
+
+    def _needs(self, number: int, row: Row) -> bool:
+        """Whether an endpoint has a message by its route."""
+        if row[ROUTE] == UNROUTED or number not in self.routes[row[ROUTE]].endpoints:
+            return False
+        return not self.cursor_of(number).part_of(self.routes[row[ROUTE]]).is_done(row[ID])
+
+    def _needed_by(self, row: Row) -> list[int]:
+        """Endpoints that have a message by its route."""
+        if row[ROUTE] == UNROUTED:
+            return []
+        return [n for n in self.routes[row[ROUTE]].endpoints if n in self.endpoints and self._needs(n, row)]
+
+    def _referred_by(self, message_id: int) -> list[int]:
+        """Cursors that have a message by a reference."""
+        return sorted(number for number, cursor in self.cursors.items() if message_id in cursor.references)
+
+    def routed(self, number: int) -> Iterator[Row]:
+        """What an endpoint has by way of routes, in order."""
+        return (row for _, row in sorted(self.messages.items()) if self._needs(number, row))
+
+    def on(self, number: int) -> list[int]:
+        """What lies on an endpoint, in order: by routes and by references."""
+        return sorted({row[ID] for row in self.routed(number)} | self.cursor_of(number).references)
+
+    # --- cursors ----------------------------------------------------------------------------------------------------
+
+    def _open(self, effect: OpenCursor) -> None:
+        assert effect.number not in self.cursors, "a number is given out once"
+        self.cursors[effect.number] = NaiveCursor(
+            {part: NaivePart(effect.floor, effect.floor) for part in effect.parts}
+        )
+        self.next_number = max(self.next_number, effect.number + 1)
+        self.last_id = max(self.last_id, effect.floor)
+
+    def _move(self, effect: MoveCursor) -> None:
+        cursor = self.cursors[effect.cursor]
+        part = cursor.parts[effect.part]
+        owner = self._owner(effect.cursor)
+        assert len(set(effect.done)) == len(effect.done)
+        assert set(effect.references) <= set(effect.done)
+        for i in effect.done:
+            by_reference = i in effect.references
+            # Where the trimming that was to make it failed, there is no reference, and the log has the message.
+            assert by_reference == (i in cursor.references) or (by_reference and self.is_logged(i))
+            if owner and not by_reference:
+                assert self._needs(owner, self.messages[i]), f"{i} is let go of twice"
+        if effect.floor is not None:
+            assert effect.floor >= part.floor
+            part.floor = effect.floor
+        for first, last in effect.ranges.items():
+            if last is None:
+                part.ranges.pop(first, None)
+            else:
+                assert first <= last
+                part.ranges[first] = last
+        if effect.counted_id is not None:
+            assert effect.counted_id >= part.counted_id
+            part.counted_id = effect.counted_id
+        part.messages += effect.messages
+        part.size_bytes += effect.size_bytes
+        for i in effect.attempts:
+            cursor.attempts.pop(i, None)
+        for i in effect.done:
+            if i in effect.references:
+                cursor.references.discard(i)
+            elif owner:
+                assert not self._needs(owner, self.messages[i]), f"{i} is said to be done, and is not"
+                assert i <= part.counted_id, "what is done was counted: it may be gone by the next start"
+            if owner:
+                self._let_go(i)
+            else:
+                assert i not in self.messages or self.is_logged(i), "a replay's cursor holds nothing"
+
+    def _drop(self, effect: DropCursor) -> None:
+        cursor = self.cursors.pop(effect.number)
+        if effect.endpoint:
+            for row in list(self.messages.values()):
+                route = self.routes.get(row[ROUTE])
+                if route is None or effect.endpoint not in route.endpoints or row[ID] > effect.up_to:
+                    continue
+                if not cursor.part_of(route).is_done(row[ID]):
+                    self._let_go(row[ID])
+            for i in cursor.references:
+                self._let_go(i)
+        else:
+            assert not cursor.references
+
+    def _add(self, effect: AddReferences) -> None:
+        for i in effect.ids:
+            if i not in self.cursors[effect.cursor].references:
+                assert self.is_logged(i), "only logged messages are referred to"
+                self._refer(effect.cursor, i)
+
+    def _refer(self, number: int, message_id: int) -> None:
+        cursor, owner = self.cursors[number], self._owner(number)
+        assert owner, "a replay's cursor has no references"
+        assert not self._needs(owner, self.messages[message_id]), "an endpoint has a message once"
+        cursor.references.add(message_id)
 
     # --- endpoints --------------------------------------------------------------------------------------------------
-
-    def _save_replay(self, number: int, replay: str | None) -> None:
-        endpoint = self.endpoints[number]
-        endpoint.definition = replace(endpoint.definition, replay=replay)
-
-    def _renumber(self, effect: RenumberEndpoint) -> None:
-        self._forget(effect.old)
-        endpoint = self.endpoints.pop(effect.old)
-        assert effect.new not in self.endpoints
-        endpoint.definition = replace(endpoint.definition, number=effect.new, replay=effect.replay)
-        self.endpoints[effect.new] = endpoint
-        self.next_number = max(self.next_number, effect.new + 1)
 
     def _unsubscribe(self, number: int, pattern: str) -> None:
         self.endpoints[number].subscriptions.pop(pattern, None)
 
     def _forget(self, number: int) -> None:
-        """Nothing lies on the endpoint any more."""
-        for i in self.references.pop(number, ()):
-            self._let_go(i)
-        self.attempts.pop(number, None)
-        self.priorities.pop(number, None)
+        """An endpoint is no more; its cursor goes by an effect of its own."""
+        del self.endpoints[number]
 
     # --- what is seen of it -----------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """What holds between any two commits."""
+        for row in self.messages.values():
+            needed_by = len(self._needed_by(row)) + len(self._referred_by(row[ID]))
+            assert row[HELD] is None or row[HELD] == needed_by > 0, f"{row[:CONTENT]}: needed by {needed_by}"
+        assert self.size_bytes == sum(_weight(row) for row in self.messages.values() if row[HELD] is None)
+        for number, endpoint in self.endpoints.items():
+            assert endpoint.definition.cursor in self.cursors
+            self._recover(number, endpoint)
+
     def recover(self, generation: int) -> Recovered:
         """What a gateway that starts finds."""
+        self.check()
+        owned = {endpoint.definition.cursor for endpoint in self.endpoints.values()}
+        newest = {row[ROUTE]: row[ID] for _, row in sorted(self.messages.items())}
         return Recovered(
             LogState(
                 generation=generation,
@@ -276,46 +417,65 @@ class NaiveStore:
                 archived_id=self.archived_id,
             ),
             [self._recover(number, endpoint) for number, endpoint in sorted(self.endpoints.items())],
+            [
+                StoredRoute(definition, newest.get(number, 0))
+                for number, definition in sorted(self.routes.items())
+            ],
+            {
+                number: _recovered(cursor.parts[WHOLE])
+                for number, cursor in sorted(self.cursors.items())
+                if number not in owned
+            },
             self.next_number,
             [point for _, point in sorted(self.points.items())],
         )
 
     def _recover(self, number: int, endpoint: NaiveEndpoint) -> StoredEndpoint:
-        ids = self.on(number)
-        found = StoredEndpoint(
+        cursor = self.cursor_of(number)
+        routed = list(self.routed(number))
+        parts = {}
+        for key, part in sorted(cursor.parts.items()):
+            lying = [row for row in routed if cursor.part_of(self.routes[row[ROUTE]]) is part]
+            counted_id = max(part.counted_id, self.counted_id)
+            after = [len(row[CONTENT]) for row in lying if row[ID] > counted_id]
+            sizes = [len(row[CONTENT]) for row in lying]
+            assert part.messages + len(after) == len(sizes), "saved, and what came after, is what is there"
+            assert part.size_bytes + sum(after) == sum(sizes)
+            parts[key] = _recovered(part)._replace(later_messages=len(after), later_bytes=sum(after))
+        references = [self.messages[i] for i in sorted(cursor.references)]
+        priorities = priorities_of([row[CONTENT] for row in references], [row[BARE] for row in references])
+        return StoredEndpoint(
             endpoint.definition,
-            len(ids),
-            self.size_of(ids),
-            max(ids, default=0),
+            parts,
+            [
+                StoredReference(row[ID], len(row[CONTENT]), priority, cursor.attempts.get(row[ID], 0))
+                for row, priority in zip(references, priorities, strict=True)
+            ],
             sorted(endpoint.subscriptions),
         )
-        text = endpoint.definition.replay
-        replay = Replay.from_json(text) if text else None
-        if replay is not None and replay.boundary is not None:
-            put = [i for i in ids if i < replay.boundary]
-            found.replayed = len(put)
-            if replay.is_reading:
-                found.newest_id = max(put, default=0)
-                found.awaiting = ids[len(put) :]
-                priorities = self.priorities[number]
-                found.awaiting_priorities = [priorities[i] for i in found.awaiting if i in priorities]
-        return found
 
     def state(self) -> State:
         """All of it."""
+        named = {row[ROUTE] for row in self.messages.values()}
         return State(
             messages=dict(self.messages),
-            references={
-                (number, i): self.attempts[number].get(i, 0)
-                for number, ids in self.references.items()
-                for i in ids
+            routes={number: route for number, route in self.routes.items() if number in named},
+            cursors={
+                (number, key): StoredPart(
+                    part.floor,
+                    tuple(sorted(part.ranges.items())),
+                    part.counted_id,
+                    part.messages,
+                    part.size_bytes,
+                )
+                for number, cursor in self.cursors.items()
+                for key, part in cursor.parts.items()
             },
-            priorities={
-                (number, i): priority
-                for number, found in self.priorities.items()
-                for i, priority in found.items()
+            references={(number, i) for number, cursor in self.cursors.items() for i in cursor.references},
+            attempts={
+                (number, i): count for number, c in self.cursors.items() for i, count in c.attempts.items()
             },
-            endpoints={number: self._stored(number) for number in self.endpoints},
+            endpoints={number: endpoint.definition for number, endpoint in self.endpoints.items()},
             subscriptions={
                 (number, pattern)
                 for number, found in self.endpoints.items()
@@ -330,12 +490,17 @@ class NaiveStore:
             largest_bytes=self.largest_bytes,
             next_number=self.next_number,
             archived_id=self.archived_id,
+            counted_id=self.counted_id,
         )
-
-    def _stored(self, number: int) -> Stored:
-        found, ids = self.endpoints[number].definition, self.on(number)
-        return Stored(found.name, found.kind, found.settings, found.replay, len(ids), self.size_of(ids))
 
     def copy(self) -> Self:
         """One that goes on by itself."""
         return copy.deepcopy(self)
+
+
+def _weight(row: Row) -> int:
+    return stored_bytes(row[TOPIC], 1, len(row[CONTENT]))
+
+
+def _recovered(part: NaivePart) -> StoredCursor:
+    return StoredCursor(part.floor, sorted(part.ranges.items()), part.messages, part.size_bytes)

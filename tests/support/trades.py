@@ -23,9 +23,21 @@ def trade(body: str | int = "", properties: dict[str, Any] | None = None, **fiel
     return raw + data(body)
 
 
+HELD_ROUTE = 7
+"""The route of messages that the log does not hold."""
+
+
 def row(message_id: int, content: bytes, topic: str = "t", *, held: int | None = None) -> Row:
     """The same as it lies in the log."""
-    return message_id, 1_000 + message_id, topic, bare_offset(content), held, content
+    return (
+        message_id,
+        1_000 + message_id,
+        topic,
+        bare_offset(content),
+        HELD_ROUTE if held else 0,
+        held,
+        content,
+    )
 
 
 def annotated(content: bytes, **annotations: Any) -> bytes:

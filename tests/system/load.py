@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from amqp_ext.codec import Described, Symbol, UInt
 from amqp_ext.replay_id import format_replay_id, parse_replay_id
-from tests.bench.connection import Connection, Refused
-from tests.bench.dispositions import CODE_OFFSET, accepted_range
-from tests.bench.transfers import STAMP, TransferBlock
+from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.dispositions import CODE_OFFSET, accepted_range
+from tests.bench.generator.transfers import STAMP, TransferBlock
 from tests.support.frames import DISPOSITION, FLOW, TRANSFER, disposition, frame, parse
 
 OUTSTANDING = 24

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import apsw
 import pytest
 
 from amqp_ext.codec import Symbol
@@ -27,13 +28,18 @@ def serve_again(gateway: GatewayProcess, *more: str) -> subprocess.CompletedProc
 
 
 def test_the_ready_line_says_where_everything_is(start: Start, tmp_path: Path) -> None:
-    """One JSON line: event, AMQP and admin URLs with the ports that were taken, the data folder, the process."""
+    """
+    One JSON line: event, AMQP and admin URLs with the ports that were taken, the data folder, the process. The log
+    names the store's engine and its version beside them.
+    """
     gateway = start()
     assert gateway.ready["event"] == "ready"
     assert gateway.ready["pid"] == gateway.pid
     assert Path(gateway.ready["data"]) == tmp_path / "data"
     assert gateway.ready["admin"].startswith("http://127.0.0.1:")
     assert all(port > 0 for _, port in gateway.addresses)
+    [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
+    assert gateway.wait_for_log("ready")["engine"] == [f"SQLite {version}"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

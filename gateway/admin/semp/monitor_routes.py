@@ -40,6 +40,7 @@ from gateway.vpn.message_vpn import MessageVpn
 class _Vpn(InVpn):
     enabled: bool
     state: Literal["up", "down"]
+    storeEngine: str
     storeProblem: str | None
     clientCount: int
     endpointCount: int
@@ -233,6 +234,7 @@ def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,
         "state": "up" if vpn.settings.enabled else "down",
+        "storeEngine": vpn.engine,
         "storeProblem": vpn.committer.problem,
         "clientCount": clients,
         "endpointCount": len(broker.endpoints),
@@ -277,7 +279,7 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
 
 
 def _message(row: Row, generation: int) -> _Message:
-    message_id, time_ms, topic, bare, _held, content = row
+    message_id, time_ms, topic, bare, _route, _held, content = row
     return {
         "msgId": message_id,
         "replicationGroupMsgId": format_replay_id(generation, message_id),

@@ -93,7 +93,7 @@ async def log_attributes(administration: Administration) -> dict[str, Any]:
     log = broker.log
     state: _LogState = {
         "msgSpoolUsage": log.size_bytes,
-        "usagePercent": round(broker.log_usage * 100, 2),
+        "usagePercent": round(broker.trimming.usage * 100, 2),
         "generation": log.generation,
         "firstMsgId": log.first_id,
         "lastMsgId": log.next_id - 1,

@@ -41,7 +41,7 @@ async def attach(client: Client, link: Link) -> None:
                 log_keys.REASON: refused.text,
             },
         )
-        if not request.is_closed:
+        if not _is_gone(client, request):
             refuse(link, refused)
 
 

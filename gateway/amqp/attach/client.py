@@ -98,7 +98,7 @@ class Client:
         self.carrier = Carrier(connection.links, connection.output, connection.log)
         self.log = connection.log
         self.spawn = connection.tasks.spawn
-        self._connection = connection
+        self._connection: CarryingConnection | None = connection
         self._users = users
         self._shared = shared
         self._token_user: str | None = None
@@ -134,7 +134,7 @@ class Client:
     @property
     def is_connected(self) -> bool:
         """Its connection can still carry something."""
-        return self._connection.is_open
+        return self._connection is not None and self._connection.is_open
 
     def become(self, user: str) -> None:
         """
@@ -157,7 +157,8 @@ class Client:
 
     def refuse(self, refused: Refused) -> None:
         """Close its connection with an error."""
-        self._connection.refuse(refused)
+        if self._connection is not None:
+            self._connection.refuse(refused)
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """
@@ -170,5 +171,6 @@ class Client:
             guarded(queue.release)
 
     def left(self) -> None:
-        """Its connection is gone, and forgotten with it whose messages are whose."""
+        """Its connection is gone, is not held any more, and forgotten with it whose messages are whose."""
+        self._connection = None
         self.vpn.origins.forget(self)

@@ -31,6 +31,10 @@ from gateway.core.errors import ErrorCode, Refused
 _incoming = Buffer()
 
 
+def _ignore(*_: Any) -> None:
+    """Nobody is told of what comes of a closed link."""
+
+
 class IncomingTransfers:
     """
     Messages coming in on one link.
@@ -65,9 +69,15 @@ class IncomingTransfers:
         self._used = 0
         self.is_closed = False
 
-    @property
-    def key(self) -> Any:
-        return self._link
+    def close(self) -> None:
+        """
+        The link is gone: nothing of the engine's is used here any more, nor held, and nobody is told of anything. What
+        comes later, as the news of a commit does, finds it closed.
+        """
+        self.is_closed = True
+        self._link = None
+        self._is_batch = None
+        self._on_messages = self._on_too_large = self._on_transactional = self._on_batch = _ignore
 
     def expect_batches(
         self, is_batch: Callable[[bytes], bool], on_batch: Callable[[bytes, Any], None]
@@ -77,7 +87,8 @@ class IncomingTransfers:
 
     def open(self) -> None:
         """Grant the first credit."""
-        lib.pn_link_flow(self._link, self._window)
+        if not self.is_closed:
+            lib.pn_link_flow(self._link, self._window)
 
     def receive(self) -> None:
         """Take every message that is complete."""

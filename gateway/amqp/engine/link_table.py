@@ -142,6 +142,7 @@ class LinkTable:
         for attached in list(self._attached.values()):
             guarded(attached.lost)
         self._attached.clear()
+        self._link_counts.clear()
         self._waiting.clear()
         self.incoming.clear()
         self.outgoing.clear()

@@ -40,6 +40,10 @@ _tag = ffi.new("uint64_t *")
 _tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _tag)})[0]
 
 
+def _ignore(*_: Any) -> None:
+    """Nobody is told of what comes of a closed link."""
+
+
 class OutgoingTransfers:
     """
     Messages going out on one link.
@@ -83,9 +87,17 @@ class OutgoingTransfers:
         """Several messages go in one delivery (``amqp_ext.message.reader_batches``); only where they go out settled."""
         self.is_closed = False
 
-    @property
-    def key(self) -> Any:
-        return self._link
+    def close(self) -> None:
+        """
+        The link is gone: nothing of the engine's is used here any more, nor held, and nobody is told of anything. What
+        comes later, as the news of a commit does, finds it closed.
+        """
+        self.is_closed = True
+        self._link = self._session = None
+        self._on_credit = _ignore
+        self._on_outcomes = self._on_transactional = _ignore
+        self._unsettled.clear()
+        self._accepted, self._others, self._confirm = [], [], []
 
     @property
     def credit(self) -> int:
@@ -119,7 +131,7 @@ class OutgoingTransfers:
             self._send_batches(rows, fronts)
             return
         total = 0
-        for (message_id, _, _, bare, _, content), front in zip(rows, fronts, strict=True):
+        for (message_id, _, _, bare, _, _, content), front in zip(rows, fronts, strict=True):
             tag[0] = message_id
             delivery = deliver(link, tag_bytes)
             size = len(content)

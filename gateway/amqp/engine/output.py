@@ -26,7 +26,7 @@ class Output:
 
     def __init__(self, limit_bytes: int, failed: Callable[[], None]) -> None:
         self._limit_bytes = limit_bytes
-        self._failed = failed
+        self._failed: Callable[[], None] | None = failed
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._transport: Transport | None = None
@@ -94,14 +94,15 @@ class Output:
         self._all_written = all_written
 
     def lost(self) -> None:
-        """The connection is gone: nothing more is written."""
-        self._transport = None
+        """The connection is gone: nothing more is written, and nothing of it is held."""
+        self._transport = self._links = self._socket = None
+        self._filter = self._all_written = self._failed = None
 
     def flush(self) -> None:
         """Write what the engine has, as far as the socket takes it."""
         self._is_scheduled = False
-        transport, links = self._transport, self._links
-        if transport is None or links is None:
+        transport, links, failed = self._transport, self._links, self._failed
+        if transport is None or links is None or failed is None:
             return
         try:
             while self._is_writable:
@@ -120,7 +121,7 @@ class Output:
             if self._all_written is not None and self._is_writable and transport.pending() < 0:
                 self._all_written()
         except Exception:
-            self._failed()
+            failed()
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, as frames or what comes before them."""

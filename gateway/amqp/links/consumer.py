@@ -184,7 +184,8 @@ class Consumer(SendingLink):
             self._set_demand()
 
     def detached(self, *, closed: bool) -> None:
-        self.transfers.is_closed = True
+        self.transfers.close()
+        self.in_transaction.clear()
         if self.flow is not None:
             self._consumers.unbind(self.flow)
             self.flow = None

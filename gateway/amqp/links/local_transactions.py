@@ -92,7 +92,7 @@ class _Acknowledged:
     outcome: Outcome
     delivery: Any | None
     """To be settled with the commit; None where the peer has settled it."""
-    incarnation: int
+    cursor_number: int
     """Its endpoint's: once that is another, the delivery is void."""
 
 
@@ -180,15 +180,18 @@ class LocalTransactions:
         Have all of it made durable.
 
         Args:
-            told: Called once it is, or with the reason when the store could not.
+            told: Called once it is, or with the reason why it is not and never will be: ROLLED_BACK or
+                TRANSACTION_TIMEOUT, it was rolled back before; ROLLED_BACK, the store could not.
 
         Raises:
-            Refused: UNKNOWN_TRANSACTION; ROLLED_BACK or TRANSACTION_TIMEOUT, it cannot be committed and is over.
+            Refused: UNKNOWN_TRANSACTION; ROLLED_BACK, it cannot be committed and is over.
         """
         transaction = self._find(txn_id)
         del self._open[txn_id]
         if transaction.failure is not None:
-            raise transaction.failure
+            # Told, not raised: raised again and again, it would keep each frame that it went through.
+            told(transaction.failure)
+            return
         if not transaction.staged and not transaction.acknowledged:
             told(None)
             return
@@ -212,7 +215,7 @@ class LocalTransactions:
             flow = consumer.flow
             if (
                 flow is None
-                or flow.endpoint.incarnation != one.incarnation
+                or flow.endpoint.cursor_number != one.cursor_number
                 or message_id not in flow.unsettled
             ):
                 raise Refused(
@@ -254,6 +257,7 @@ class LocalTransactions:
         """The connection is gone with its consumers, which give back what they have by themselves."""
         for transaction in self._open.values():
             self._free(transaction)
+            transaction.acknowledged = {}
         self._open.clear()
 
     # --- what belongs to one ------------------------------------------------------------------------------------
@@ -270,17 +274,16 @@ class LocalTransactions:
             else:
                 link.not_stored([delivery], refused)
             return
-        try:
-            if transaction.failure is not None:
-                raise transaction.failure
-            self._stage(transaction, link.stage(content))
-        except Refused as refused:
-            if transaction.failure is None:
-                self._fail(transaction, _because_of(refused))
-            reason = error(refused.code.condition, refused.text)
-            link.set_provisional_outcome(delivery, transactional(state.txn_id, REJECTED, reason))
+        if transaction.failure is not None:
+            outcome = _rejected_in(state, transaction.failure)
         else:
-            link.set_provisional_outcome(delivery, transactional(state.txn_id, ACCEPTED))
+            try:
+                self._stage(transaction, link.stage(content))
+                outcome = transactional(state.txn_id, ACCEPTED)
+            except Refused as refused:
+                self._fail(transaction, _because_of(refused))
+                outcome = _rejected_in(state, refused)
+        link.set_provisional_outcome(delivery, outcome)
 
     def not_taken(self, fields: Any, refused: Refused) -> None:
         """A message of a transaction costs its link: the transaction is not to be committed without it."""
@@ -318,7 +321,7 @@ class LocalTransactions:
         consumer.acknowledged_in(transaction, message_id)
         outcome = state.outcome or Outcome(ACCEPTED)
         transaction.acknowledged[consumer, message_id] = _Acknowledged(
-            outcome, delivery, flow.endpoint.incarnation
+            outcome, delivery, flow.endpoint.cursor_number
         )
         self._start_clock(transaction)
 
@@ -409,6 +412,11 @@ def _state(fields: Any) -> TransactionalState:
         return read_state(fields)
     except TransactionError as problem:
         raise Refused(ErrorCode.INVALID_FIELD, str(problem)) from problem
+
+
+def _rejected_in(state: TransactionalState, refused: Refused) -> bytes:
+    """The outcome of a message that its transaction does not take, encoded."""
+    return transactional(state.txn_id, REJECTED, error(refused.code.condition, refused.text))
 
 
 def _because_of(refused: Refused) -> Refused:

@@ -269,7 +269,7 @@ class Publisher(BaseLink):
     # --- the link -------------------------------------------------------------------------------------------------
 
     def detached(self, *, closed: bool) -> None:
-        self.transfers.is_closed = True
+        self.transfers.close()
         if self._batches is not None:
             self._batches.forget(self._name)
         if self._lease is not None:

@@ -53,6 +53,7 @@ class ReaderLink(SendingLink):
         self.lease: NodeLease | None = None
         self._feed: Feed | None = None
         self._is_finished = False
+        self._end_timer: asyncio.TimerHandle | None = None
 
     def begin(self, feed: Feed) -> None:
         """The attach is answered: messages may go out."""
@@ -88,7 +89,10 @@ class ReaderLink(SendingLink):
             self._run()
 
     def detached(self, *, closed: bool) -> None:
-        self.transfers.is_closed = True
+        self.transfers.close()
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
         if self._feed is not None:
             self._feed.close()
             self._feed = None
@@ -100,7 +104,7 @@ class ReaderLink(SendingLink):
         # A client that settles may do so to the end; one that never does has the end marked on its last message.
         self._is_finished = True
         if self.transfers.unsettled_count:
-            asyncio.get_running_loop().call_later(FINISH_SECONDS, self._end)
+            self._end_timer = asyncio.get_running_loop().call_later(FINISH_SECONDS, self._end)
         else:
             self._end()
 

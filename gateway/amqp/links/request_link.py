@@ -195,15 +195,18 @@ class RequestLink(BaseLink):
         self._output.schedule_flush()
 
     async def _answer(self, request: Request, error: Refused | None) -> bytes:
+        if error is not None:
+            return self._refusal_of(request, error)
         try:
-            if error is not None:
-                raise error
             result = await self._perform(request.command)
         except Refused as refused:
-            REFUSALS[refused.code.condition] += 1
-            self._warn(refused)
-            return self._node.refuse(request, refused.code.condition, refused.text)
+            return self._refusal_of(request, refused)
         return self._node.answer(request, result)
+
+    def _refusal_of(self, request: Request, refused: Refused) -> bytes:
+        REFUSALS[refused.code.condition] += 1
+        self._warn(refused)
+        return self._node.refuse(request, refused.code.condition, refused.text)
 
     def _answers_of(self, request: Request) -> AnswerLink | None:
         """The link that the answer to a request goes to."""

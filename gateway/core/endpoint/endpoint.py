@@ -1,39 +1,41 @@
 """
-An endpoint: a queue or topic endpoint, the references on it, and the flows bound to it.
+An endpoint: a queue or topic endpoint, what lies on it, and the flows bound to it.
 
-What is ready is kept in a ``ReadyQueue``, of which only a window is in memory, or in ``PriorityReadyQueues``; what was
-handed out is at the flows.
+How much lies on it, and what of it is durably settled, is its ``Backlog``. What is ready is kept in a ``ReadyQueue``,
+of which only a window is in memory, or in ``PriorityReadyQueues``; what was handed out is at the flows.
 
-Invariants: ``depth`` counts every reference, committed or under way; a committed reference is in the ready queue (in
-memory or in the store), or in one flow's unsettled, or awaits a replay, or is withdrawn by a transaction that is being
-committed, or by one that brings it to a dead message queue, which may have to wait for the disk.
+Invariant: a committed message that lies here is in the ready queue (in memory or in the store), or in one flow's
+unsettled, or awaits a replay, or is withdrawn by a transaction that is being committed, or by one that brings it to a
+dead message queue, which may have to wait for the disk.
 """
 
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from gateway.core.effects import (
     AddReferences,
     DeleteSubscription,
-    DropReplayed,
+    Effect,
     SaveEndpoint,
     SaveReplay,
     SaveSubscription,
 )
 from gateway.core.endpoint.admission import admit
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.flow import BoundFlow
 from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
-from gateway.core.endpoint.ready_queue import Candidates, ReadyQueue
+from gateway.core.endpoint.ready_queue import ReadyQueue
+from gateway.core.endpoint.routed_messages import RoutedMessages
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.endpoint.topics import EndpointTopics
 from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.endpoint.turns import Turns
-from gateway.core.model import CONTENT, ID, Row
+from gateway.core.endpoint.withdrawals import Withdrawals
+from gateway.core.model import CONTENT, ID, WHOLE, Row
 from gateway.core.replay.states import Replay, ReplayEvent
 
 FLOW_QUANTUM = 256
@@ -41,114 +43,110 @@ FLOW_QUANTUM = 256
 two consumers share a burst."""
 
 
-class Flow:
-    """
-    A consumer bound to an endpoint. ``demand`` is how many messages its link can take right now.
-
-    One with a selector takes messages out of the middle: it has ``candidates``, ready ids it has not looked at yet.
-    """
-
-    __slots__ = (
-        "candidates",
-        "demand",
-        "endpoint",
-        "epoch",
-        "excluded",
-        "link",
-        "matches",
-        "priority",
-        "selector",
-        "unsettled",
-    )
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        link: Any,
-        epoch: int | None = None,
-        matches: Callable[[Row], bool] | None = None,
-        priority: int = 0,
-    ) -> None:
-        self.priority = priority
-        """It is given messages before those of a lower one, while it can take any."""
-        self.selector = matches
-        """What its consumer asked for; ``matches`` also leaves out what it must not see again."""
-        self.matches = matches
-        self.excluded: set[int] = set()
-        self.candidates: Candidates | None = None
-        self.endpoint = endpoint
-        self.link = link
-        self.epoch = epoch
-        self.demand = 0
-        self.unsettled: dict[int, int] = {}
-        """id -> content size in bytes, of what was handed out and not settled."""
-
-    def exclude(self, ids: Iterable[int]) -> Callable[[Row], bool]:
-        """
-        Messages that this consumer must not be given again.
-
-        Returns:
-            What it wants from now on.
-        """
-        excluded, selector = self.excluded, self.selector
-        excluded.update(ids)
-        if selector is None:
-            return lambda row: row[ID] not in excluded
-        return lambda row: row[ID] not in excluded and selector(row)
-
-    @property
-    def is_hungry(self) -> bool:
-        """It can take messages, and there may be some for it."""
-        return self.demand > 0 and (self.candidates is None or bool(self.candidates))
-
-
 @dataclass(eq=False, slots=True)
 class Endpoint:
     """Nobody else writes these fields; what has to be durable of a change is what the caller commits."""
 
-    storage_number: int
-    """What the store knows it by; another one once it was emptied as a whole."""
+    number: int
+    """What the store, and routes, know it by."""
     name: str
     kind: EndpointKind
     settings: EndpointSettings
     window: int
+    backlog: Backlog
     flow_quantum: int = FLOW_QUANTUM
-    depth: int = 0
-    size_bytes: int = 0
-    stored_up_to: InitVar[int] = 0
-    """The newest committed id, when only the store knows what lies on it."""
     subscriptions: dict[str, None] = field(default_factory=dict)
     replay: Replay | None = None
     flows: OrderedDict[Flow, None] = field(default_factory=OrderedDict)
     """Bound flows, in the order of their binding."""
-    awaiting_replay: list[int] = field(default_factory=list)
-    """Committed live references that come after the last replayed ones, while those are still being added."""
     ready: ReadyQueue | PriorityReadyQueues = field(init=False)
+    withdrawals: Withdrawals = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
-    is_dropping: bool = False
-    """Some of what the store has of it is about to change: no page is read before that is done."""
-    incarnation: int = 0
-    """Rises whenever what is known here of the store is forgotten: a page that was asked for before is void."""
+    is_clearing: bool = False
+    """What lay here is about to be gone, durably: nothing is read or handed out before."""
     topics: EndpointTopics = field(init=False)
+    _watchers: int = 0
+    _awaits_emptied: bool = False
+    """What was on its way when it was emptied may still be told of: it is not put here, though its route says so."""
     _turns: Turns[Flow] = field(init=False)
 
-    def __post_init__(self, stored_up_to: int) -> None:
-        queues = PriorityReadyQueues if self.settings.priorities else ReadyQueue
-        self.ready = queues(self.window, stored_up_to)
+    def __post_init__(self) -> None:
+        parts = self.backlog.parts
+        if self.settings.priorities:
+            self.ready = PriorityReadyQueues(self.window, parts)
+        else:
+            self.ready = ReadyQueue(self.window, parts[WHOLE])
+        self.withdrawals = Withdrawals(self)
         self._turns = Turns(self.flows)
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
 
     @property
-    def selectable(self) -> set[int] | None:
-        """What of it is ready, while a flow with a selector is bound."""
-        return self.ready.selectable
+    def cursor_number(self) -> int:
+        """What the store knows its cursor by; another one once it was emptied as a whole."""
+        return self.backlog.cursor_number
+
+    @property
+    def depth(self) -> int:
+        """How many messages lie here, durably, unsettled ones among them."""
+        return self.backlog.messages
+
+    @property
+    def size_bytes(self) -> int:
+        """Their content."""
+        return self.backlog.size_bytes
+
+    # --- who is told of messages ------------------------------------------------------------------------------
+
+    @property
+    def is_awake(self) -> bool:
+        """It is told of each message that is put here; else it asks its routes when somebody wants to know."""
+        return self.backlog.is_awake
+
+    def wake(self) -> None:
+        """Be told of messages from now on, if there is a reason for it; else no longer."""
+        settings = self.settings
+        is_awake = bool(
+            self.flows
+            or self._watchers
+            or settings.quota_messages
+            or settings.quota_bytes
+            or (self.replay is not None and self.replay.is_under_way)
+            or self._awaits_emptied
+        )
+        if self.backlog.wake(is_awake) and is_awake:
+            self.catch_up()
+        if not self.flows and (self.replay is None or not self.replay.is_reading):
+            self.ready.fall_asleep(set(self.backlog.put_ids))
+
+    def watch(self) -> None:
+        """Somebody looks at what comes here, until ``unwatch``."""
+        self._watchers += 1
+        self.wake()
+
+    def unwatch(self) -> None:
+        """One who looked is gone."""
+        self._watchers -= 1
+        self.wake()
+
+    @property
+    def _waits_for_replay(self) -> bool:
+        """What comes by routes is ready only behind what a replay is to put here."""
+        return self.is_clearing or (self.replay is not None and self.replay.is_reading)
+
+    def catch_up(self) -> None:
+        """Ask the routes what came that nobody was told of."""
+        if self._waits_for_replay:
+            return
+        for part in self.backlog.parts:
+            self.ready.of(part).stored(self.backlog.newest_id(part))
 
     # --- what the store is told -------------------------------------------------------------------------------
 
     def definition(self) -> SaveEndpoint:
         return SaveEndpoint(
-            self.storage_number,
+            self.number,
+            self.cursor_number,
             self.name,
             self.kind.value,
             self.settings.to_json(),
@@ -156,118 +154,119 @@ class Endpoint:
         )
 
     def replay_definition(self) -> SaveReplay:
-        return SaveReplay(self.storage_number, self.replay.to_json() if self.replay else None)
+        return SaveReplay(self.number, self.replay.to_json() if self.replay else None)
 
     # --- room ---------------------------------------------------------------------------------------------------
 
     def room_for(self, contents: Sequence[bytes]) -> int:
         """How many of ``contents``, from the first on, fit the quota."""
-        room = len(contents)
         settings = self.settings
-        if settings.quota_messages:
-            room = min(room, max(settings.quota_messages - self.depth, 0))
-        if settings.quota_bytes:
-            left = settings.quota_bytes - self.size_bytes
-            for count, content in enumerate(contents[:room]):
-                left -= len(content)
-                if left < 0:
-                    return count
-        return room
+        return self.backlog.room_for(contents, settings.quota_messages, settings.quota_bytes)
 
     def reserve(self, count: int, size_bytes: int) -> None:
-        """So many messages are about to be put here; they count from now on."""
-        self.depth += count
-        self.size_bytes += size_bytes
+        """So many messages are about to be put here, or, negative, taken off; they count against the quota."""
+        self.backlog.reserve(count, size_bytes)
 
-    def unreserve(self, count: int, size_bytes: int) -> None:
-        """They come to nothing, or have left by another way than settlement."""
-        self.depth -= count
-        self.size_bytes -= size_bytes
+    # --- messages come ----------------------------------------------------------------------------------------
 
-    # --- references come ------------------------------------------------------------------------------------
-
-    def add_published(self, ids: Sequence[int], priorities: Sequence[int] | None) -> bool:
+    def add_published(
+        self,
+        ids: Sequence[int],
+        priorities: Sequence[int] | None,
+        parts: Sequence[tuple[RoutedMessages, int, int]],
+    ) -> bool:
         """
-        Published messages (rising ids, newer than all before) are durable here.
+        Published messages (rising ids, newer than all before) are durable here; told while it is awake.
 
         Args:
             priorities: Theirs, where some endpoint asks for them.
+            parts: Their routes, and how many messages and bytes came by each.
 
         Returns:
             Whether they are ready; while a replay reads, they wait for their turn behind it.
         """
+        backlog = self.backlog
+        if self._awaits_emptied and ids[-1] <= backlog.emptied_up_to:
+            return False
+        for route, messages, size in parts:
+            backlog.published(route, messages, size)
+        if self._waits_for_replay:
+            return False
+        if not self.flows:
+            for route, _, _ in parts:
+                self.ready.of(backlog.part_of(route)).stored(ids[-1])
+            return True
         if priorities is not None:
             self.ready.note_priorities(ids, priorities)
-        replay = self.replay
-        if replay is not None and replay.is_reading:
-            self.awaiting_replay.extend(ids)
-            return False
         self.ready.add_committed(ids)
         return True
 
-    def add_committed(self, ids: Sequence[int]) -> None:
-        """References of these ids (rising, newer than all before) are durable."""
-        self.ready.add_committed(ids)
+    def committed_up_to(self, message_id: int) -> bool:
+        """All up to this id is committed; whether nothing is on its way any more that was before it was emptied."""
+        if self._awaits_emptied and self.backlog.emptied_up_to <= message_id:
+            self._awaits_emptied = False
+            self.wake()
+        return not self._awaits_emptied
 
     def add_page(
-        self, queue: ReadyQueue, ids: Sequence[int], end: int, attempts: Iterable[tuple[int, int]]
+        self, queue: ReadyQueue, ids: Sequence[int], position: int, attempts: Iterable[tuple[int, int]]
     ) -> None:
         """
         A page was read from the store.
 
         Args:
             queue: What it was read for, as ``queue_to_read`` said.
-            ids: See ``ReadyQueue.add_page``; so is ``end``.
+            ids: See ``ReadyQueue.add_page``; so is ``position``.
             attempts: (id, failed deliveries) of those that have any.
         """
-        self.attempts.update(attempts)
-        queue.add_page(ids, end)
+        self.note_attempts(attempts)
+        queue.add_page(ids, position)
+
+    def note_attempts(self, attempts: Iterable[tuple[int, int]]) -> None:
+        """(id, failed deliveries) as the store has them: it may know less than is known here."""
+        known = self.attempts
+        for i, count in attempts:
+            known[i] = max(count, known.get(i, 0))
 
     def queue_to_read(self, page_rows: int) -> ReadyQueue | None:
-        """The ready queue that runs low while older references of it wait in the store, if there is one."""
+        """The ready queue that runs low while older messages of it wait in the store, if there is one."""
         ready = self.ready
-        if self.is_dropping or not ready.has_more:
+        if self._waits_for_replay or not ready.has_more:
             return None
         searching = [
             flow.candidates for flow in self.flows if flow.candidates is not None and flow.demand > 0
         ]
         return ready.queue_to_read(page_rows, searching)
 
-    def pop_awaiting(self, below: int) -> list[int]:
-        """Those that await the replay and come before what it puts next: it has passed them."""
-        count = bisect_left(self.awaiting_replay, below)
-        passed, self.awaiting_replay = self.awaiting_replay[:count], self.awaiting_replay[count:]
-        return passed
-
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place in the order."""
         self.ready.give_back(ids)
 
-    def empty(self, storage_number: int) -> None:
-        """Nothing lies here any more: the endpoint goes on, empty, under a new number of the store's."""
-        self.storage_number = storage_number
-        self.depth = 0
-        self.size_bytes = 0
-        self._forget(0)
-        self.is_dropping = False
-
-    def delete(self) -> None:
-        """It is gone. Whoever still has it finds nothing on it: neither a late settlement nor its replay writes."""
-        self.empty(self.storage_number)
-        self.replay = None
-
-    def _forget(self, last_id: int) -> None:
+    def empty(self, cursor_number: int, floor: int) -> list[Effect]:
         """
-        What is known of the endpoint's references is void: until ``is_dropping`` is unset, nothing is handed out, and
-        then it is read from the store, where ``last_id`` is the last that can be.
+        Nothing up to ``floor`` lies here any more: the endpoint goes on, empty, with a new cursor.
+
+        Returns:
+            The effects, but for the endpoint's definition.
         """
-        self.incarnation += 1
-        self.is_dropping = True
-        self.awaiting_replay.clear()
+        backlog = self.backlog
+        effects = backlog.drop_effects(floor)
+        backlog.reset(cursor_number, floor)
+        self._awaits_emptied = True
+        self.withdrawals.forget()
+        self.wake()
         self.attempts.clear()
-        self.ready.forget(last_id)
+        self.ready.forget_all(backlog.parts)
         for flow in self.flows:
             flow.unsettled.clear()
+        return [*backlog.open_effects(floor), *effects]
+
+    def delete(self, up_to: int) -> list[Effect]:
+        """It is gone. Whoever still has it finds nothing on it: neither a late settlement nor its replay writes."""
+        effects = self.backlog.drop_effects(up_to)
+        self.empty(0, up_to)
+        self.replay = None
+        return effects
 
     # --- changes ------------------------------------------------------------------------------------------------
 
@@ -280,111 +279,141 @@ class Endpoint:
         """It has this subscription, too."""
         self.subscriptions[pattern] = None
         self.topics.changed()
-        return SaveSubscription(self.storage_number, pattern)
+        return SaveSubscription(self.number, pattern)
 
     def unsubscribe(self, pattern: str) -> DeleteSubscription:
         """It has this subscription no more."""
         del self.subscriptions[pattern]
         self.topics.changed()
-        return DeleteSubscription(self.storage_number, pattern)
+        return DeleteSubscription(self.number, pattern)
 
     # --- replay -------------------------------------------------------------------------------------------------
 
-    def begin_replay(self, replay: Replay) -> None:
-        """This replay is the endpoint's from now on."""
+    def begin_replay(
+        self, replay: Replay, cursor_number: int, replay_cursor_number: int, floor: int
+    ) -> list[Effect]:
+        """
+        This replay is the endpoint's from now on, and what lay here is to be gone: until ``replay_cleared``, nothing
+        is read or handed out.
+        """
+        effects = self.empty(cursor_number, floor)
         self.replay = replay
+        self.is_clearing = True
+        effects += self.backlog.begin_replay(replay_cursor_number, replay.first)
+        return [*effects, self.definition()]
 
     def replay_cleared(self) -> None:
         """What lay here before the replay is gone, durably."""
         assert self.replay is not None
         self.replay.move(ReplayEvent.CLEARED)
-        self.is_dropping = False
+        self.is_clearing = False
 
     def put_replayed(
         self,
         ids: Sequence[int],
         priorities: Sequence[int] | None,
         size_bytes: int,
+        routed: Sequence[int],
         position: int,
-        passed: int,
-    ) -> AddReferences:
+    ) -> None:
         """
-        Messages read from the log are about to be put here.
+        Messages read from the log are put here.
 
         Args:
+            ids: All of them, rising.
             priorities: Theirs, where the endpoint delivers by them.
+            size_bytes: Content of those that are not among ``routed``.
+            routed: Those that the log did not take, and that lie here by their routes.
             position: The next id of the log to read.
-            passed: How many that the log did not take lie here between them: they count as replayed.
         """
         replay = self.replay
         assert replay is not None
         if priorities is not None:
             self.ready.note_priorities(ids, priorities)
-        replay.put_up_to(position, len(ids) + passed)
-        self.reserve(len(ids), size_bytes)
-        return AddReferences(self.storage_number, ids, size_bytes, replay.to_json(), priorities)
+        among = set(routed)
+        self.backlog.put([i for i in ids if i not in among] if among else ids, size_bytes)
+        replay.put_up_to(position, len(ids))
+        self.ready.add_put(ids, routed)
 
-    def end_reading(self) -> None:
-        """The replay has put all it had to; what waited for it is ready behind it."""
-        replay = self.replay
-        assert replay is not None and replay.live_from is not None
-        replay.read_all(bisect_left(self.awaiting_replay, replay.live_from))
-        if self.awaiting_replay:
-            self.add_committed(self.awaiting_replay)
-            self.awaiting_replay = []
+    def _go_on_from(self, position: int) -> None:
+        """What came by routes is ready, from here on: what was before it was put here, or is not wanted."""
+        for part in self.backlog.parts:
+            self.ready.of(part).read_from(position, self.backlog.newest_id(part))
 
-    def fail_replay(self, reason: str, now_ms: int, last_id: int) -> DropReplayed:
+    def end_reading(self, position: int) -> None:
+        """The replay has put all it had to, up to ``position``; what came meanwhile is ready behind it."""
+        assert self.replay is not None
+        self.replay.read_all()
+        self._go_on_from(position)
+
+    def end_replay(self) -> list[Effect]:
+        """All that the replay had put is settled."""
+        return [*self.backlog.end_replay(), self.replay_definition()]
+
+    def force_complete(self) -> list[Effect]:
+        """The replay is complete, and what it has put stays."""
+        assert self.replay is not None
+        self.replay.force_complete()
+        return [*self.backlog.keep_put(self.withdrawals.ids), self.replay_definition()]
+
+    def fail_replay(self, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
-        The replay goes on no more: what it had put and was not acknowledged is to be dropped; until ``dropped``,
-        nothing is handed out.
+        The replay goes on no more: what it had put and was not acknowledged is dropped, whoever has it.
 
         Args:
-            newest: The last id that the store may have here then.
+            position: Everything before it was put here, or is not wanted.
         """
         replay = self.replay
         assert replay is not None
-        boundary = replay.boundary
-        assert boundary is not None
+        was_reading = replay.is_reading
         replay.fail(reason, now_ms)
-        self._forget(last_id)
-        return DropReplayed(self.storage_number, boundary, replay.to_json())
-
-    def dropped(self, effect: DropReplayed) -> None:
-        """The replayed messages are gone, durably: what is left is read from the store."""
-        if self.storage_number == effect.endpoint:
-            self.unreserve(effect.count, effect.size_bytes)
-            self.is_dropping = False
+        self.is_clearing = False
+        dropped, effects = self.backlog.drop_put(self.attempts, self.withdrawals.ids)
+        self.ready.drop(dropped)
+        for flow in self.flows:
+            for i in dropped:
+                flow.unsettled.pop(i, None)
+        for i in dropped:
+            self.attempts.pop(i, None)
+        if was_reading:
+            self._go_on_from(position)
+        return [*effects, self.replay_definition()]
 
     # --- copies -------------------------------------------------------------------------------------------------
 
-    def begin_copy(self, row: Row, priority: int) -> AddReferences:
-        """One logged message is about to be put here, in its place by id; until ``end_copy`` no page is read."""
-        ids, size = (row[ID],), len(row[CONTENT])
-        self.reserve(1, size)
-        self.is_dropping = True
-        self.incarnation += 1
-        self.ready.note_priorities(ids, (priority,))
-        return AddReferences(
-            self.storage_number,
-            ids,
-            size,
-            self.replay.to_json() if self.replay is not None else None,
-            (priority,) if self.settings.priorities else None,
-        )
+    def begin_copy(self, row: Row) -> AddReferences:
+        """One logged message is about to be put here, in its place by id."""
+        self.reserve(1, len(row[CONTENT]))
+        self.backlog.coming.add(row[ID])
+        return AddReferences(self.cursor_number, (row[ID],))
 
-    def end_copy(self, effect: AddReferences, *, is_committed: bool) -> None:
-        """The copy is durable and ready, or it is not here after all."""
-        if self.storage_number != effect.endpoint:
-            return  # A replay, or a purge, has dropped it with all the rest.
-        self.is_dropping = False
-        (message_id,) = effect.ids
+    def end_copy(self, effect: AddReferences, row: Row, priority: int, *, is_committed: bool) -> list[Effect]:
+        """
+        The copy is durable and ready, or it is not here after all.
+
+        Args:
+            priority: The message's own; looked at where the endpoint delivers by it.
+
+        Returns:
+            What takes back a copy that failed: its reference may be written yet.
+        """
+        size = len(row[CONTENT])
+        self.reserve(-1, -size)
+        self.backlog.coming.discard(row[ID])
+        if self.cursor_number != effect.cursor:
+            return []  # A replay, or a purge, has dropped it with all the rest.
         if not is_committed:
-            self.unreserve(1, effect.size_bytes)
-            self.ready.settled(effect.ids)
-        else:
-            self.ready.insert(message_id)
+            return [self.backlog.drop_references(effect.ids)]
+        self.refer(effect.ids, (priority,), size)
+        return []
 
-    # --- references go --------------------------------------------------------------------------------------
+    def refer(self, ids: Sequence[int], priorities: Sequence[int], size_bytes: int) -> None:
+        """References lead to these: they are ready, each in its place."""
+        self.backlog.refer(ids, size_bytes)
+        self.ready.note_priorities(ids, priorities)
+        self.ready.give_back(ids)
+
+    # --- messages go ------------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids in order, at most ``limit``, rising."""
@@ -417,59 +446,58 @@ class Endpoint:
 
     # --- settlement -------------------------------------------------------------------------------------------
 
-    def settle(self, flow: Flow, ids: Iterable[int]) -> tuple[list[int], int]:
+    def settle(self, flow: Flow, ids: Iterable[int], newest_id: int) -> tuple[list[int], list[Effect]]:
         """
         Messages consumed for good.
 
+        Args:
+            newest_id: The last committed one.
+
         Returns:
-            The ids that were unsettled on this flow (others are ignored: a late settlement is not an error) and their
-            content bytes.
+            The ids that were unsettled on this flow (others are ignored: a late settlement is not an error), rising,
+            and the effects.
         """
         unsettled = flow.unsettled
-        gone = []
-        size = 0
+        sizes: dict[int, int] = {}
         for i in ids:
             content = unsettled.pop(i, None)
             if content is not None:
-                gone.append(i)
-                size += content
-        self.depth -= len(gone)
-        self.size_bytes -= size
-        self.ready.settled(gone)
-        if self.attempts:
-            for i in gone:
-                self.attempts.pop(i, None)
-        if self.replay is not None:
-            self.replay.acknowledge(gone)
-        return gone, size
-
-    def withdraw(self, flow: Flow, ids: Iterable[int]) -> tuple[dict[int, int], int]:
-        """
-        Messages leave a flow for a transaction that is to settle them: ``withdrawn_settled`` or ``withdrawn_restored``
-        says what came of it.
-
-        Returns:
-            Their content sizes in bytes by id, and the sum.
-        """
-        messages = {i: flow.unsettled.pop(i) for i in ids}
-        size = sum(messages.values())
-        self.unreserve(len(messages), size)
-        return messages, size
-
-    def withdrawn_settled(self, ids: list[int]) -> None:
-        """Messages that were withdrawn are gone for good."""
-        self.ready.settled(ids)
-        for i in ids:
-            self.attempts.pop(i, None)
-        if self.replay is not None:
-            self.replay.acknowledge(ids)
-
-    def withdrawn_restored(self, flow: Flow, messages: Mapping[int, int]) -> None:
-        """Messages that were withdrawn are the flow's again, or ready where it is gone."""
-        if flow in self.flows:
-            flow.unsettled.update(messages)
+                sizes[i] = content
+        if not sizes:
+            return [], []
+        gone = sorted(sizes)
+        failed = [i for i in gone if self.attempts.pop(i, None) is not None] if self.attempts else ()
+        backlog = self.backlog
+        if self.replay is None and not backlog.references and not self.settings.priorities:
+            effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes.values()), newest_id, failed)]
         else:
-            self.give_back(messages)
+            effects = self._settle(gone, sizes, newest_id, failed)
+        self.ready.settled(gone)
+        return gone, effects
+
+    def _settle(
+        self, gone: list[int], sizes: Mapping[int, int], newest_id: int, failed: Sequence[int]
+    ) -> list[Effect]:
+        """Where a replay, references or priorities make it more than one cursor's matter."""
+        routed, put = self.by_way(gone)
+        return self.backlog.settle_all(routed, put, sizes, newest_id, failed) + self._acknowledge(gone)
+
+    def by_way(self, ids: list[int]) -> tuple[dict[int, list[int]], set[int]]:
+        """Which of rising ids came by routes, by part, and which were put here."""
+        put = self.backlog.put_among(ids)
+        routed = [i for i in ids if i not in put] if put else ids
+        return (self.ready.by_part(routed) if routed else {}), put
+
+    def _acknowledge(self, gone: Sequence[int]) -> list[Effect]:
+        """Messages left for good, by which a replay may be complete."""
+        replay = self.replay
+        if replay is None:
+            return []
+        count = replay.acknowledge(gone)
+        if not count or self.backlog.replayed is None:
+            return []
+        effects: list[Effect] = [self.backlog.acknowledged(count)]
+        return effects if replay.is_under_way else [*effects, *self.end_replay()]
 
     @property
     def fresh_from(self) -> int:
@@ -539,6 +567,7 @@ class Endpoint:
         """
         displaced = admit(self.name, self.settings, self.flows, flow)
         self.flows[flow] = None
+        self.wake()
         self._turns.joined(flow)
         if flow.matches is not None:
             self.select(flow, flow.matches)
@@ -556,6 +585,7 @@ class Endpoint:
                 self.ready.end_search(flow.candidates)
                 flow.candidates = None
                 self.ready.stop_searching()
+            self.wake()
 
     def next_flow(self) -> Flow | None:
         """The flow whose turn it is among those that can take messages; None when none can."""
@@ -565,3 +595,6 @@ class Endpoint:
         """How many messages ``flow`` is given in this turn."""
         is_exclusive = self.settings.exclusive is not Exclusivity.NONE
         return self._turns.share(flow, self.flow_quantum, self.ready.ready, is_exclusive=is_exclusive)
+
+
+Flow = BoundFlow[Endpoint]

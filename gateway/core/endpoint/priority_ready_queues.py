@@ -2,9 +2,9 @@
 The ready queues of an endpoint that delivers by priority: one for each, and the highest that has something goes first.
 
 Theory of operation. Messages of one priority are a ``ReadyQueue`` of their own, so each keeps the order of publishing,
-its window and its paging; the store keeps the priority beside the reference, and pages by it. What is handed out comes
-from one queue at a time, in rising ids. A queue is passed over only when nothing of it is left in the store either:
-while a page of it is on its way, lower ones wait.
+its window and its paging; a message names a route that has its priority, and pages go by routes. What is handed out
+comes from one queue at a time, in rising ids. A queue is passed over only when nothing of it is left in the store
+either: while a page of it is on its way, lower ones wait.
 
 Invariant: ``_noted`` has the priority of each id that is in no queue yet, or not now: what awaits a commit or a replay,
 and what flows hold. All others are where their priority says.
@@ -13,10 +13,11 @@ and what flows hold. All others are where their priority says.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
+from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.ready_queue import SELECTOR_WINDOW, Candidates, ReadyQueue
 from gateway.core.model import ID, Row
 
@@ -24,14 +25,14 @@ from gateway.core.model import ID, Row
 class PriorityReadyQueues:
     __slots__ = ("_by_priority", "_noted", "_queues")
 
-    def __init__(self, window: int, stored_up_to: int) -> None:
+    def __init__(self, window: int, parts: Mapping[int, Cursor]) -> None:
         """
         Args:
             window: Ids of each priority kept in memory.
-            stored_up_to: The newest id that the store knows, whatever its priority.
+            parts: The endpoint's cursor, by priority.
         """
         self._by_priority = [
-            ReadyQueue(window, stored_up_to, priority=priority) for priority in range(LOWEST, HIGHEST + 1)
+            ReadyQueue(window, parts[priority], priority=priority) for priority in range(LOWEST, HIGHEST + 1)
         ]
         self._queues = self._by_priority[::-1]
         """In the order of their turns."""
@@ -41,7 +42,7 @@ class PriorityReadyQueues:
 
     @property
     def has_more(self) -> bool:
-        """References wait in the store."""
+        """Messages wait in the store."""
         return any(queue.has_more for queue in self._queues)
 
     @property
@@ -67,23 +68,28 @@ class PriorityReadyQueues:
         found = [queue.selectable for queue in self._queues if queue.selectable is not None]
         return set().union(*found) if found else None
 
-    # --- references come ---------------------------------------------------------------------------------------
+    # --- messages come -----------------------------------------------------------------------------------------
 
     def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
         """The priorities of messages that are to be added."""
         self._noted.update(zip(ids, priorities, strict=True))
 
     def add_committed(self, ids: Sequence[int]) -> None:
-        """References of these ids (rising, newer than all before, noted) are durable."""
+        """Messages of these ids (rising, newer than all before, noted) are durable."""
         self._sort(ids, ReadyQueue.add_committed)
 
     def give_back(self, ids: Iterable[int]) -> None:
         """Messages handed out that come back ready; each keeps its place among those of its priority."""
         self._sort(ids, ReadyQueue.give_back)
 
-    def insert(self, message_id: int) -> None:
-        """A reference became durable (noted) that may belong among older ones of its priority."""
-        self._by_priority[self._noted.pop(message_id)].insert(message_id)
+    def add_put(self, ids: Sequence[int], routed: Sequence[int]) -> None:
+        """A replay has put these here (rising, noted); see ``ReadyQueue.add_put``."""
+        among = set(routed)
+        found: dict[int, list[int]] = {}
+        for i in ids:
+            found.setdefault(self._noted.pop(i), []).append(i)
+        for priority, those in found.items():
+            self._by_priority[priority].add_put(those, [i for i in those if i in among])
 
     def _sort(self, ids: Iterable[int], add: Callable[[ReadyQueue, list[int]], None]) -> None:
         found: dict[int, list[int]] = {}
@@ -105,13 +111,29 @@ class PriorityReadyQueues:
                 return None
         return None
 
-    def forget(self, last_id: int) -> None:
-        """What is known is void: all of it is read from the store anew, where ``last_id`` is the last that can be."""
-        self._noted.clear()
-        for queue in self._queues:
-            queue.forget(last_id)
+    def of(self, part: int) -> ReadyQueue:
+        """The ready queue of one priority."""
+        return self._by_priority[part]
 
-    # --- references go -----------------------------------------------------------------------------------------
+    def forget_all(self, parts: Mapping[int, Cursor]) -> None:
+        """Nothing of what was here is any more; another cursor begins."""
+        self._noted.clear()
+        for priority, cursor in parts.items():
+            self._by_priority[priority].forget(cursor)
+
+    def drop(self, ids: Collection[int]) -> None:
+        """These are not here any more, whether they were ready or with flows."""
+        for queue in self._queues:
+            queue.drop(ids)
+        for i in ids:
+            self._noted.pop(i, None)
+
+    def fall_asleep(self, put: Collection[int]) -> None:
+        """Nobody consumes: most of what is ready need not be in memory."""
+        for queue in self._queues:
+            queue.fall_asleep(put)
+
+    # --- messages go -------------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids, at most ``limit``: all of one priority, rising."""
@@ -128,6 +150,18 @@ class PriorityReadyQueues:
         assert queue.priority is not None
         queue.hand_out(rows)
         self._noted.update(zip((row[ID] for row in rows), repeat(queue.priority), strict=False))
+
+    def by_part(self, ids: list[int]) -> dict[int, list[int]]:
+        """
+        Rising ids of messages that flows hold, or transactions, by the part of the cursor that they are in. What was
+        dropped meanwhile is in none.
+        """
+        found: dict[int, list[int]] = {}
+        for i in ids:
+            priority = self._noted.get(i)
+            if priority is not None:
+                found.setdefault(priority, []).append(i)
+        return found
 
     def settled(self, ids: Iterable[int]) -> None:
         """Messages that a flow held are gone for good."""

@@ -1,30 +1,38 @@
 """
-A ready queue: the ready references of an endpoint, in order, of which only a window is in memory.
+A ready queue: the ready messages of an endpoint, in order, of which only a window is in memory.
 
 What lies in it is, in order: messages given back by a consumer (``given_back``), then ``oldest``, the oldest ready ids
 known here, then what only the store knows, then ``newest``, the newest committed ids. Only a window of ids is in
-memory, however deep the queue is; the rest is paged in from the store as the oldest are consumed. An ordinary endpoint
-has one ready queue; one that delivers by priority has one for each (``PriorityReadyQueues``).
+memory, however deep the queue is; the rest is paged in from the store, by the endpoint's routes, as the oldest are
+consumed. An ordinary endpoint has one ready queue; one that delivers by priority has one for each
+(``PriorityReadyQueues``). What a replay puts here is in ``oldest`` as well, but in no page: it came out of the log.
 
-Invariants: a committed reference that no flow holds is in exactly one of ``given_back``, ``oldest``, ``newest``, or the
-store behind ``read_up_to``; ids leave in rising order but for those given back, which keep their place.
+Invariants: a committed message that no flow holds is in exactly one of ``given_back``, ``oldest``, ``newest``, or the
+store behind ``read_up_to``; ids leave in rising order but for those given back, which keep their place. What came by
+routes and is, or was, in ``oldest`` is open at the cursor until it is settled.
 """
 
 from __future__ import annotations
 
 import heapq
-import sys
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
-from gateway.core.model import ID, Row
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.model import ID, WHOLE, Row
 
 SELECTOR_WINDOW = 100_000
 """Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have
 taken what is in front of it."""
+
+ASLEEP_WINDOW = 256
+"""Ready ids that stay in memory of an endpoint that nobody consumes from."""
+
+SHORT_RANGE = 4_096
+"""Ids of a range that pages read across rather than leave out: the messages in it are few."""
 
 SLACK = 256
 """Ids among the oldest that are gone, whatever else is there: below this nobody clears them away."""
@@ -60,10 +68,11 @@ class Candidates:
 @dataclass(slots=True)
 class ReadyQueue:
     window: int
+    cursor: Cursor
     stored_up_to: int = 0
     """The newest committed id that only the store knows; nothing is out there when ``read_up_to`` has reached it."""
-    read_up_to: int = 0
-    """Every committed reference up to this id is, or was, in memory."""
+    read_up_to: int = -1
+    """Every committed message up to this id is, or was, in memory."""
     priority: int | None = None
     """Of the messages in it; None where the endpoint does not look at them."""
     oldest: deque[int] = field(default_factory=deque)
@@ -74,14 +83,23 @@ class ReadyQueue:
     searches: list[deque[int]] = field(default_factory=list)
     """What each flow with a selector has yet to look at, rising."""
 
-    # --- references come ------------------------------------------------------------------------------------
+    def __post_init__(self) -> None:
+        if self.read_up_to < 0:
+            self.read_up_to = self.cursor.floor
+
+    # --- messages come --------------------------------------------------------------------------------------
 
     def note_priorities(self, ids: Sequence[int], priorities: Sequence[int]) -> None:
         """Nobody looks at priorities here."""
 
     @property
+    def part(self) -> int:
+        """The part of the endpoint's cursor that its messages are in."""
+        return WHOLE if self.priority is None else self.priority
+
+    @property
     def has_more(self) -> bool:
-        """Older references than ``newest`` wait in the store."""
+        """Older messages than ``newest`` wait in the store."""
         return self.read_up_to < self.stored_up_to
 
     @property
@@ -90,9 +108,9 @@ class ReadyQueue:
         return len(self.oldest) + len(self.given_back)
 
     def add_committed(self, ids: Sequence[int]) -> None:
-        """References of these ids (rising, newer than all before) are durable."""
+        """Messages of these ids (rising, newer than all before), which came by routes, are durable."""
         if self.read_up_to >= self.stored_up_to and not self.newest and self._fits(len(ids), self.window):
-            self._append(ids)
+            self._load(ids)
             self.read_up_to = ids[-1]
             return
         newest = self.newest
@@ -104,9 +122,38 @@ class ReadyQueue:
                 newest.popleft()
             self.stored_up_to = newest.popleft()
 
+    def add_put(self, ids: Sequence[int], routed: Sequence[int]) -> None:
+        """
+        A replay has put these here (rising, behind all that is ready).
+
+        Args:
+            routed: Those of them that came by routes: the log had not taken them.
+        """
+        if routed:
+            self.cursor.load(routed)
+        self._append(ids)
+
+    def stored(self, newest_id: int) -> None:
+        """The store has messages up to this id that nobody was told of."""
+        if newest_id > (self.newest[-1] if self.newest else self.read_up_to):
+            # They come behind the newest: these come back with them, by pages.
+            self.newest.clear()
+            self.stored_up_to = max(self.stored_up_to, newest_id)
+
+    def read_from(self, position: int, newest_id: int) -> None:
+        """What came by routes is ready from ``position`` on: everything before was put here, or is not wanted."""
+        self.read_up_to = max(self.read_up_to, position - 1)
+        self.stored(newest_id)
+
+    def next_page(self, end: int) -> tuple[int, int]:
+        """Which ids to read from the store: above the first, below the second; no long ranges of settled ones."""
+        after = self.cursor.next_open(self.read_up_to + 1) - 1
+        until = self.cursor.next_range(after, SHORT_RANGE)
+        return after, max(min(end, end if until is None else until), after + 1)
+
     def queue_to_read(self, page_rows: int, searching: Sequence[Candidates]) -> ReadyQueue | None:
         """
-        The queue to be read from the store: its oldest ids in memory run low while older references wait in the store,
+        The queue to be read from the store: its oldest ids in memory run low while older messages wait in the store,
         if there is one.
 
         Args:
@@ -120,25 +167,25 @@ class ReadyQueue:
         is_searching = not all(searching)
         return self if len(self.oldest) < (SELECTOR_WINDOW if is_searching else page_rows) else None
 
-    def add_page(self, ids: Sequence[int], end: int = sys.maxsize) -> None:
+    def add_page(self, ids: Sequence[int], position: int) -> None:
         """
-        References read from the store, rising, all those after ``read_up_to`` as far as the page went; none means that
-        the store has no more below ``end``. What was put there while the page was read may lie behind that.
+        Messages read from the store, rising: all those after ``read_up_to`` below ``position``.
         """
         # What is newer than ``stored_up_to`` is in memory, or we will be told of it: the store may be ahead of us.
-        known = bisect_right(ids, self.stored_up_to)
-        self._append(ids[:known])
-        self.read_up_to = ids[-1] if ids and known == len(ids) else min(self.stored_up_to, end - 1)
+        is_done = self.cursor.is_done
+        needed = [i for i in ids if i <= self.stored_up_to and not is_done(i)]
+        self._load(needed)
+        self.read_up_to = max(self.read_up_to, min(self.stored_up_to, position - 1))
         self._join()
 
     def _join(self) -> None:
-        """Once all older references are in memory, the newest are simply the end of ``oldest``."""
+        """Once all older messages are in memory, the newest are simply the end of ``oldest``."""
         if (
             self.read_up_to >= self.stored_up_to
             and self.newest
             and self._fits(len(self.newest), 2 * self.window)
         ):
-            self._append(self.newest)
+            self._load(self.newest)
             self.read_up_to = max(self.read_up_to, self.newest[-1])
             self.newest.clear()
 
@@ -147,12 +194,18 @@ class ReadyQueue:
         most = window if self.selectable is None else max(window, SELECTOR_WINDOW)
         return len(self.oldest) + count <= most
 
-    def _append(self, ids: Iterable[int]) -> None:
+    def _load(self, ids: Iterable[int]) -> None:
+        """The next messages that came by routes."""
+        ids = list(ids)
+        self.cursor.load(ids)
+        self._append(ids)
+
+    def _append(self, ids: Sequence[int]) -> None:
         self.oldest.extend(ids)
         if self.selectable is not None:
             self._offer(ids)
 
-    def _offer(self, ids: Iterable[int]) -> None:
+    def _offer(self, ids: Sequence[int]) -> None:
         """Ids that became ready: flows with a selector have yet to look at them."""
         assert self.selectable is not None
         self.selectable.update(ids)
@@ -170,17 +223,18 @@ class ReadyQueue:
             for search in self.searches:
                 _merge(search, back)
 
-    def insert(self, message_id: int) -> None:
-        """A reference became durable that may belong among older ones; no page was read since it was ordered."""
-        if message_id <= self.read_up_to or not (self.has_more or self.newest):
-            self.give_back([message_id])
-        elif message_id > self.stored_up_to:
-            insort(self.newest, message_id)
-        # Else it is one of those that the store alone knows, and comes with its page.
+    def of(self, part: int) -> ReadyQueue:
+        """The one there is."""
+        return self
 
-    def forget(self, last_id: int) -> None:
-        """What is known is void: all of it is read from the store anew, where ``last_id`` is the last that can be."""
-        self.read_up_to, self.stored_up_to = 0, last_id
+    def forget_all(self, parts: Mapping[int, Cursor]) -> None:
+        """See ``forget``."""
+        self.forget(parts[WHOLE])
+
+    def forget(self, cursor: Cursor) -> None:
+        """Nothing of what was here is any more; another cursor begins."""
+        self.cursor = cursor
+        self.read_up_to = self.stored_up_to = cursor.floor
         self.oldest.clear()
         self.newest.clear()
         self.given_back.clear()
@@ -189,23 +243,60 @@ class ReadyQueue:
         for search in self.searches:
             search.clear()
 
-    # --- references go --------------------------------------------------------------------------------------
+    def drop(self, ids: Collection[int]) -> None:
+        """These are not here any more, if they were ready."""
+        gone = set(ids)
+        self.oldest = deque(i for i in self.oldest if i not in gone)
+        self.given_back = [i for i in self.given_back if i not in gone]
+        if self.selectable is not None:
+            self.selectable -= gone
+
+    def fall_asleep(self, put: Collection[int]) -> None:
+        """
+        Nobody consumes: most of what is ready need not be in memory.
+
+        Args:
+            put: Ids that did not come by routes: the store would not give them by pages.
+        """
+        in_memory = len(self.oldest) + len(self.given_back)
+        routed = (
+            in_memory - sum(1 for i in (*self.oldest, *self.given_back) if i in put) if put else in_memory
+        )
+        if routed != len(self.cursor.open):
+            return  # A transaction, or a dead letter, has some of them.
+        if self.newest:
+            self.stored_up_to = max(self.stored_up_to, self.newest[-1])
+            self.newest.clear()
+        ready = [i for i in sorted({*self.oldest, *self.given_back}) if i not in put]
+        if len(ready) > ASLEEP_WINDOW:
+            last = ready[ASLEEP_WINDOW - 1]
+            self.stored_up_to = max(self.stored_up_to, self.read_up_to)
+            self.read_up_to = last
+            self.cursor.unload(last)
+            self.given_back = [i for i in self.given_back if i <= last or i in put]
+            self.given_back += [i for i in self.oldest if i > last and i in put]
+            self.given_back.sort()
+            self.oldest = deque(i for i in self.oldest if i <= last)
+
+    # --- messages go ----------------------------------------------------------------------------------------
 
     def peek(self, limit: int) -> list[int]:
         """The next ready ids in order, at most ``limit``. Returned ones come on their own, when it is their turn."""
         if self.selectable is not None:
             return self._peek_selectable(limit)
+        if self.read_up_to >= self.stored_up_to:
+            self._join()
         if self.given_back:
             if not self.oldest:
-                return self.given_back[:limit]
+                # What is behind messages that only the store has waits for these.
+                known = bisect_right(self.given_back, self.read_up_to) if self.has_more else limit
+                return self.given_back[: min(known, limit)]
             # A message that was given back may belong behind others that were never handed out (two consumers).
             before = bisect_left(self.given_back, self.oldest[0])
             if before:
                 return self.given_back[: min(before, limit)]
             boundary = self.given_back[0]
             return [i for i in islice(self.oldest, limit) if i < boundary]
-        if self.read_up_to >= self.stored_up_to:
-            self._join()
         return list(islice(self.oldest, limit))
 
     def _peek_selectable(self, limit: int) -> list[int]:
@@ -238,6 +329,10 @@ class ReadyQueue:
             self.oldest.popleft()
         if len(self.oldest) > 2 * len(selectable) + SLACK:
             self.oldest = deque(i for i in self.oldest if i in selectable)
+
+    def by_part(self, ids: list[int]) -> dict[int, list[int]]:
+        """Rising ids of messages that flows hold, by the part of the cursor that they are in."""
+        return {WHOLE: ids}
 
     def settled(self, ids: Iterable[int]) -> None:
         """Nothing is known here of what flows hold."""

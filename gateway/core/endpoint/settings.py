@@ -18,7 +18,7 @@ from typing import Any, Final
 
 
 class EndpointKind(enum.Enum):
-    """A queue and a topic endpoint hold references to messages; a stream is a named view of the log and holds none."""
+    """Messages are put on queues and topic endpoints; a stream is a named view of the log, and none is put there."""
 
     QUEUE = "queue"
     TOPIC_ENDPOINT = "topic-endpoint"

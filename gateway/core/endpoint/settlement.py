@@ -4,18 +4,17 @@ Settlement in doubt: messages that a transaction consumes for good, until it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.core.effects import RemoveInTransaction
+from gateway.core.effects import Effect, SettleInTransaction
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PendingSettlement:
     """
-    Messages of one flow. An endpoint that was emptied or whose replay began meanwhile (its number or incarnation is
-    another) has forgotten them.
+    Messages of one flow. An endpoint that was emptied meanwhile (its cursor's number is another) has forgotten them.
     """
 
     endpoint: Endpoint
@@ -23,38 +22,64 @@ class PendingSettlement:
     messages: dict[int, int]
     """id -> content size in bytes."""
     size_bytes: int
-    storage_number: int
-    incarnation: int
+    cursor_number: int
+    effects: Sequence[Effect]
+    """What makes it durable, as a part of its transaction."""
 
     @classmethod
-    def begin(cls, flow: Flow, ids: Iterable[int]) -> PendingSettlement:
-        """These messages, unsettled on a flow, are no longer the flow's."""
+    def begin(cls, flow: Flow, ids: Iterable[int], newest_id: int) -> PendingSettlement:
+        """
+        These messages, unsettled on a flow, are no longer the flow's.
+
+        Args:
+            newest_id: The last committed one.
+        """
         endpoint = flow.endpoint
-        messages, size = endpoint.withdraw(flow, ids)
-        return cls(endpoint, flow, messages, size, endpoint.storage_number, endpoint.incarnation)
+        messages, size, effects = endpoint.withdrawals.begin(flow, ids, newest_id)
+        return cls(endpoint, flow, messages, size, endpoint.cursor_number, effects)
 
-    def effect(self) -> RemoveInTransaction:
-        """What makes it durable."""
-        return RemoveInTransaction(self.storage_number, sorted(self.messages), self.size_bytes)
+    @property
+    def counts(self) -> list[Effect]:
+        """Those of its effects that are to be written whatever becomes of the transaction: what was there before it."""
+        return [effect for effect in self.effects if not isinstance(effect, SettleInTransaction)]
 
-    def committed(self) -> None:
-        """They are gone for good."""
-        endpoint = self.endpoint
-        if endpoint.storage_number == self.storage_number and endpoint.incarnation == self.incarnation:
-            endpoint.withdrawn_settled(list(self.messages))
+    @property
+    def oldest_id(self) -> int | None:
+        """Of its messages; None when there are none."""
+        return min(self.messages, default=None)
 
-    def rolled_back(self) -> None:
-        """They were not settled after all: the flow has them as before, or they are ready where it is gone."""
-        if self.counts_again():
-            self.endpoint.withdrawn_restored(self.flow, self.messages)
-
-    def counts_again(self) -> bool:
+    def committed(self) -> list[Effect]:
         """
-        They were not settled after all, and whoever withdrew them has them: unless the endpoint has forgotten them, or
-        knows them from the store alone (False).
+        They are gone for good.
+
+        Returns:
+            What is to be written because of what happened meanwhile.
         """
-        endpoint = self.endpoint
-        if endpoint.storage_number != self.storage_number:
-            return False
-        endpoint.reserve(len(self.messages), self.size_bytes)
-        return endpoint.incarnation == self.incarnation
+        self.endpoint.reserve(len(self.messages), self.size_bytes)
+        if self.endpoint.cursor_number != self.cursor_number:
+            return []
+        return self.endpoint.withdrawals.settled(self.messages, self.effects)
+
+    def rolled_back(self) -> list[Effect]:
+        """
+        They were not settled after all: the flow has them as before, or they are ready where it is gone.
+
+        Returns:
+            What is to be written because of what happened meanwhile.
+        """
+        self.endpoint.reserve(len(self.messages), self.size_bytes)
+        if self.endpoint.cursor_number != self.cursor_number:
+            return []
+        messages, effects = self.endpoint.withdrawals.restored(self.messages)
+        if self.flow in self.endpoint.flows:
+            self.flow.unsettled.update(messages)
+        else:
+            self.endpoint.give_back(messages)
+        return effects
+
+    def kept(self) -> list[Effect] | None:
+        """They were not settled, and whoever withdrew them has them; None: the endpoint has forgotten them."""
+        self.endpoint.reserve(len(self.messages), self.size_bytes)
+        if self.endpoint.cursor_number != self.cursor_number:
+            return None
+        return self.endpoint.withdrawals.kept(self.messages)

@@ -4,7 +4,7 @@ The topics of an endpoint: those it subscribes to, and for a queue or stream the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.topics import TopicFilter, TopicPattern
@@ -31,21 +31,26 @@ class EndpointTopics:
     @property
     def patterns(self) -> tuple[str, ...]:
         """The topics as patterns, to look for in the store."""
-        return (*self._subscriptions,) if self._own is None else (*self._subscriptions, self._own)
+        return self.patterns_with(self._subscriptions)
 
     @property
     def matches(self) -> Callable[[str], bool]:
         """Whether a topic is one of the endpoint's; compiled once for the subscriptions as they are now."""
         if self._matches is None:
-            self._matches = self._compiled()
+            self._matches = self.matching(self._subscriptions)
         return self._matches
 
-    def _compiled(self) -> Callable[[str], bool]:
+    def matching(self, subscriptions: Iterable[str]) -> Callable[[str], bool]:
+        """Whether a topic would be one of the endpoint's if it subscribed to these."""
         own = self._own
-        if own is not None and not self._subscriptions:
+        patterns = [TopicPattern.parse(text) for text in subscriptions]
+        if own is not None and not patterns:
             return own.__eq__
-        patterns = [TopicPattern.parse(text) for text in self._subscriptions]
         subscribed = TopicFilter(patterns, reserved=False).matches
         if own is None:
             return subscribed
         return lambda topic: topic == own or subscribed(topic)
+
+    def patterns_with(self, subscriptions: Iterable[str]) -> tuple[str, ...]:
+        """The topics as patterns, if the endpoint subscribed to these."""
+        return (*subscriptions,) if self._own is None else (*subscriptions, self._own)

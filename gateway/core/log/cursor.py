@@ -64,13 +64,7 @@ class LogCursor:
         last = self.last
         if last is not None and rows and rows[-1][ID] > last:
             rows = [row for row in rows if row[ID] <= last]
-        matches = self.matches
-        if matches is None:
-            chosen = [row for row in rows if row[HELD] is None]
-        else:
-            chosen = [row for row in rows if row[HELD] is None and matches(row[TOPIC])]
-        if self.selects is not None:
-            chosen = list(filter(self.selects, chosen))
+        chosen = self.choose(rows)
         if self.caught_up and last is None:
             return chosen, False
         if self.held_back is not None:
@@ -82,6 +76,15 @@ class LogCursor:
         if chosen:
             self.held_back = chosen.pop()
         return chosen, False
+
+    def choose(self, rows: Sequence[Row]) -> list[Row]:
+        """Those of these messages that the reader is to have."""
+        matches = self.matches
+        if matches is None:
+            chosen = [row for row in rows if row[HELD] is None]
+        else:
+            chosen = [row for row in rows if row[HELD] is None and matches(row[TOPIC])]
+        return chosen if self.selects is None else list(filter(self.selects, chosen))
 
 
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:

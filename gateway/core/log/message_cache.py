@@ -1,5 +1,5 @@
 """
-The newest committed messages of a Message VPN, kept in memory within a byte budget.
+The newest committed messages of a Message VPN, kept in memory within the byte budget that all of them share.
 
 Ids are consecutive, so a message is found by subtraction and a run of messages is a slice. Live consumers and log
 readers that keep up are served from here; whoever falls behind reads pages from the store. Invariant: the message cache
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from gateway.core.log.cache_budget import CacheBudget
 from gateway.core.model import ID, Row
 
 ROW_OVERHEAD_BYTES = 220
@@ -19,8 +20,14 @@ for tiny messages, too."""
 
 
 class MessageCache:
-    def __init__(self, budget_bytes: int, next_id: int) -> None:
-        self._budget_bytes = budget_bytes
+    """
+    Args:
+        budget: Shared with the caches of other Message VPNs; ``close`` leaves it.
+        next_id: One past the last committed id.
+    """
+
+    def __init__(self, budget: CacheBudget, next_id: int) -> None:
+        self._budget = budget
         self._rows: list[Row] = []
         self._runs: deque[tuple[int, int]] = deque()
         self._size_bytes = 0
@@ -28,12 +35,14 @@ class MessageCache:
         """The oldest id held; equal to ``next_id`` when nothing is."""
         self.next_id = next_id
         """One past the last id that was committed, or came to nothing."""
+        budget.join(self)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def size_bytes(self) -> int:
+        """What it holds, contents and rows."""
         return self._size_bytes
 
     def extend(self, rows: list[Row], content_bytes: int) -> None:
@@ -43,26 +52,31 @@ class MessageCache:
         size = content_bytes + ROW_OVERHEAD_BYTES * len(rows)
         self._runs.append((len(rows), size))
         self._size_bytes += size
-        if self._size_bytes > self._budget_bytes:
-            self._shrink()
+        self._budget.took(size)
 
     def skip(self, next_id: int) -> None:
         """Ids below ``next_id`` were given out, and came to nothing."""
         self._rows.clear()
         self._runs.clear()
-        self._size_bytes = 0
+        size, self._size_bytes = self._size_bytes, 0
+        self._budget.gave_back(size)
         self.first_id = self.next_id = next_id
 
-    def _shrink(self) -> None:
-        # An eighth more than needed goes, so that the list is moved once for many publications.
-        target = self._budget_bytes - self._budget_bytes // 8
-        dropped = 0
-        while self._size_bytes > target and self._runs:
+    def close(self) -> None:
+        """Nobody asks for any of it, or adds to it, any more."""
+        self._budget.leave(self)
+
+    def shrink_by(self, size_bytes: int) -> int:
+        """Give up the oldest publications, ``size_bytes`` or a few more; the bytes that were freed."""
+        dropped = freed = 0
+        while freed < size_bytes and self._runs:
             count, size = self._runs.popleft()
             dropped += count
-            self._size_bytes -= size
+            freed += size
         del self._rows[:dropped]
         self.first_id += dropped
+        self._size_bytes -= freed
+        return freed
 
     def since(self, first_id: int, limit: int) -> Sequence[Row]:
         """At most ``limit`` rows from ``first_id`` on; it must be held (``first_id >= self.first_id``)."""

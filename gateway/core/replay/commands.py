@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import DropReplayed, Effect, RenumberEndpoint, SaveReplay
+from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import BARE, CONTENT, ID, LogState, Row
+from gateway.core.model import BARE, CONTENT, ID, Row
 from gateway.core.replay.states import Replay
 
 
@@ -28,10 +28,6 @@ class ReplayedBroker(Protocol):
         """What the log takes and gives."""
 
     @property
-    def log(self) -> LogState:
-        """The log as the store has it."""
-
-    @property
     def next_id(self) -> int:
         """The next id to be given out."""
 
@@ -39,8 +35,11 @@ class ReplayedBroker(Protocol):
     def endpoints(self) -> Mapping[str, Endpoint]:
         """All of them, by name."""
 
-    def renumber(self, endpoint: Endpoint) -> tuple[int, int]:
-        """The endpoint goes on, empty, under a new storage number: the old one and the new one."""
+    def take_number(self) -> int:
+        """The next number of an endpoint or a cursor."""
+
+    def emptied(self, endpoint: Endpoint) -> None:
+        """The endpoint was emptied as a whole."""
 
     def forget_routes(self) -> None:
         """Where messages go has changed."""
@@ -95,49 +94,53 @@ class ReplayCommands:
         Everything on the endpoint is dropped; once that is committed and ``Endpoint.replay_cleared``, the log from
         ``position`` on is put on it again. A replay under way is cancelled by it.
         """
-        replay = Replay.request(position, now_ms, endpoint.replay)
-        endpoint.begin_replay(replay)
-        number, new = self._broker.renumber(endpoint)
-        return [RenumberEndpoint(number, new, replay.to_json())]
+        broker = self._broker
+        cursor, replay_cursor = broker.take_number(), broker.take_number()
+        replay = Replay.request(position, now_ms, endpoint.replay, replay_cursor, endpoint.subscriptions)
+        effects = endpoint.begin_replay(replay, cursor, replay_cursor, broker.next_id - 1)
+        broker.emptied(endpoint)
+        broker.forget_routes()
+        return effects
 
+    @staticmethod
     def put(
-        self, endpoint: Endpoint, rows: Sequence[Row], size_bytes: int, position: int, passed: int = 0
-    ) -> list[Effect]:
+        endpoint: Endpoint, rows: Sequence[Row], size_bytes: int, routed: Sequence[int], position: int
+    ) -> None:
         """
         Messages read from the log go on the endpoint; ``position`` is the next id to read.
 
         Args:
-            passed: How many messages that the log did not take lie on the endpoint between them: acknowledged, they
-                count as the others do.
+            size_bytes: Content of those that are not among ``routed``.
+            routed: Ids of those that the log did not take, and that lie on the endpoint by their routes: acknowledged,
+                they count as the others do.
         """
         priorities = None
         if endpoint.settings.priorities:
             priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
-        ids = [row[ID] for row in rows]
-        return [endpoint.put_replayed(ids, priorities, size_bytes, position, passed)]
+        endpoint.put_replayed([row[ID] for row in rows], priorities, size_bytes, routed, position)
 
     @staticmethod
-    def not_put(endpoint: Endpoint, number: int, count: int, size_bytes: int) -> None:
-        """They could not be written, and are not on the endpoint, if it has the same storage number still."""
-        if endpoint.storage_number == number:
-            endpoint.unreserve(count, size_bytes)
+    def subscriptions_changed(endpoint: Endpoint, position: int) -> list[Effect]:
+        """From ``position`` on the log is read by the endpoint's subscriptions as they are now."""
+        _replay_of(endpoint).subscribe(position, endpoint.subscriptions)
+        return [endpoint.replay_definition()]
 
     def hand_over(self, endpoint: Endpoint) -> list[Effect]:
         """Everything committed was read: from the next id on, live messages go to the endpoint again."""
         replay = _replay_of(endpoint)
         replay.hand_over(self._broker.next_id)
         self._broker.forget_routes()
-        return [SaveReplay(endpoint.storage_number, replay.to_json())]
+        return [endpoint.replay_definition()]
 
-    def finish_reading(self, endpoint: Endpoint) -> list[Effect]:
-        """Every message below ``live_from`` is on the endpoint (or was given up): live ones follow, in order."""
+    @staticmethod
+    def finish_reading(endpoint: Endpoint, position: int) -> list[Effect]:
+        """Every message before ``position`` is on the endpoint, or was given up: live ones follow, in order."""
         replay = _replay_of(endpoint)
-        endpoint.end_reading()
+        endpoint.end_reading(position)
         if replay.is_forced:
-            replay.force_complete()
-        else:
-            replay.settle_state()
-        return [SaveReplay(endpoint.storage_number, replay.to_json())]
+            return endpoint.force_complete()
+        replay.settle_state()
+        return [endpoint.replay_definition()] if replay.is_under_way else endpoint.end_replay()
 
     def check_cancel(self, endpoint: Endpoint) -> Replay:
         """
@@ -164,17 +167,19 @@ class ReplayCommands:
         if replay.is_reading:
             replay.force()
             return [] if replay.live_from is not None else self.hand_over(endpoint)
-        replay.force_complete()
-        return [SaveReplay(endpoint.storage_number, replay.to_json())]
+        return endpoint.force_complete()
 
-    def fail(self, endpoint: Endpoint, reason: str, now_ms: int) -> DropReplayed:
+    def fail(self, endpoint: Endpoint, reason: str, now_ms: int, position: int) -> list[Effect]:
         """
         The replay cannot go on, or is not to: what it had put and was not acknowledged is dropped, live messages stay,
-        and the endpoint is live from now on. Tell ``Endpoint.dropped`` once that is committed.
+        and the endpoint is live from now on.
+
+        Args:
+            position: What came by routes before it was put, too, or is not wanted.
         """
-        effect = endpoint.fail_replay(reason, now_ms, self._broker.log.next_id - 1)
+        effects = endpoint.fail_replay(reason, now_ms, position)
         self._broker.forget_routes()
-        return effect
+        return effects
 
 
 def _replay_of(endpoint: Endpoint) -> Replay:

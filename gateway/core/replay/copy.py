@@ -1,8 +1,8 @@
 """
 A copy of one logged message put on an endpoint, without a replay.
 
-It takes its place by its id, as everything on an endpoint does. Invariant: between the command and its commit no page
-of the endpoint is read, so that the reference is found in exactly one place: in memory, or by the next page.
+It takes its place by its id, as everything on an endpoint does. A reference leads to it, for no route does, or the
+endpoint was done with it.
 """
 
 from __future__ import annotations
@@ -27,23 +27,20 @@ def check_copy(policy: LogPolicy, endpoint: Endpoint) -> None:
             ErrorCode.NOT_ALLOWED, f"{endpoint.name!r} is a stream: it shows the log, and holds no copies"
         )
     policy.check_reads("there is nothing to copy from")
-    if endpoint.is_dropping or (endpoint.replay is not None and endpoint.replay.is_under_way):
+    if endpoint.replay is not None and endpoint.replay.is_under_way:
         raise Refused(
             ErrorCode.PRECONDITION_FAILED,
             f"a replay of {endpoint.name!r} is under way; copy when it is complete, or cancel it first",
         )
 
 
-def begin_copy(
-    policy: LogPolicy, first_id: int, endpoint: Endpoint, row: Row, priority: int
-) -> AddReferences:
+def begin_copy(policy: LogPolicy, first_id: int, endpoint: Endpoint, row: Row) -> AddReferences:
     """
     Put a logged message on an endpoint on which it does not lie. Once that is committed, or failed, tell
     ``Endpoint.end_copy``.
 
     Args:
         first_id: The first id that the log will have once what is ordered is trimmed.
-        priority: The message's own; looked at where the endpoint delivers by it.
 
     Raises:
         Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the quota.
@@ -55,4 +52,4 @@ def begin_copy(
         raise Refused(
             ErrorCode.RESOURCE_LIMIT, f"{endpoint.name!r} is at its quota; consume from it or raise the quota"
         )
-    return endpoint.begin_copy(row, priority)
+    return endpoint.begin_copy(row)

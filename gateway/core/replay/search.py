@@ -47,7 +47,7 @@ class Search:
 
     def takes(self, row: Row) -> bool:
         """Whether this is a message searched for. One that cannot be read is not."""
-        _, _, topic, bare, held, content = row
+        _, _, topic, bare, _, held, content = row
         if held is not None or not (self.matches is None or self.matches(topic)):
             return False
         try:

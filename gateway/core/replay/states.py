@@ -5,17 +5,22 @@ States and transitions stand in ``TRANSITIONS`` and nowhere else; the diagram in
 made from it (Solace, "Message Replay", section "Replay States").
 
 Theory of operation. A replay reads the log from ``position`` on and puts what matches the endpoint's subscriptions on
-it again. Meanwhile the endpoint is left out of routing: live messages go to the log alone. Once everything committed
-has been read, the endpoint is routed to again from ``live_from`` on, the next id to be given out; the few messages
-below it that are still on their way into the store are read as they arrive. Ids below ``live_from`` come from the
-log, all others from routing: no gap and no duplicate, whatever is published meanwhile.
+it again, in memory alone: what is written is a cursor over the log, of what was acknowledged. Meanwhile the endpoint is
+left out of routing: live messages go to the log alone. Once everything committed has been read, the endpoint is routed
+to again from ``live_from`` on, the next id to be given out; the few messages below it that are still on their way into
+the store are read as they arrive. Ids below ``live_from`` come from the log, all others from routing: no gap and no
+duplicate, whatever is published meanwhile.
+
+A start after a stop reads the log again from the replay's cursor on: what had been put and was not acknowledged is
+found by the subscriptions that were in force then (``subscriptions``).
 """
 
 from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final, NamedTuple
 
@@ -117,12 +122,17 @@ class Replay:
     """The next id of the log to read."""
     first: int = 0
     """Where it began."""
+    cursor: int = 0
+    """The number of its cursor; 0 once that is gone."""
+    subscriptions: list[tuple[int, list[str]]] = field(default_factory=list)
+    """What the endpoint subscribes to, and from which id on the log was read by it; rising."""
     state: ReplayState = ReplayState.NONE
     started_ms: int = 0
     live_from: int | None = None
     """From this id on the endpoint is routed to again; None while the replay is behind."""
     put: int = 0
-    """Messages put on the endpoint so far; with them those that came meanwhile and are not in the log."""
+    """Messages put on the endpoint so far; with them those that came meanwhile and are not in the log. What a stop took
+    away before it was acknowledged is not counted: it is put again."""
     acknowledged: int = 0
     end_id: int | None = None
     """The last message before live, once it is known."""
@@ -156,7 +166,7 @@ class Replay:
 
     @property
     def boundary(self) -> int | None:
-        """References below this id are the replay's own; None when it has none on the endpoint any more."""
+        """What lies below this id is the replay's own; None when it has nothing on the endpoint any more."""
         if self.is_reading:
             return self.position
         return self.live_from if self.state is ReplayState.PENDING_COMPLETE else None
@@ -185,11 +195,15 @@ class Replay:
         return Progress(self.position, remaining, self.outstanding if self.is_under_way else 0, eta)
 
     @classmethod
-    def request(cls, position: int, now_ms: int, before: Replay | None) -> Replay:
+    def request(
+        cls, position: int, now_ms: int, before: Replay | None, cursor: int, subscriptions: Iterable[str]
+    ) -> Replay:
         """
         A new replay of the log from an id on.
 
         Args:
+            cursor: The number of its cursor.
+            subscriptions: The endpoint's.
             before: The endpoint's last one, whose record goes on; one that is under way is cancelled by this.
         """
         record = before.record if before is not None else ReplayRecord()
@@ -197,9 +211,21 @@ class Replay:
             before.fail("a new replay took its place", now_ms)
         record.started += 1
         record.last_started_ms = now_ms
-        replay = cls(position, first=position, started_ms=now_ms, record=record)
+        replay = cls(
+            position,
+            first=position,
+            cursor=cursor,
+            subscriptions=[(position, list(subscriptions))],
+            started_ms=now_ms,
+            record=record,
+        )
         replay.move(ReplayEvent.REQUESTED)
         return replay
+
+    def subscribe(self, position: int, subscriptions: Iterable[str]) -> None:
+        """From this id on the log is read by other subscriptions."""
+        self.subscriptions = [one for one in self.subscriptions if one[0] < position]
+        self.subscriptions.append((position, list(subscriptions)))
 
     def put_up_to(self, position: int, count: int) -> None:
         """So many messages below ``position``, the next id to read, are put on the endpoint."""
@@ -214,14 +240,8 @@ class Replay:
         """Everything committed was read: from this id on the endpoint is routed to again."""
         self.live_from = live_from
 
-    def read_all(self, awaited: int) -> None:
-        """
-        Everything below ``live_from`` is on the endpoint.
-
-        Args:
-            awaited: How many more of those came meanwhile, and were not in the log.
-        """
-        self.put += awaited
+    def read_all(self) -> None:
+        """Everything below ``live_from`` is on the endpoint."""
         self.move(ReplayEvent.CAUGHT_UP)
 
     def force(self) -> None:
@@ -253,15 +273,20 @@ class Replay:
         self.record.last_transmitted_ms = now_ms
         self.is_blocked = False
 
-    def acknowledge(self, ids: Sequence[int]) -> None:
-        """These messages left the endpoint for good."""
+    def acknowledges(self, ids: Sequence[int]) -> int:
+        """How many of these messages, rising, count as replayed."""
         if self.state not in (ReplayState.ACTIVE, ReplayState.PENDING_COMPLETE):
-            return
+            return 0
         bound = self.live_from
-        count = len(ids) if bound is None else sum(1 for i in ids if i < bound)
+        return len(ids) if bound is None else bisect_left(ids, bound)
+
+    def acknowledge(self, ids: Sequence[int]) -> int:
+        """These messages, rising, left the endpoint for good; how many of them count as replayed."""
+        count = self.acknowledges(ids)
         self.acknowledged += count
         self.record.acknowledged += count
         self.settle_state()
+        return count
 
     def settle_state(self) -> None:
         """Pending-complete becomes complete with the last acknowledgement."""
@@ -277,22 +302,29 @@ class Replay:
         self.record.last_failure = reason
         self.live_from = None
 
-    def resume(self, next_id: int, outstanding: int) -> None:
+    def resume(self, next_id: int, position: int, acknowledged: int, kept: int) -> None:
         """
-        Go on after a restart. Ids from ``next_id`` on that a crash took back will be given to other messages, and
-        acknowledgements since the replay was last saved left nothing but fewer (``outstanding``) references.
+        Go on after a restart. Ids from ``next_id`` on that a crash took back will be given to other messages.
+
+        Args:
+            position: The next id of the log to read: what was not acknowledged is read again.
+            acknowledged: How many messages were, by its cursor.
+            kept: How many that were not lie on the endpoint, though the log has dropped them.
         """
-        self.position = min(self.position, next_id)
         if self.live_from is not None:
             self.live_from = min(self.live_from, next_id)
+        if not self.is_under_way:
+            return
+        self.position = min(position, next_id)
         if self.state is ReplayState.INITIALIZING:
             # The removal was committed with this state, or it would not be known here.
             self.move(ReplayEvent.CLEARED)
-        acknowledged = self.put - outstanding
-        if self.is_under_way:
-            self.record.acknowledged += max(acknowledged - self.acknowledged, 0)
+        # One that had put everything has to put again what was not acknowledged.
+        self.state = ReplayState.ACTIVE
+        self.is_forced = False
+        self.record.acknowledged += max(acknowledged - self.acknowledged, 0)
         self.acknowledged = acknowledged
-        self.settle_state()
+        self.put = acknowledged + kept
 
     def to_json(self) -> str:
         return json.dumps({**asdict(self), "state": self.state.value})
@@ -301,5 +333,6 @@ class Replay:
     def from_json(cls, text: str) -> Replay:
         fields = json.loads(text)
         fields["state"] = ReplayState(fields["state"])
+        fields["subscriptions"] = [(first, texts) for first, texts in fields.get("subscriptions", ())]
         fields["record"] = ReplayRecord(**fields.get("record", {}))
         return cls(**fields)

@@ -9,24 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import ID, Row
+from gateway.core.model import ID, WHOLE, Row
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader
 
-Page: TypeAlias = "tuple[int | None, list[Row]]"
-"""Rows, and the priority they have where that is looked at."""
+Page: TypeAlias = "tuple[int, int, list[Row]]"
+"""The part of the endpoint's cursor that was read, up to where, and what was found."""
+
+PUT: Final = -2
+"""Stands for what lies on an endpoint by priorities though no route led it there: that is shown first."""
 
 
 class BrowseFeed:
     """
-    A cursor over an endpoint's references, in pages from the store. What is unsettled at a consumer still lies there
+    Goes over what lies on an endpoint in pages from the store. What is unsettled at a consumer still lies there
     and is shown, too; at the end it waits for more.
 
     Args:
@@ -51,11 +54,11 @@ class BrowseFeed:
         self._runtime = runtime
         self._tell_closed = closed
         self._matches = matches
-        self._number = endpoint.storage_number
-        self._cursors: dict[int | None, int] = {None: 0}
-        """How far it has read, of each priority where the endpoint looks at them; in the order of their turns."""
+        self._number = endpoint.cursor_number
+        self._shown_up_to: dict[int, int] = {WHOLE: 0}
+        """How far it has read, of each part of the endpoint's cursor; in the order of their turns."""
         if endpoint.settings.priorities:
-            self._cursors = dict.fromkeys(range(HIGHEST, LOWEST - 1, -1), 0)
+            self._shown_up_to = dict.fromkeys((PUT, *range(HIGHEST, LOWEST - 1, -1)), 0)
         self._end = 0
         """One past the last id that the page under way, or the last one, could hold."""
         self._rows: Sequence[Row] = ()
@@ -66,7 +69,7 @@ class BrowseFeed:
         """Send what the link takes. Called when credit, room or messages came."""
         link = self._link
         while not self._is_closed and not self._is_reading:
-            if self.endpoint.storage_number != self._number:
+            if self.endpoint.cursor_number != self._number:
                 self.close()
                 link.refuse(
                     Refused(ErrorCode.REPLAY_STARTED, f"{self.endpoint.name!r} was emptied; attach again")
@@ -89,17 +92,25 @@ class BrowseFeed:
     def _read(self) -> None:
         self._is_reading = True
         self._end = self._cache.next_id
-        number, end, reader = self._number, self._end, self._reader
-        cursors = self._cursors.copy()
+        end, reader, backlog = self._end, self._reader, self.endpoint.backlog
+        put = backlog.put_ids
+        turns = [
+            (part, [] if part == PUT else backlog.route_numbers(part), after)
+            for part, after in self._shown_up_to.items()
+        ]
         loop = self._runtime.loop
 
         def read() -> Page:
-            for priority, after in cursors.items():
-                only = () if priority is None else (priority,)
-                rows = reader.endpoint_page(number, after, end, *only)
-                if rows:
-                    return priority, rows
-            return None, []
+            for part, routes, after in turns:
+                position, rows = end, []
+                if part != PUT:
+                    page = reader.routed_page(routes, after, end)
+                    position, rows = page.position, page.rows
+                if part in (PUT, WHOLE):
+                    rows = sorted([*rows, *_messages(reader, [i for i in put if after < i < position])])
+                if rows or position < end:
+                    return part, position, rows
+            return WHOLE, end, []
 
         reader.submit(read).add_done_callback(lambda future: loop.call_soon_threadsafe(self._arrived, future))
 
@@ -115,15 +126,27 @@ class BrowseFeed:
                 Refused(ErrorCode.INTERNAL, "the endpoint could not be read; the gateway's log says why")
             )
             return
-        priority, rows = future.result()
-        if not rows:
+        part, position, rows = future.result()
+        if not rows and position >= self._end:
             if self._end < self._cache.next_id:
                 # Told of while the page was being read: nobody comes to wake us for it.
                 self.run()
             else:
                 self._link.nothing_to_send()
             return
-        self._cursors[priority] = rows[-1][ID]
-        matches = self._matches
-        self._rows = rows if matches is None else [row for row in rows if matches(row)]
+        self._shown_up_to[part] = position - 1
+        matches, lies_here = self._matches, self.endpoint.backlog.has
+        self._rows = [row for row in rows if lies_here(row) and (matches is None or matches(row))]
         self.run()
+
+
+def _messages(reader: Reader, ids: Sequence[int]) -> list[Row]:
+    """Messages by their ids, however many pages that takes."""
+    found: list[Row] = []
+    while ids:
+        page = reader.messages(ids)
+        if not page:
+            break
+        found += page
+        ids = [i for i in ids if i > page[-1][ID]]
+    return found

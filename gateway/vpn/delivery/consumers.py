@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.core.effects import CountAttempts, RemoveReferences
+from gateway.core.broker import Broker
+from gateway.core.effects import CountAttempts
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
@@ -36,7 +37,8 @@ class RejectedMessages(Protocol):
 
 
 class Consumers:
-    def __init__(self, feeds: Feeds, committer: Committer, counters: Counters) -> None:
+    def __init__(self, broker: Broker, feeds: Feeds, committer: Committer, counters: Counters) -> None:
+        self._broker = broker
         self._feeds = feeds
         self._committer = committer
         self._counters = counters
@@ -116,11 +118,11 @@ class Consumers:
         """Messages consumed for good."""
         endpoint = flow.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
-        gone, size = endpoint.settle(flow, ids)
+        gone, effects = self._broker.settlements.settle(flow, ids)
         self._counters.activity += 1
         self._counters.settled_messages += len(gone)
-        if gone:
-            self._committer.commit_when_convenient(RemoveReferences(endpoint.storage_number, gone, size))
+        for effect in effects:
+            self._committer.commit_when_convenient(effect)
         if is_replaying:
             self._replays.acknowledged(endpoint)
 
@@ -128,7 +130,8 @@ class Consumers:
         """Messages that a transaction took off an endpoint are gone for good: it is durable."""
         endpoint = settlement.endpoint
         is_replaying = endpoint.replay is not None and endpoint.replay.is_under_way
-        settlement.committed()
+        for effect in self._broker.settlements.committed(settlement):
+            self._committer.commit_when_convenient(effect)
         self._counters.settled_messages += len(settlement.messages)
         if is_replaying:
             self._replays.acknowledged(endpoint)
@@ -141,7 +144,7 @@ class Consumers:
             return
         if failed:
             attempts = [(i, endpoint.attempts[i]) for i in back]
-            self._committer.commit_when_convenient(CountAttempts(endpoint.storage_number, attempts))
+            self._committer.commit_when_convenient(CountAttempts(endpoint.cursor_number, attempts))
         self._feeds.deliver(endpoint)
 
     def reject(self, flow: Flow, ids: list[int]) -> None:

@@ -15,12 +15,12 @@ from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, Row
 from gateway.vpn.runtime import Runtime
-from store.ports import Reader
+from store.ports import Reader, RoutedPage
 
 T = TypeVar("T")
 
-Page: TypeAlias = "tuple[list[Row], list[tuple[int, int]]]"
-"""Rows, and the failed deliveries of those that have any."""
+Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
+"""Messages, and the failed deliveries of those that have any."""
 
 
 class DeadLetterOffice(Protocol):
@@ -120,7 +120,7 @@ class EndpointFeed:
             self._hand_out(flow, rows)
         if endpoint.flows and self._read_ahead():
             return
-        if endpoint.selectable is not None:
+        if endpoint.ready.selectable is not None:
             for searching in list(endpoint.flows):
                 if searching.candidates is not None and not searching.candidates:
                     searching.link.nothing_to_send()
@@ -268,32 +268,51 @@ class EndpointFeed:
             self._read_page(queue)
         return queue is not None
 
-    def _read_page(self, queue: ReadyQueue) -> None:
-        number, after, reader = self.endpoint.storage_number, queue.read_up_to, self._reader
-        only = () if queue.priority is None else (queue.priority,)
+    def _read_page(self, queue: ReadyQueue, limit: int | None = None) -> None:
+        endpoint, reader = self.endpoint, self._reader
+        number, routes, read_up_to = (
+            endpoint.cursor_number,
+            endpoint.backlog.route_numbers(queue.part),
+            queue.read_up_to,
+        )
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
-        end = self._cache.next_id
+        after, until = queue.next_page(self._cache.next_id)
 
         def read() -> Page:
-            rows = reader.endpoint_page(number, after, end, *only)
-            return rows, reader.attempts(number, rows[0][ID], rows[-1][ID], *only) if rows else []
+            page = reader.routed_page(routes, after, until, limit)
+            rows = page.rows
+            return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
 
-        self._read(read, lambda page: self._add_page(queue, page, end))
+        self._read(read, lambda page: self._add_page(queue, page, read_up_to))
+
+    def read_head(self, limit: int) -> bool:
+        """Read the messages that would be delivered next, where only the store has them; whether that is so."""
+        queue = self.endpoint.queue_to_read(1)
+        if queue is not None:
+            self._read_page(queue, limit)
+        return queue is not None
+
+    def head(self, message_id: int) -> Row | None:
+        """The message that would be delivered next, if it is at hand."""
+        rows = self._at_hand((message_id,))
+        return rows[0] if rows else None
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         reader = self._reader
         self._read(lambda: reader.messages(ids), self.keep)
 
-    def _add_page(self, queue: ReadyQueue, page: Page, end: int) -> None:
-        rows, attempts = page
-        self.keep(rows)
-        self.endpoint.add_page(queue, [row[ID] for row in rows], end, attempts)
+    def _add_page(self, queue: ReadyQueue, found: Page, read_up_to: int) -> None:
+        page, attempts = found
+        if queue.read_up_to != read_up_to:
+            return  # What was in memory was let go of meanwhile, or was put there by another way.
+        self.endpoint.add_page(queue, [row[ID] for row in page.rows], page.position, attempts)
+        self.keep([row for row in page.rows if not queue.cursor.is_done(row[ID])])
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:
             return
         self.is_reading = True
-        incarnation = self.endpoint.incarnation
+        number = self.endpoint.cursor_number
         loop = self._loop
 
         def done(future: Future[T]) -> None:
@@ -305,7 +324,7 @@ class EndpointFeed:
                 self._runtime.report("endpoint_read_failed", error)
                 loop.call_later(1.0, self.run)
                 return
-            if self.endpoint.incarnation == incarnation:
+            if self.endpoint.cursor_number == number:
                 use(future.result())
             self.run()
 

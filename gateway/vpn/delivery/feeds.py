@@ -4,7 +4,7 @@ The endpoint feeds of a Message VPN: one for each endpoint that messages are, or
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.message_cache import MessageCache
@@ -49,7 +49,7 @@ class Feeds:
         if feed is not None:
             feed.run()
 
-    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """Messages became ready on these endpoints (``CommitListener``)."""
         feeds = self._feeds
         for name in endpoints:

@@ -4,7 +4,8 @@ Carries the log to one log reader's link: as much as the link takes, history fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,6 +18,7 @@ from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_source import LogSource
+from gateway.vpn.delivery.waiting_readers import WaitingReaders
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
@@ -44,14 +46,16 @@ class LogFeed:
         shared: LogFeedShared,
         cursor: LogCursor,
         client: ConsumerLink,
-        patterns: Sequence[str],
+        patterns: tuple[str, ...],
         pacer: Pacer | None,
+        waiting: WaitingReaders,
         closed: Callable[[LogFeed], None],
     ) -> None:
         """
         Args:
             patterns: What the store is asked for; none for all. The cursor decides what is sent.
             pacer: The reader's pace, if it asked for one.
+            waiting: Knows when to go on with a reader that has all there is; it is one of them.
             closed: Is told once this feed sends nothing any more; more than once does no harm.
         """
         self.cursor = cursor
@@ -64,12 +68,17 @@ class LogFeed:
         self._seconds = shared.runtime.clock.seconds
         self._tuning = shared.runtime.tuning
         self._tell_closed = closed
+        # The end of a bounded replay may be any message.
+        self.topics = patterns if cursor.last is None else ()
+        """What it waits for, as patterns; none where that is whatever is published."""
+        self._waiting = waiting
+        self._is_waiting = False
+        """It has all there is, and its link takes more."""
         self._source = LogSource(
             shared.cache, shared.reader, shared.runtime, cursor.position, patterns, self._woken
         )
         self._closed = False
-        self.is_scheduled = False
-        """It goes on by itself, when it is its turn."""
+        self._turn: asyncio.Handle | None = None
         self._activity = 0
         self._due = 0.0
         """When the next turn may be taken."""
@@ -79,17 +88,39 @@ class LogFeed:
         self._end_id: int | None = None
 
     @property
+    def is_scheduled(self) -> bool:
+        """It goes on by itself, when it is its turn."""
+        return self._turn is not None
+
+    @property
     def position(self) -> int:
         """The first id that may not have been sent."""
         if self._due_later:
             return self._due_later[0][0]
         held_back = self.cursor.held_back
-        return self.cursor.position if held_back is None else held_back[0]
+        if held_back is not None:
+            return held_back[0]
+        return max(self.cursor.position, self._waiting.next_id) if self._is_waiting else self.cursor.position
+
+    def takes(self, topic: str) -> bool:
+        """Whether it reads a topic."""
+        matches = self.cursor.matches
+        return matches is None or matches(topic)
+
+    def go_on_from(self, position: int) -> None:
+        """It waits no more, and nothing below ``position`` is for it."""
+        self._is_waiting = False
+        if position > self.cursor.position:
+            self._source.skip_to(position)
+            self.cursor.offer((), position, position, 0)
 
     def run(self) -> None:
-        """Send while the link takes it and the log has more. Called when credit, room or messages came."""
-        if self._closed or self.is_scheduled:
+        """Send while the link takes it and the log has more. Called when credit, room or messages for it came."""
+        if self._closed or self._turn is not None:
             return
+        if self._is_waiting:
+            self._waiting.stop_waiting(self)
+            self.go_on_from(self._waiting.next_id)
         if self.cursor.caught_up:
             # It is live traffic itself.
             if self._send(self._tuning.log_turn_rows) <= 0:
@@ -109,11 +140,10 @@ class LogFeed:
 
     def _wait(self, delay: float) -> None:
         """Go on after so many seconds."""
-        self.is_scheduled = True
         if delay >= SHORTEST_WAIT:
-            self._loop.call_later(delay, self._run_again)
+            self._turn = self._loop.call_later(delay, self._run_again)
         else:
-            self._loop.call_soon(self._run_again)
+            self._turn = self._loop.call_soon(self._run_again)
 
     def _send(self, left: int) -> int:
         """Send up to so many rows; how many of those there might still have been. None: there are more to send."""
@@ -138,7 +168,7 @@ class LogFeed:
                 if not source.is_at_end:
                     return left
                 if cursor.held_back is None:
-                    link.nothing_to_send()
+                    self._wait_for_news()
                     return left
                 found = (), source.position
             rows, position = found
@@ -154,9 +184,22 @@ class LogFeed:
         link.finish()
         return max(left, 1)
 
+    def _wait_for_news(self) -> None:
+        """All there is was sent: it is live, and nobody need look at it until something is for it."""
+        self.cursor.offer((), self._source.position, self._cache.next_id, 0)
+        self._is_waiting = True
+        self._waiting.wait(self)
+        self._link.nothing_to_send()
+
     def close(self) -> None:
-        """Send nothing any more."""
+        """Send nothing any more, and hold no link for it."""
         self._closed = True
+        self._is_waiting = False
+        self._source.close()
+        self._due_later = []
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
         self._tell_closed(self)
 
     def _send_due(self, room: int) -> bool:
@@ -168,12 +211,11 @@ class LogFeed:
             self._link.send(rows[:count], NO_ATTEMPTS, self._end_id)
             self._due_later = rows[count:]
             return True
-        self.is_scheduled = True
-        self._loop.call_later(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000, self._run_again)
+        self._wait(max(pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000)
         return False
 
     def _run_again(self) -> None:
-        self.is_scheduled = False
+        self._turn = None
         self.run()
 
     def _woken(self, error: BaseException | None) -> None:

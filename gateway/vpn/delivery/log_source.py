@@ -20,6 +20,7 @@ class LogSource:
 
     Args:
         patterns: Topics of interest; rows of others may come along all the same. Empty: all.
+        held: With all that endpoints alone hold, whatever its topic.
         wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
             be read.
     """
@@ -32,13 +33,16 @@ class LogSource:
         position: int,
         patterns: Sequence[str],
         wake: Callable[[BaseException | None], None],
+        *,
+        held: bool = False,
     ) -> None:
+        self._held = held
         self.position = position
         self._cache = cache
         self._reader = reader
         self._runtime = runtime
         self._patterns = patterns
-        self._wake = wake
+        self._wake: Callable[[BaseException | None], None] | None = wake
         self._page: LogPage | None = None
         self._index = 0
         self._next: Future[tuple[LogPage, float]] | None = None
@@ -76,6 +80,14 @@ class LogSource:
                 return None
         return self._from_page(page, limit)
 
+    def skip_to(self, position: int) -> None:
+        """Nothing below ``position`` is of interest; only where all that was committed has been taken."""
+        self.position = max(self.position, position)
+
+    def close(self) -> None:
+        """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
+        self._wake = self._page = self._next = None
+
     def spent_reading(self) -> float:
         """Seconds of a processor that pages took which have arrived since this was asked last."""
         spent, self._read_seconds = self._read_seconds, 0.0
@@ -104,7 +116,11 @@ class LogSource:
                 self._next.add_done_callback(lambda f: loop.call_soon_threadsafe(self._done, f))
             return None
         arrived, self._next = self._next, None
-        page, taken = arrived.result()
+        try:
+            page, taken = arrived.result()
+        finally:
+            # An error that it raises has this frame, and this frame would have the error.
+            del arrived
         self._read_seconds += taken
         self._page, self._index = page, 0
         if page.position < self._cache.first_id:
@@ -112,13 +128,13 @@ class LogSource:
         return page
 
     def _ask(self, position: int) -> Future[tuple[LogPage, float]]:
-        end, patterns, reader = self._cache.next_id, self._patterns, self._reader
+        end, patterns, reader, held = self._cache.next_id, self._patterns, self._reader, self._held
 
         processor_seconds = self._runtime.clock.processor_seconds
 
         def read() -> tuple[LogPage, float]:
             started = processor_seconds()
-            page = reader.log_page(position, end, patterns)
+            page = reader.log_page(position, end, patterns, held=held)
             return page, processor_seconds() - started
 
         return reader.submit(read)
@@ -130,4 +146,5 @@ class LogSource:
         error = future.exception()
         if error is not None:
             self._next = None
-        self._wake(error)
+        if self._wake is not None:
+            self._wake(error)

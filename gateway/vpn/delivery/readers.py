@@ -6,7 +6,7 @@ Invariant: nothing that is read here is held, settled or written, and no endpoin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.cursor import LogCursor, topic_matcher
@@ -16,6 +16,7 @@ from gateway.core.replay.starts import Resolved
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.delivery.browse_feed import BrowseFeed
 from gateway.vpn.delivery.log_feed import LogFeed, LogFeedShared
+from gateway.vpn.delivery.waiting_readers import WaitingReaders
 
 
 class Readers:
@@ -25,6 +26,7 @@ class Readers:
         self.log_feeds: dict[LogFeed, None] = {}
         """Links that read the log, or a stream."""
         self._shared = shared
+        self._waiting = WaitingReaders(shared.cache.next_id)
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         """By the endpoint's name; of those that have any."""
 
@@ -50,8 +52,15 @@ class Readers:
         matches = matches or topic_matcher(patterns)
         cursor = LogCursor(resolved.first, resolved.last, matches, is_live=resolved.is_live, selects=selects)
         feed = LogFeed(
-            self._shared, cursor, client, () if matches is None else patterns, pacer, self._log_feed_closed
+            self._shared,
+            cursor,
+            client,
+            () if matches is None else tuple(patterns),
+            pacer,
+            self._waiting,
+            self._log_feed_closed,
         )
+        self._waiting.join(feed)
         self.log_feeds[feed] = None
         return feed
 
@@ -63,30 +72,32 @@ class Readers:
         feed = BrowseFeed(
             endpoint, client, selects, shared.reader, shared.cache, shared.runtime, self._browser_closed
         )
+        endpoint.watch()
         self._browsers.setdefault(endpoint.name, {})[feed] = None
         return feed
 
-    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """Messages became ready, and are in the log (``CommitListener``)."""
         browsers = self._browsers
         if browsers:
             for name in endpoints:
                 for browser in list(browsers.get(name, ())):
                     browser.run()
-        if has_news:
-            for feed in list(self.log_feeds):
-                feed.run()
+        if news:
+            self._waiting.published(news, self._shared.cache.next_id)
 
     def not_committed(self) -> None:
         """Ids that readers may have waited for came to nothing (``CommitListener``)."""
-        for feed in list(self.log_feeds):
-            feed.run()
+        self._waiting.came_to_nothing(self._shared.cache.next_id)
 
     def _log_feed_closed(self, feed: LogFeed) -> None:
-        self.log_feeds.pop(feed, None)
+        if feed in self.log_feeds:
+            del self.log_feeds[feed]
+            self._waiting.leave(feed)
 
     def _browser_closed(self, feed: BrowseFeed) -> None:
         browsers = self._browsers.get(feed.endpoint.name, {})
-        browsers.pop(feed, None)
+        if browsers.pop(feed, feed) is None:
+            feed.endpoint.unwatch()
         if not browsers:
             self._browsers.pop(feed.endpoint.name, None)

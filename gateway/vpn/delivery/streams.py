@@ -70,8 +70,8 @@ class StreamFeed:
         reading = self._reading
         if reading is None or reading.cursor.is_finished:
             return
-        reading.close()
         self._resolved = replace(self._resolved, first=reading.position, is_live=reading.cursor.caught_up)
+        reading.close()
         self._reading = self._begin(self._resolved)
         self._reading.run()
 

@@ -1,13 +1,15 @@
 """
 Puts the log on one replaying endpoint again: windowed, in order, until it meets live traffic.
 
-Each step reads what there is room for, makes the references durable, and only then lets them be delivered. When the
-end of the log is reached, the endpoint is routed to again (``ReplayCommands.hand_over``); what was still on its way
+Each step reads what there is room for and has it delivered: it lies in the log, so nothing is written. When the end of
+the log is reached, the endpoint is routed to again (``ReplayCommands.hand_over``); what was still on its way
 into the store at that moment is read as it is committed, and live messages line up behind it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +18,13 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode
 from gateway.core.log.cursor import LogCursor
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import CONTENT, ID, Row
+from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
 from gateway.vpn.delivery.log_source import LogSource
 from gateway.vpn.runtime import Runtime
-from store.errors import LogTrimmed, ReadFailed, WriteFailed
+from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
 
 STEP_ROWS = 1_000
@@ -50,6 +52,37 @@ class PumpShared:
     runtime: Runtime
 
 
+class _ReplayCursor(LogCursor):
+    """
+    What of the log an endpoint is to have again: what it subscribes to, by the subscriptions that were in force at each
+    id, and was not acknowledged.
+    """
+
+    __slots__ = ("_endpoint", "_matchers", "_starts")
+
+    def __init__(self, endpoint: Endpoint, position: int, last: int | None) -> None:
+        super().__init__(position, last, None, is_live=False)
+        assert endpoint.replay is not None
+        self._endpoint = endpoint
+        in_force = endpoint.replay.subscriptions
+        self._starts = [first for first, _ in in_force]
+        self._matchers = [endpoint.topics.matching(texts) for _, texts in in_force]
+
+    def choose(self, rows: Sequence[Row]) -> list[Row]:
+        replayed, starts, matchers = self._endpoint.backlog.replayed, self._starts, self._matchers
+        assert replayed is not None
+        if len(matchers) == 1 and rows and not replayed.has_done_after(rows[0][ID]):
+            (matches,) = matchers
+            return [row for row in rows if row[HELD] is None and matches(row[TOPIC])]
+        return [
+            row
+            for row in rows
+            if row[HELD] is None
+            and matchers[max(bisect_right(starts, row[ID]) - 1, 0)](row[TOPIC])
+            and not replayed.is_done(row[ID])
+        ]
+
+
 class ReplayPump:
     def __init__(self, shared: PumpShared, feed: EndpointFeed, owner: PumpOwner, *, ahead: int) -> None:
         """
@@ -69,26 +102,34 @@ class ReplayPump:
         self._endpoint = endpoint
         self._replay: Replay = endpoint.replay
         self._ahead = ahead
-        self._busy = False
         self._read_from(self._replay.position)
 
     def _read_from(self, position: int) -> None:
-        """Read the log from here on, by the endpoint's subscriptions as they are now."""
-        shared, endpoint, live_from = self._shared, self._endpoint, self._replay.live_from
-        last = live_from - 1 if live_from is not None else None
-        self._cursor = LogCursor(position, last, endpoint.topics.matches, is_live=False)
-        patterns = endpoint.topics.patterns
-        self._source = LogSource(shared.cache, shared.reader, shared.runtime, position, patterns, self._woken)
+        """Read the log from here on."""
+        shared, endpoint, replay = self._shared, self._endpoint, self._replay
+        last = replay.live_from - 1 if replay.live_from is not None else None
+        self._cursor = _ReplayCursor(endpoint, position, last)
+        self._routed: list[Row] = []
+        """Messages that the log did not take, and that lie on the endpoint by their routes: they have their place
+        between those that it did."""
+        patterns = {
+            text: None for _, texts in replay.subscriptions for text in endpoint.topics.patterns_with(texts)
+        }
+        self._source = LogSource(
+            shared.cache, shared.reader, shared.runtime, position, tuple(patterns), self._woken, held=True
+        )
 
     def subscriptions_changed(self) -> None:
         """
         What was not put yet is read by the new ones: live messages of theirs are in the log alone until they are read.
         """
-        self._read_from(self._considered)
+        position = self.position
+        self._committer.commit(self._broker.replay_commands.subscriptions_changed(self._endpoint, position))
+        self._read_from(position)
         self._loop.call_soon(self.run)
 
     @property
-    def _considered(self) -> int:
+    def position(self) -> int:
         """Everything before this id was put, or is not wanted."""
         held_back = self._cursor.held_back
         return self._cursor.position if held_back is None else held_back[0]
@@ -101,11 +142,11 @@ class ReplayPump:
     @property
     def is_full(self) -> bool:
         """It waits for messages to be acknowledged."""
-        return not self._busy and self._room() <= 0
+        return self._room() <= 0
 
     def run(self) -> None:
         """Go on as far as there is room. Called when messages were committed or acknowledged."""
-        while not self._busy and not self.is_over:
+        while not self.is_over:
             if self._cursor.is_finished or self._replay.is_forced:
                 self._finish()
                 return
@@ -134,11 +175,16 @@ class ReplayPump:
                 # beyond it is live, however much of it the page has already.
                 end = self._cursor.last + 1
                 position = min(position, end)
+            self._routed += [
+                row
+                for row in rows
+                if row[HELD] is not None and row[ID] < position and self._endpoint.backlog.has(row)
+            ]
             chosen, is_end = self._cursor.offer(rows, position, end, room)
-            if is_end:
+            if is_end and self._replay.end_id is None:
+                # After a restart it is known already, and may have been acknowledged.
                 self._replay.found_end(chosen[-1][0])
-            if chosen:
-                self._put(chosen)
+            self._put(chosen)
 
     def _room(self) -> int:
         if self._replay.live_from is not None:
@@ -149,33 +195,19 @@ class ReplayPump:
         return limit - self._replay.outstanding
 
     def _put(self, rows: list[Row]) -> None:
-        self._busy = True
-        position = self._considered
-        ids = [row[ID] for row in rows]
-        if ids[0] < self._broker.trimming_below:
-            self._woken(LogTrimmed(ids[0], self._broker.trimming_below))
+        if rows and rows[0][ID] < self._broker.trimming.below:
+            self._woken(LogTrimmed(rows[0][ID], self._broker.trimming.below))
             return
-        # Messages that the log did not take are on the endpoint already; in its order they have their place here.
-        passed = self._endpoint.pop_awaiting(position)
-        replays, number = self._broker.replay_commands, self._endpoint.storage_number
+        position = self.position
+        passed = [row for row in self._routed if row[ID] < position]
+        self._routed = self._routed[len(passed) :]
         size = sum(len(row[CONTENT]) for row in rows)
-        effects = replays.put(self._endpoint, rows, size, position, len(passed))
-
-        def committed(error: WriteFailed | None) -> None:
-            self._busy = False
-            if error is not None:
-                replays.not_put(self._endpoint, number, len(ids), size)
-            if self.is_over:
-                return
-            if error is not None:
-                self._owner.fail(self._endpoint, f"its messages could not be written: {error}")
-                return
+        rows = sorted([*rows, *passed]) if passed else rows
+        routed = [row[ID] for row in passed]
+        self._broker.replay_commands.put(self._endpoint, rows, size, routed, position)
+        if rows:
             self._feed.keep(rows)
-            self._endpoint.add_committed(sorted(ids + passed))
             self._feed.run()
-            self.run()
-
-        self._committer.commit(effects, committed)
 
     def _hand_over(self) -> None:
         if self._replay.live_from is not None:
@@ -184,7 +216,7 @@ class ReplayPump:
         self._cursor.last = self._broker.next_id - 1
 
     def _finish(self) -> None:
-        self._committer.commit(self._broker.replay_commands.finish_reading(self._endpoint))
+        self._committer.commit(self._broker.replay_commands.finish_reading(self._endpoint, self.position))
         self._owner.reached_end(self._endpoint)
         self._feed.run()
 

@@ -6,19 +6,20 @@ The rules are the broker's (``gateway.core.replay.commands``); here they meet co
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+import asyncio
+from collections.abc import Collection, Mapping
 
 from gateway import log_keys
-from gateway.core.effects import DropReplayed, Effect
+from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.replay.states import ReplayState
+from gateway.core.model import ID, Row
+from gateway.core.replay.states import Replay, ReplayState
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.replay.pump import PumpShared, ReplayPump
 from gateway.vpn.settings import CurrentSettings
-from store.errors import WriteFailed
+from store.errors import ReadFailed, WriteFailed
 
 TRY_AGAIN_S = 1.0
 """Seconds after a failed write until what a replay must have durable is written again."""
@@ -74,16 +75,17 @@ class ReplayRunner:
             if endpoint.replay is not replay or replay.state is not ReplayState.INITIALIZING:
                 return
             if error is not None:
-                self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint, effects))
+                self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
                 return
             endpoint.replay_cleared()
             self.resume(endpoint)
 
         self._committer.commit(effects, committed)
 
-    def _clear_again(self, endpoint: Endpoint, effects: list[Effect]) -> None:
+    def _clear_again(self, endpoint: Endpoint) -> None:
+        """What could not be written is owed by the store: with the next commit it is."""
         if endpoint.replay is not None and endpoint.replay.state is ReplayState.INITIALIZING:
-            self._clear(endpoint, effects)
+            self._clear(endpoint, [])
 
     def restarted(self, endpoint: Endpoint) -> None:
         """Go on with the endpoint's replay, if a stop interrupted one."""
@@ -95,7 +97,59 @@ class ReplayRunner:
         if replay.is_under_way or replay.live_from == self._broker.next_id:
             self._committer.commit([endpoint.replay_definition()])
         if replay.is_reading:
-            self.resume(endpoint)
+            self._loop.create_task(self._resume_stopped(endpoint))
+
+    async def _resume_stopped(self, endpoint: Endpoint) -> None:
+        """
+        Go on where a stop interrupted. What the log had not taken, and lay between what the replay had put, is put
+        first; so is known of all that is put again how often its delivery failed.
+        """
+        replay, number = endpoint.replay, endpoint.cursor_number
+        if replay is None:
+            return  # It was deleted, before its turn came.
+        try:
+            failed, rows = await self._read_stopped(endpoint, replay.position)
+        except ReadFailed as error:
+            self._shared.runtime.report("endpoint_read_failed", error)
+            self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay)
+            return
+        if endpoint.cursor_number != number or endpoint.replay is not replay or not replay.is_reading:
+            return
+        endpoint.note_attempts(failed)
+        rows = [row for row in rows if endpoint.backlog.has(row)]
+        if rows:
+            ids = [row[ID] for row in rows]
+            self._broker.replay_commands.put(endpoint, rows, 0, ids, replay.position)
+            self._feeds.of(endpoint).keep(rows)
+        if list(endpoint.subscriptions) != replay.subscriptions[-1][1]:
+            # The configuration says others than when it was stopped.
+            self._committer.commit(
+                self._broker.replay_commands.subscriptions_changed(endpoint, replay.position)
+            )
+        self.resume(endpoint)
+
+    def _resume_again(self, endpoint: Endpoint, replay: Replay) -> None:
+        if endpoint.replay is replay and replay.is_reading:
+            self._loop.create_task(self._resume_stopped(endpoint))
+
+    async def _read_stopped(
+        self, endpoint: Endpoint, position: int
+    ) -> tuple[list[tuple[int, int]], list[Row]]:
+        """Failed deliveries on an endpoint, and what came to it by routes before a position."""
+        number, backlog, reader = endpoint.cursor_number, endpoint.backlog, self._shared.reader
+        routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
+        floor = min(cursor.floor for cursor in backlog.parts.values())
+
+        def read() -> tuple[list[tuple[int, int]], list[Row]]:
+            rows: list[Row] = []
+            after = floor
+            while after + 1 < position:
+                page = reader.routed_page(routes, after, position)
+                rows += page.rows
+                after = page.position - 1
+            return reader.attempts(number), rows
+
+        return await asyncio.wrap_future(reader.submit(read))
 
     def resume(self, endpoint: Endpoint) -> None:
         """Go on with a replay that is active."""
@@ -140,33 +194,16 @@ class ReplayRunner:
                 else f"the replay of {endpoint.name!r} failed: {reason}",
             ),
         )
-        effect = self._broker.replay_commands.fail(endpoint, reason, self._now_ms())
+        replay, pump = endpoint.replay, self._pumps.pop(endpoint.name, None)
+        assert replay is not None
+        # Before it reads, nothing was put in the place of what came by routes.
+        position = 0 if pump is None else pump.position
+        effects = self._broker.replay_commands.fail(endpoint, reason, self._now_ms(), position)
         self._feeds.of(endpoint).clear()
-        self._pumps.pop(endpoint.name, None)
         self._say(
             "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
         )
-
-        self._drop(endpoint, effect)
-
-    def _drop(self, endpoint: Endpoint, effect: DropReplayed, *tried: DropReplayed) -> None:
-        """
-        Nothing is handed out until what the replay had put is gone. A write that failed may be owed
-        (``store.sqlite.writer``): what it dropped then, it was told when the next one was.
-        """
-        if self._broker.by_number(effect.endpoint) is not endpoint:
-            return
-
-        def committed(error: WriteFailed | None) -> None:
-            if error is not None:
-                again = replace(effect, count=0, size_bytes=0)
-                self._loop.call_later(TRY_AGAIN_S, lambda: self._drop(endpoint, again, *tried, effect))
-                return
-            for done in (*tried, effect):
-                endpoint.dropped(done)
-            self._feeds.deliver(endpoint)
-
-        self._committer.commit([effect], committed)
+        self._committer.commit(effects, lambda _: self._feeds.deliver(endpoint))
 
     def forget(self, endpoint: Endpoint) -> None:
         """The endpoint is gone."""
@@ -174,9 +211,9 @@ class ReplayRunner:
 
     # --- meanwhile --------------------------------------------------------------------------------------------
 
-    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """Go on with all of them, by what was published (``CommitListener``)."""
-        if has_news and self._pumps:
+        if news and self._pumps:
             self._run()
 
     def not_committed(self) -> None:

@@ -81,7 +81,7 @@ class AlarmWatch:
         self._alarms.note_use(
             AlarmKind.LOG_USE,
             "",
-            broker.log_usage,
+            broker.trimming.usage,
             thresholds.log_percent,
             thresholds.hysteresis_percent,
             self._now_ms(),

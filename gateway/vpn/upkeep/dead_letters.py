@@ -82,9 +82,8 @@ class DeadLetters:
     queue: str
     reason: str
     time_ms: int
-    storage_number: int
-    incarnation: int
-    """The endpoint's: with another of either it has forgotten them, or knows them from the store alone."""
+    cursor_number: int
+    """The endpoint's: with another one it has forgotten them."""
     keeper: Flow
     """Bound to nothing; has them between a write that failed and the next, so that they go to nobody else."""
     ids: list[int]
@@ -149,8 +148,7 @@ class DeadLetterMover:
             queue,
             reason,
             now_ms,
-            endpoint.storage_number,
-            endpoint.incarnation,
+            endpoint.cursor_number,
             Flow(endpoint, None),
             ids,
         )
@@ -169,8 +167,8 @@ class DeadLetterMover:
             bares,
             list(letters.ids),
         )
-        settlement = PendingSettlement.begin(flow, letters.ids)
-        self._committer.commit([settlement.effect()], lambda error: self._written(letters, settlement, error))
+        settlement = self._broker.settlements.begin(flow, letters.ids)
+        self._committer.commit(settlement.effects, lambda error: self._written(letters, settlement, error))
 
     def _written(
         self, letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
@@ -179,11 +177,14 @@ class DeadLetterMover:
             del self._under_way[letters]
             self._consumers.settled_by_transaction(settlement)
             self._consumers.deliver(letters.endpoint)
-        elif settlement.counts_again():
-            letters.keeper.unsettled.update(settlement.messages)
-            self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
-        else:
+            return
+        left = self._broker.settlements.kept(settlement)
+        if left is None:
             del self._under_way[letters]
+            return
+        self._committer.commit(left)
+        letters.keeper.unsettled.update(settlement.messages)
+        self._loop.call_later(TRY_AGAIN_S, partial(self._put_again, letters))
 
     def _put_again(self, letters: DeadLetters) -> None:
         self._start(self._read_and_put(letters))
@@ -202,13 +203,16 @@ class DeadLetterMover:
                 break
             rows += page
         endpoint = letters.endpoint
-        if len(rows) == len(letters.ids) and (endpoint.storage_number, endpoint.incarnation) == (
-            letters.storage_number,
-            letters.incarnation,
-        ):
+        if endpoint.cursor_number == letters.cursor_number:
+            # A replay may have failed meanwhile, and taken with it what it had put.
+            rows = [row for row in rows if endpoint.backlog.has(row)]
+            letters.ids = [row[ID] for row in rows]
+        else:
+            # The endpoint was emptied or deleted.
+            letters.ids = []
+        if letters.ids:
             self._put(letters, letters.keeper, rows)
         else:
-            # The endpoint was emptied or deleted, or knows them from the store, where they are as they were.
             del self._under_way[letters]
             self._consumers.deliver(endpoint)
 

@@ -2,13 +2,14 @@
 Takes what has expired off the heads of endpoints, where no consumer asks for it.
 
 A delivery is checked when it is made; this is for messages that nobody takes. Once a second each endpoint's head is
-looked at: the message that would be delivered next. A head that expires later, or never, is remembered and costs a
-comparison from then on. What is not swept, and expires when it is about to be delivered, or when it gets to the head:
+looked at: the message that would be delivered next. Where only the store knows which one that is, this one message is
+read from disk. A head that expires later, or never, is remembered and costs a comparison from then on. What is not
+swept, and expires when it is about to be delivered, or when it gets to the head:
 
 - messages behind one that lives longer (RabbitMQ's queues do the same);
 - what a consumer has unsettled;
-- on an endpoint without ``max_ttl_ms``: messages whose header's ttl was never seen at its head while they were among
-  the newest of the Message VPN, so that no queue's backlog is read from disk in search of a ttl.
+- on an endpoint without ``max_ttl_ms``: messages whose ids are in memory, because a consumer was there, while their
+  contents are there no longer. Nothing is read in search of a ttl that they may not have.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ from amqp_ext.message.ttl import ttl_of
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.ttl import NEVER_MS
-from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import BARE, CONTENT, ID
+from gateway.core.model import BARE, CONTENT, ID, Row
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.runtime import Runtime
 
@@ -36,17 +36,15 @@ TURN_ROWS: Final = 256
 
 
 class _Head(NamedTuple):
-    key: tuple[int, int, int, int]
-    """The endpoint's storage number, incarnation and longest ttl, and the message's id: with another of any it is
-    another head."""
+    key: tuple[int, int, int]
+    """The endpoint's cursor number and longest ttl, and the message's id: with another of any it is another head."""
     expires_ms: int
 
 
 class Expiry:
-    def __init__(self, broker: Broker, feeds: Feeds, cache: MessageCache, runtime: Runtime) -> None:
+    def __init__(self, broker: Broker, feeds: Feeds, runtime: Runtime) -> None:
         self._broker = broker
         self._feeds = feeds
-        self._cache = cache
         self._runtime = runtime
         self._loop = runtime.loop
         self._heads: dict[str, _Head] = {}
@@ -99,36 +97,43 @@ class Expiry:
         """Take what has expired off the head; whether there may be more of it at once."""
         name = endpoint.name
         now_ms = self._runtime.clock.now_ms()
+        endpoint.catch_up()
         ids = endpoint.peek(1)
-        key = (
-            endpoint.storage_number,
-            endpoint.incarnation,
-            endpoint.settings.max_ttl_ms,
-            ids[0] if ids else 0,
-        )
+        feed = self._feeds.of(endpoint)
         known = self._heads.get(name)
+        if not ids:
+            # One message tells what the head is; where the last one had expired, so may many behind it.
+            is_due = known is not None and known.expires_ms < now_ms
+            if feed.read_head(TURN_ROWS if is_due else 1):
+                self._look_again(endpoint)
+            return False
+        key = (endpoint.cursor_number, endpoint.settings.max_ttl_ms, ids[0])
         if known is not None and known.key == key and now_ms <= known.expires_ms:
             return False
         is_timed = endpoint.settings.max_ttl_ms or (known is not None and known.expires_ms != NEVER_MS)
-        if not is_timed and not self._has_ttl(ids):
+        if not is_timed and not _has_ttl(feed.head(ids[0])):
             self._heads[name] = _Head(key, NEVER_MS)
+            if not endpoint.flows and not feed.is_reading:
+                # What was read to know the head is not wanted soon.
+                self._feeds.forget(endpoint)
             return False
         is_due = known is not None and known.expires_ms < now_ms
-        feed = self._feeds.of(endpoint)
         may_be_more, row = feed.remove_dead_head(TURN_ROWS if is_due else 1, may_read=bool(is_timed))
         if row is not None:
-            self._heads[name] = _Head((*key[:3], row[ID]), endpoint.expires_ms(row, feed.ttl_of))
+            self._heads[name] = _Head((*key[:2], row[ID]), endpoint.expires_ms(row, feed.ttl_of))
         elif may_be_more:
             self._heads[name] = _Head(key, 0)
-        elif feed.is_reading and self._reading.get(name) != endpoint.depth:
-            self._reading[name] = endpoint.depth
-            self._again.append(name)
+        elif feed.is_reading:
+            self._look_again(endpoint)
         return may_be_more
 
-    def _has_ttl(self, ids: list[int]) -> bool:
-        """A head that is at hand says in its header how long it lives."""
-        cache = self._cache
-        if not ids or ids[0] < cache.first_id:
-            return False
-        row = cache.pick(ids)[0]
-        return bool(row[BARE]) and ttl_of(row[CONTENT]) is not None
+    def _look_again(self, endpoint: Endpoint) -> None:
+        """Its head is being read: it is looked at again in this sweep, if anything came of the last time."""
+        if self._reading.get(endpoint.name) != endpoint.depth:
+            self._reading[endpoint.name] = endpoint.depth
+            self._again.append(endpoint.name)
+
+
+def _has_ttl(row: Row | None) -> bool:
+    """A head that is at hand says in its header how long it lives."""
+    return row is not None and bool(row[BARE]) and ttl_of(row[CONTENT]) is not None

@@ -8,7 +8,7 @@ holds them up for long (Solace, "Message Replay", section "Trimming the Replay L
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from gateway import log_keys
@@ -34,29 +34,36 @@ class Trimmer:
         """What an administrator asked for: everything below this goes."""
         self._is_making_room = False
         self._is_busy = False
+        self._waits = False
+        """For transactions that are under way."""
         self._waiting: list[asyncio.Future[None]] = []
         self._log = runtime.log
 
-    def committed(self, endpoints: Collection[str], *, has_news: bool) -> None:
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """The log may have grown (``CommitListener``)."""
-        if has_news:
+        if news or self._waits:
             self.run()
 
     def not_committed(self) -> None:
         """The log has not grown (``CommitListener``)."""
+        if self._waits:
+            self.run()
 
     def run(self) -> None:
         """Go on, if there is anything to trim."""
         broker = self._broker
         if self._is_busy:
             return
-        if not self._is_making_room and broker.log_usage > TRIM_AT and broker.has_trimmable:
+        if not self._is_making_room and broker.trimming.usage > TRIM_AT and broker.trimming.is_possible:
             self._is_making_room = True
             self._log.info("trimming_started", **{log_keys.FIRST: broker.log.first_id})
-        elif self._is_making_room and broker.log_usage <= TRIM_TO:
+        elif self._is_making_room and broker.trimming.usage <= TRIM_TO:
             self._is_making_room = False
             self._log.info("trimming_ended", **{log_keys.FIRST: broker.log.first_id})
-        effect = broker.trim(broker.log.next_id if self._is_making_room else self._before_id)
+        effect = broker.trimming.next_piece(broker.log.next_id if self._is_making_room else self._before_id)
+        self._waits = effect is None and broker.trimming.waits
+        if self._waits:
+            return
         if effect is None:
             # Done; or what follows is not archived yet, and it goes on when that is told.
             self._is_making_room = False
@@ -73,7 +80,7 @@ class Trimmer:
             if error is not None:
                 # The ids stay marked: they are tried again from where the log begins.
                 self._runtime.report("trim_failed", error)
-                broker.not_trimmed(effect)
+                broker.trimming.not_trimmed(effect)
                 for done in self._waiting:
                     if not done.done():
                         done.set_exception(
@@ -82,11 +89,11 @@ class Trimmer:
                 self._waiting.clear()
                 self._before_id = 0
                 return
-            broker.trimmed(effect)
+            broker.trimming.trimmed(effect)
             assert stop <= broker.log.first_id
             self.run()
 
-        self._committer.commit([effect], committed)
+        self._committer.commit([*broker.trimming.replay_positions(), effect], committed)
 
     async def trim_before(self, message_id: int) -> int:
         """
@@ -99,7 +106,7 @@ class Trimmer:
             Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that; INTERNAL, the store could
                 not write.
         """
-        self._broker.check_trimmable(message_id)
+        self._broker.trimming.check(message_id)
         self._before_id = max(self._before_id, message_id)
         done: asyncio.Future[None] = self._runtime.loop.create_future()
         self._waiting.append(done)

@@ -81,7 +81,7 @@ THEIRS = {
 
 
 def row(content: bytes, message_id: int = ID, time_ms: int = TIME_MS, topic: str = TOPIC) -> OutgoingRow:
-    return message_id, time_ms, topic, bare_offset(content), None, content
+    return message_id, time_ms, topic, bare_offset(content), 0, None, content
 
 
 def delivered(
@@ -280,7 +280,7 @@ def test_one_splicer_serves_any_run_of_messages(
     """Whatever was sent before on a link, each message has its own id, time and topic, and all of its own front."""
     splicer = Splicer(GENERATION, stream_offset=stream_offset)
     for rows in batches:
-        for (number, time_ms, topic, bare, _, content), front in zip(
+        for (number, time_ms, topic, bare, _, _, content), front in zip(
             rows, splicer.fronts(rows, attempts, end_id), strict=True
         ):
             raw = front + content[bare:]
@@ -312,7 +312,7 @@ def test_messages_together_and_one_by_one_are_the_same(rows: list[OutgoingRow]) 
     together = Splicer(GENERATION).fronts(rows, {}, None)
     splicer = Splicer(GENERATION)
     assert together == [
-        splicer.front(i, t, topic, b, content, 0, False) for i, t, topic, b, _, content in rows
+        splicer.front(i, t, topic, b, content, 0, False) for i, t, topic, b, _, _, content in rows
     ]
 
 

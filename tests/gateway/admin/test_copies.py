@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import Limits
+from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from tests.gateway.admin.conftest import Administer, Start
 from tests.support.client import Client
@@ -39,14 +40,16 @@ def test_copies_take_their_places_in_a_deep_queue(
     assert found == sorted([*range(1, 200, 2), *(one["msgId"] for one in copied)])
 
 
-def test_a_copy_has_one_place() -> None:
-    """Known to be in memory it is given back, beyond all it is among the newest, between them the store has it."""
-    queue = ReadyQueue(window=3)
+def test_a_copy_waits_for_what_only_the_store_has() -> None:
+    """What is given back in front of messages that are in the store is ready; what belongs behind them waits."""
+    queue = ReadyQueue(window=3, cursor=Cursor(0))
     for message in range(0, 40, 2):
-        queue.add_committed([message])
+        queue.add_committed([message + 2])
+    queue.hand_out([(i, 0, "a", 0, 0, None, b"") for i in queue.peek(10)])
     assert queue.has_more
-    for message in (1, queue.stored_up_to - 1, queue.stored_up_to + 1):
-        queue.insert(message)
-    assert queue.given_back == [1]
-    assert queue.newest[0] == queue.stored_up_to + 1
-    assert queue.stored_up_to - 1 not in {*queue.oldest, *queue.newest, *queue.given_back}
+    queue.give_back([1, 39])
+    assert queue.peek(10) == [1]
+    queue.add_page(range(8, 42, 2), 42)
+    assert queue.peek(20) == [1]
+    queue.hand_out([(1, 0, "a", 0, 0, None, b"")])
+    assert queue.peek(20) == [*range(8, 35, 2)]

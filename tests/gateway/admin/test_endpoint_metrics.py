@@ -7,13 +7,17 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admin.endpoint_metrics import PIECE, EndpointSeries
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.model import WHOLE
 
 
 def endpoint(name: str, depth: int) -> Endpoint:
     """A queue with nothing but messages."""
-    return Endpoint(1, name, EndpointKind.QUEUE, EndpointSettings(), 100, depth=depth)
+    backlog = Backlog(1, 2, {WHOLE: Cursor(0, messages=depth)})
+    return Endpoint(1, name, EndpointKind.QUEUE, EndpointSettings(), 100, backlog)
 
 
 def depths(series: EndpointSeries) -> list[tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import apsw
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,7 +14,7 @@ from tests.support.client import Client, Refused
 from tests.support.messages import data
 
 ROOT = Path(__file__).resolve().parents[3]
-LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le")
+LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le", "engine")
 
 
 def scrape(api: Api) -> dict[tuple[str, ...], float]:
@@ -49,6 +50,12 @@ def test_numbers_follow_what_is_done(api: Api, client: Client) -> None:
     found = scrape(api)
     assert found["rewind_replay_starts_total", "default", "q"] == 1
     assert sum(value for name, value in found.items() if name[0] == "rewind_replays") == 1
+
+
+def test_the_store_s_engine_is_a_label(api: Api) -> None:
+    """What keeps the data, with its version, as a series that is always 1: a query finds gateways that are behind."""
+    [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
+    assert scrape(api)["rewind_store_info", "default", f"SQLite {version}"] == 1
 
 
 def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import apsw
 import pytest
 from click.testing import CliRunner, Result
 
@@ -72,6 +73,13 @@ def test_waiting_for_a_replay_ends_with_it(rewind: Rewind, client: Client) -> No
     """`--wait` returns when the replay is complete: of an empty log at once."""
     rewind("queue", "create", "q")
     assert rewind.json("replay", "start", "q", "--wait")["replayState"] == "complete"
+
+
+def test_the_status_names_the_store_s_engine(rewind: Rewind) -> None:
+    """With its version, which is that of the SQLite that writes the file: the first thing asked in a bug report."""
+    [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
+    assert rewind.json("status")["storeEngine"] == f"SQLite {version}"
+    assert f"SQLite {version}" in rewind("status")
 
 
 def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gateway: RunningGateway) -> None:

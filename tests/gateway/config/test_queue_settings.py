@@ -15,16 +15,15 @@ from gateway.config import Queue, Vpn, example_toml, parse
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.reload import reconcile
 from gateway.config.toml import literal
-from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import (
     SETTINGS,
-    EndpointKind,
     EndpointSettings,
     Exclusivity,
     Setting,
     SettingType,
     Unit,
 )
+from tests.support.endpoints import new_endpoint
 
 NOTED = {"temporary", "no_local", "auto_delete", "declared", "purged_below", "purged_ms"}
 """What is kept beside the settings: nobody says it of an endpoint, the gateway notes it."""
@@ -105,7 +104,7 @@ def test_a_setting_is_an_attribute_of_administration(setting: Setting) -> None:
     settings = sample(setting)
     said = attribute.value_of(settings)
     assert EndpointBody.model_validate({attribute.name: said}).settings(EndpointSettings()) == settings
-    shown = configured(Endpoint(1, "q", EndpointKind.QUEUE, settings, 10), "default")
+    shown = configured(new_endpoint(settings), "default")
     assert shown[attribute.name] == said
     schema = NewQueue.model_json_schema()["properties"][attribute.name]
     assert schema["description"].endswith(attribute.description)

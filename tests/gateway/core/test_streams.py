@@ -31,12 +31,13 @@ def test_nothing_is_put_on_a_stream(topic: str) -> None:
     endpoint = stream(broker, "a/>")
     publication, taken, refused = broker.publish(0, topic, [b"x"], [0], None)
     assert publication is not None
-    assert (publication.endpoints, publication.logged, taken, refused) == ((), True, 1, None)
+    assert (publication.routes, publication.logged, taken, refused) == ([], True, 1, None)
     assert broker.committed(publication) == []
     queue, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ["a/>", "#queue/s"])
     publication, _, _ = broker.publish(0, topic, [b"x"], [0], None)
     assert publication is not None
-    assert publication.endpoints == (queue.storage_number,)
+    assert [route.endpoints for route in publication.routes] == [(queue.number,)]
+    broker.committed(publication)
     assert (endpoint.depth, queue.depth) == (0, 1)
 
 
@@ -85,7 +86,7 @@ def test_a_stream_is_made_on_first_use() -> None:
     with pytest.raises(Refused) as refused:
         broker.queue_for("s", kind=EndpointKind.QUEUE)
     assert refused.value.code is ErrorCode.PRECONDITION_FAILED
-    assert broker.set_subscriptions(endpoint, ["a"]) == [SaveSubscription(endpoint.storage_number, "a")]
+    assert broker.set_subscriptions(endpoint, ["a"]) == [SaveSubscription(endpoint.number, "a")]
 
 
 def test_without_a_log_no_stream_is_made() -> None:

@@ -1,7 +1,10 @@
 """Messages read side by side against the same messages read one by one."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +12,9 @@ from hypothesis import strategies as st
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, encode
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.message.sections import bare_offset
+from spark_bridge.columns.encoded_messages import EncodedMessages
 from spark_bridge.columns.message_block import MessageBlock, Unusual
-from spark_bridge.columns.record_batches import BatchBuilder
+from spark_bridge.columns.record_batches import STORED, BatchBuilder
 from store.archive.columns import COLUMNS
 
 pytestmark = pytest.mark.spark
@@ -72,45 +76,108 @@ BROKEN = MESSAGES.flatmap(
 SCHEMAS = st.lists(st.sampled_from(list(COLUMNS)), min_size=1, unique=True)
 
 
-def stored(contents: list[bytes]) -> list[tuple[int, int, str, int, bytes]]:
-    """The messages as rows of a store; what a gateway would refuse to take is left out."""
-    rows = []
-    for number, content in enumerate(contents, start=65_530):
-        try:
-            rows.append((number, TIME + number, f"t/{number % 3}", bare_offset(content), content))
-        except ValueError:
-            continue
-    return rows
+def stored(contents: list[bytes], first: int = 65_530) -> pa.RecordBatch:
+    """The messages as a page of a store; what a gateway would refuse to take is left out."""
+    taken = []
+    for content in contents:
+        with suppress(ValueError):
+            bare_offset(content)
+            taken.append(content)
+    ids = range(first, first + len(taken))
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(ids, pa.int64()),
+            pa.array([TIME + number for number in ids], pa.int64()),
+            pa.array([f"t/{number % 3}" for number in ids], pa.string()),
+            pa.array(taken, pa.binary()),
+        ],
+        names=STORED,
+    )
 
 
-def by_one(names: list[str], rows: list[Any]) -> list[dict[str, Any]]:
-    """Each row in a page of its own reader's."""
+def told(page: pa.RecordBatch) -> EncodedMessages:
+    """The same messages as a log reader gets them."""
     splicer = Splicer(GENERATION)
-    reader = BatchBuilder([(name, name) for name in names])
-    columns = reader._kept_one_by_one(rows, splicer) if reader.needs_content else {}
-    return [{name: columns[name][n].as_py() for name in columns} for n in range(len(rows))]
+    messages = []
+    for number, time_ms, topic, content in zip(*page.to_pydict().values(), strict=True):
+        bare = bare_offset(content)
+        messages.append(splicer.front(number, time_ms, topic, bare, content, 0, False) + content[bare:])
+    return EncodedMessages.of(messages)
 
 
-@given(st.lists(MESSAGES | CUT | BROKEN, max_size=12), SCHEMAS)
+def reader_of(names: Sequence[str]) -> BatchBuilder:
+    """A builder of these columns."""
+    return BatchBuilder([(name, name) for name in names])
+
+
+SHAPES = st.tuples(
+    st.none() | st.just([True]) | st.just([True, UByte(7)]),
+    st.lists(st.sampled_from([None, "text", "symbol", "number", "binary"]), max_size=8),
+    st.lists(st.text("kéy", max_size=12) | st.just("k" * 70), max_size=4),
+    st.lists(st.sampled_from(["text", "symbol", "number", "binary", "null"]), min_size=4, max_size=4),
+)
+"""The shape of a sender's messages: a header, the types of its properties, and the names and types of its own."""
+TYPES: dict[str | None, st.SearchStrategy[Any]] = {
+    None: st.none(),
+    "null": st.none(),
+    "text": TEXTS,
+    "symbol": st.text("abc", max_size=3).map(Symbol),
+    "number": st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-200, 200),
+    "binary": st.binary(max_size=9),
+}
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[bytes]:
+    """A page of one sender's messages, which differ in nothing but values, or in a few of them."""
+    header, properties, names, kinds = draw(SHAPES)
+    same_length = draw(st.booleans())
+    page = []
+    for _ in range(draw(st.integers(2, 9))):
+        fields = [draw(TYPES[kind]) for kind in properties]
+        values = {name: draw(TYPES[kind]) for name, kind in zip(names, kinds, strict=False)}
+        body = draw(st.binary(min_size=5, max_size=5) if same_length else st.binary(max_size=300))
+        parts = ((0x70, header), (0x73, fields), (0x74, values), (0x75, body))
+        page.append(b"".join(encode(Described(code, part)) for code, part in parts if part is not None))
+    if draw(st.booleans()):
+        page.insert(draw(st.integers(0, len(page))), draw(MESSAGES | BROKEN))
+    if draw(st.booleans()):
+        number = draw(st.integers(0, len(page) - 1))
+        octets = page[number]
+        at = draw(st.integers(0, max(len(octets) - 1, 0)))
+        page[number] = octets[:at] + bytes([draw(st.integers(0, 255))]) + octets[at + 1 :]
+    return page
+
+
+PAGES = st.lists(MESSAGES | CUT | BROKEN, max_size=12) | alike()
+
+
+def by_one(names: list[str], page: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Each row read by the reader of single messages."""
+    reader = reader_of(names)
+    if "content" not in reader.stored_columns:
+        return [{} for _ in range(len(page))]
+    columns = reader._kept_one_by_one(page, Splicer(GENERATION))
+    return [{name: columns[name][n].as_py() for name in columns} for n in range(len(page))]
+
+
+@given(PAGES, SCHEMAS)
 def test_a_page_reads_as_its_messages_one_by_one(contents: list[bytes], names: list[str]) -> None:
     """Whatever the messages, well-formed or not, no row depends on how it was read or what it lay beside."""
-    rows = stored(contents)
-    batch = BatchBuilder([(name, name) for name in names]).stored(rows, Splicer(GENERATION), GENERATION)
-    found = batch.to_pylist()
-    assert batch.num_rows == len(rows)
-    for row, expected in zip(found, by_one(names, rows), strict=True):
+    page = stored(contents)
+    batch = reader_of(names).stored(page, Splicer(GENERATION), GENERATION)
+    assert batch.num_rows == len(page)
+    for row, expected in zip(batch.to_pylist(), by_one(names, page), strict=True):
         assert {name: row[name] for name in expected} == expected
 
 
-@given(st.lists(MESSAGES | CUT | BROKEN, max_size=12), SCHEMAS)
+@given(PAGES, SCHEMAS)
 def test_a_page_of_a_link_is_that_of_the_file(contents: list[bytes], names: list[str]) -> None:
     """With the gateway's annotations in front, and read from the store, every column of every row is the same."""
-    rows = stored(contents)
-    splicer = Splicer(GENERATION)
-    messages = [splicer.front(n, ms, t, bare, c, 0, False) + c[bare:] for n, ms, t, bare, c in rows]
-    ours, offsets = BatchBuilder([(name, name) for name in names]).batch(messages)
-    theirs = BatchBuilder([(name, name) for name in names]).stored(rows, Splicer(GENERATION), GENERATION)
-    assert offsets == [row[0] for row in rows]
+    page = stored(contents)
+    ours, offsets = reader_of(names).batch(told(page))
+    theirs = reader_of(names).stored(page, Splicer(GENERATION), GENERATION)
+    assert offsets.tolist() == page.column("id").to_pylist()
     assert ours.to_pylist() == theirs.to_pylist()
 
 
@@ -118,7 +185,7 @@ def test_a_page_of_a_link_is_that_of_the_file(contents: list[bytes], names: list
 def test_any_bytes_are_unusual_or_a_page(messages: list[bytes]) -> None:
     """Nothing a peer sends makes the reader look outside its block."""
     try:
-        page = MessageBlock(messages)
+        page = MessageBlock(EncodedMessages.of(messages))
         page.texts_of(0x73, [0, 12])
         page.pairs()
         assert len(page.bodies()) == len(messages)
@@ -138,7 +205,7 @@ def test_the_usual_is_read_side_by_side() -> None:
         + encode(Described(0x75, b"x" * n) if n % 3 else Described(0x77, "text"))
         for n in range(600)
     ]
-    page = MessageBlock(messages)
+    page = MessageBlock(EncodedMessages.of(messages))
     assert page.texts_of(0x73, [0, 5])[1].to_pylist() == [str(n) for n in range(600)]
     assert page.pairs()[599].as_py(maps_as_pydicts="strict") == {
         "carrier": "AA", "flight": "599", "late": "false", "none": None, "f": "1.5"
@@ -149,18 +216,49 @@ def test_the_usual_is_read_side_by_side() -> None:
 def test_annotations_that_cannot_be_decoded_do_not_make_the_log_unreadable() -> None:
     """A sender's annotation that is no UTF-8 costs that message its columns, not the log its readers."""
     content = b"\x00\x53\x72\xc1\x07\x02\xa3\x01a\xa1\x01\xff" + encode(Described(0x75, b"x"))
-    rows = [(1, TIME, "t", 12, content), (2, TIME, "t", 0, content[12:])]
-    splicer = Splicer(GENERATION)
-    reader = BatchBuilder([(name, name) for name in ("offset", "topic", "body", "systemProperties")])
-    batch = reader.stored(rows, splicer, GENERATION)
+    page = stored([content, content[12:]], 1)
+    reader = reader_of(("offset", "topic", "body", "systemProperties"))
+    batch = reader.stored(page, Splicer(GENERATION), GENERATION)
     assert batch.column(2).to_pylist() == [None, b"x"]
     assert "utf-8" in batch.to_pylist(maps_as_pydicts="strict")[0]["systemProperties"]["rewind:undecodable"]
-    told = [splicer.front(*row, 0, False) + row[4][row[3] :] for row in rows]
-    assert reader.batch(told)[0].to_pylist() == batch.to_pylist()
+    assert reader.batch(told(page))[0].to_pylist() == batch.to_pylist()
 
 
 def test_a_key_that_is_no_text_does_not_make_the_log_unreadable() -> None:
     """A map needs its keys: null becomes the text null."""
     content = encode(Described(0x74, {None: 1})) + encode(Described(0x75, b"x"))
-    batch = BatchBuilder([("properties", "properties")]).stored([(1, 0, "t", 0, content)], Splicer(1), 1)
+    batch = reader_of(["properties"]).stored(stored([content], 1), Splicer(1), 1)
     assert batch.to_pylist(maps_as_pydicts="strict") == [{"properties": {"null": "1"}}]
+
+
+def sent(number: int, name: str = "late", subject: str | bytes = "é") -> bytes:
+    """One of a sender's messages: values of several types, of lengths that change from one to the next."""
+    fields = [f"m-{'1' * (number % 5)}", None, "topic://t", subject]
+    values = {"carrier": "A" * (number % 4), "flight": number, name: number % 2 == 0, "tail": f"N{number}"}
+    parts = ((0x70, [True]), (0x73, fields), (0x74, values), (0x75, b"x" * (number % 3)))
+    return b"".join(encode(Described(code, part)) for code, part in parts)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        sent(3),
+        sent(3, name="last"),
+        sent(3, name="tail"),
+        sent(3).replace(b"topic://t", b"topic://\xff"),
+        sent(3).replace(b"\xa1\x02N3", b"\xa1\x02N\xff"),
+        sent(3).replace(b"\xa1\x02N3", b"\x01\x02N3"),
+        sent(3, subject="s" * 300),
+        sent(3).replace(b"\x00\x53\x75", b"\x00\x53\x78"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 2, 6])
+def test_one_that_differs_among_those_that_are_alike(odd: bytes, at: int) -> None:
+    """What a page has alike is compared with each of its messages: a name, a type, an octet that is no text."""
+    contents = [sent(number) for number in range(6)]
+    page = stored([*contents[:at], odd, *contents[at:]])
+    names = list(COLUMNS)
+    for chosen in (names, ["body"], ["subject"], ["properties"]):
+        found = reader_of(chosen).stored(page, Splicer(GENERATION), GENERATION).to_pylist()
+        for row, expected in zip(found, by_one(chosen, page), strict=True):
+            assert {name: row[name] for name in expected} == expected

@@ -8,6 +8,7 @@ import pytest
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, encode
 from amqp_ext.topics import TopicFilter, TopicPattern
+from spark_bridge.columns.encoded_messages import EncodedMessages
 from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.columns.single_message import UNDECODABLE, text
 from spark_bridge.errors import UnreadableMessage
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 def row(message: bytes, *names: str) -> dict[str, Any]:
     """One message as a row with the named columns, or all."""
-    batch, _ = BatchBuilder([(name, name) for name in names or COLUMNS]).batch([message])
+    batch, _ = BatchBuilder([(name, name) for name in names or COLUMNS]).batch(EncodedMessages.of([message]))
     return batch.to_pylist(maps_as_pydicts="strict")[0]
 
 
@@ -146,15 +147,15 @@ def test_annotations_of_unusual_spelling_are_read() -> None:
 def test_a_message_without_the_brokers_annotations_is_an_error(message: bytes) -> None:
     """A peer that is not the gateway is noticed at the first message."""
     with pytest.raises(UnreadableMessage, match="is the peer a Rewind gateway"):
-        BatchBuilder([("offset", "offset")]).batch([message])
+        BatchBuilder([("offset", "offset")]).batch(EncodedMessages.of([message]))
 
 
 def test_topics_filter_rows_and_keep_all_offsets() -> None:
     """What is filtered out still counts as delivered: the check of a range needs every offset."""
     topics = TopicFilter([TopicPattern.parse("a/>"), TopicPattern.parse("!a/secret")])
     messages = [annotated(n, data(b""), topic=t) for n, t in enumerate(["a/x", "b", "a/secret", "a/y"])]
-    batch, offsets = BatchBuilder([("offset", "offset")], topics).batch(messages)
-    assert (batch.column(0).to_pylist(), offsets) == ([0, 3], [0, 1, 2, 3])
+    batch, offsets = BatchBuilder([("offset", "offset")], topics).batch(EncodedMessages.of(messages))
+    assert (batch.column(0).to_pylist(), offsets.tolist()) == ([0, 3], [0, 1, 2, 3])
 
 
 def test_a_map_column_keeps_nulls_and_empties_apart() -> None:
@@ -163,5 +164,5 @@ def test_a_map_column_keeps_nulls_and_empties_apart() -> None:
     messages = [
         annotated(n, *([] if m is None else [Described(0x74, m)]), data(b"")) for n, m in enumerate(maps)
     ]
-    batch, _ = BatchBuilder([("properties", "properties")]).batch(messages)
+    batch, _ = BatchBuilder([("properties", "properties")]).batch(EncodedMessages.of(messages))
     assert batch.column(0).to_pylist() == [None, [], [("a", None), ("b", "2")]]

@@ -1,6 +1,8 @@
 """The log read from the gateway's file: the same rows as over AMQP, and nothing missing in silence."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,12 +10,15 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from adbc_driver_manager import AdbcStatusCode, OperationalError
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
+from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
 from spark_bridge.places.addresses import Folder
 from spark_bridge.places.log_file import LogFile
+from spark_bridge.places.sqlite_reader import SqliteReader
 from spark_bridge.schema import DDL, chosen
 from spark_bridge.source import RewindSource
 from store.archive.columns import arrow_schema
@@ -226,10 +231,10 @@ def test_a_folder_that_may_not_be_written_to_is_explained(
 ) -> None:
     """SQLite's words for it are of writing, where the user only meant to read."""
 
-    def extent(self: LogFile) -> IdRange:
-        raise sqlite3.OperationalError("attempt to write a readonly database")
+    def row(self: SqliteReader, query: str, *values: str) -> None:
+        raise OperationalError("attempt to write a readonly database", status_code=AdbcStatusCode.IO)
 
-    monkeypatch.setattr(LogFile, "extent", extent)
+    monkeypatch.setattr(SqliteReader, "row", row)
     with pytest.raises(ConnectionFailed, match="Where no gateway is running, SQLite has to make the files"):
         LogFile(Folder(gateway[1]))
 
@@ -259,5 +264,32 @@ def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
     with LogFile(Folder(gateway[1])) as file:
         extent = file.extent()
         pages = list(file.pages(IdRange(1, extent.last, extent.generation)))
-    assert [row[0] for page in pages for row in page] == list(range(1, extent.last + 1))
-    assert max(map(len, pages)) <= 2_000
+    assert [number for page in pages for number in page.column("id").to_pylist()] == list(
+        range(1, extent.last + 1)
+    )
+    assert max(map(len, pages)) <= PAGE_ROWS
+    assert max(page.column("content").nbytes for page in pages) <= PAGE_BYTES + (2 << 20)
+    assert len(pages) < 8
+
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=0)
+with connection:
+    connection.execute("update log set last_time = last_time + 1")
+is_busy, *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchone()
+print(is_busy)
+"""
+
+
+def test_between_two_pages_the_wal_can_begin_anew(gateway: tuple[str, str], tmp_path: Path) -> None:
+    """However slow its consumer is, a read holds no snapshot from one page to the next."""
+    path = copy(gateway[1], tmp_path)
+    with LogFile(Folder(path)) as file:
+        extent = file.extent()
+        pages = file.pages(extent)
+        count = next(pages).num_rows
+        command = [sys.executable, "-c", WRITER, f"{path}/default.db"]
+        writer = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert writer.stdout == "0\n"
+        assert count + sum(page.num_rows for page in pages) == extent.last

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,7 +177,7 @@ def test_offsets_outside_the_order_or_the_range_are_data_loss(peer: LogPeer, off
         link = LogLink(wire, "log://>", IdRange(5, 12, 7))
         with pytest.raises(DataLoss, match="does not keep to the bounds"):
             for offset in offsets:
-                link.check([offset])
+                link.check(np.array([offset]))
 
 
 @pytest.mark.parametrize(

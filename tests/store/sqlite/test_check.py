@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,33 +12,66 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gateway.core.effects import (
+    AddReferences,
+    CountAttempts,
     Effect,
-    RenumberEndpoint,
-    SaveEndpoint,
+    OpenCursor,
     SavePoint,
+    SaveReplay,
     SaveSubscription,
-    TrimLog,
 )
 from gateway.core.log.point import Point
+from gateway.core.model import WHOLE
 from store.sqlite.check import MOST_EXAMPLES, PROMISES, check
 from store.sqlite.database import open_file
-from tests.store.histories import histories, publication
-from tests.store.vpn_file import MADE_MS, commit, writing_to
+from tests.store.effects import (
+    BY_PRIORITY,
+    counted,
+    publication,
+    purge,
+    queue,
+    route,
+    settled,
+    trimming,
+)
+from tests.store.histories import histories
+from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, writing_to
+
+BOTH = route(1, 2).number
 
 
 @pytest.fixture
 def sound(path: Path) -> Path:
-    """A file with something of everything: two queues, one emptied, messages logged, held and trimmed, a point."""
-    q, r = (SaveEndpoint(n, name, "queue", "{}", None) for n, name in ((1, "q"), (2, "r")))
+    """
+    A file with something of everything: two queues, one emptied, one by priority, a replay; messages logged, held by
+    routes and by references, and trimmed; a point and an index.
+    """
+    model = empty_model()
     with closing(writing_to(path)) as connection:
-        commit(connection, [q, r, SaveSubscription(1, "a/>")])
-        commit(connection, [publication(1, [b"12345"] * 4, endpoints=(1, 2), time_ms=MADE_MS)])
-        commit(connection, [publication(5, [b"12"] * 4, endpoints=(1,), logged=False, time_ms=MADE_MS + 5)])
-        commit(connection, [publication(9, [b"123"] * 4, time_ms=MADE_MS + 9), TrimLog(1, 3)])
-        commit(connection, [SavePoint(Point("p", 13, MADE_MS, MADE_MS)), RenumberEndpoint(2, 3, None)])
-        commit(connection, [publication(13, [b"1"] * 2, endpoints=(3,), time_ms=MADE_MS + 9)])
-        connection.execute("insert into indexed values (1, 'p', 1, null)")
-        connection.execute("insert into property_value values (0, 1, 'x', 3)")
+
+        def write(*effects: Effect) -> None:
+            commit(connection, effects)
+            for effect in effects:
+                model.apply(effect)
+
+        write(
+            *queue(1, "q"), *queue(2, "r"), *queue(3, "p", settings=BY_PRIORITY), SaveSubscription(1, "a/>")
+        )
+        write(publication(1, [b"12345"] * 4, endpoints=(1, 2), time_ms=MADE_MS))
+        write(publication(5, [b"12"] * 4, endpoints=(1, 2), logged=False, time_ms=MADE_MS + 5))
+        write(publication(9, [b"123"] * 4, time_ms=MADE_MS + 9), AddReferences(1, [9]))
+        write(*settled(model, 1, [2, 4, 6], is_joined=False))
+        write(trimming(model, 3), CountAttempts(1, [(3, 1)]))
+        write(*purge(model, 2))
+        write(OpenCursor(9, (WHOLE,), 3), SaveReplay(1, '{"cursor": 9}'))
+        write(SavePoint(Point("p", 13, MADE_MS, MADE_MS)))
+        write(publication(13, [b"1"] * 2, endpoints=(1, 3), time_ms=MADE_MS + 9, ranked=True))
+        write(*counted(model, 1, 14))
+    execute(
+        path,
+        "insert into indexed values (1, 'p', 1, null)",
+        "insert into property_value values (0, 1, 'x', 3)",
+    )
     assert check(path) == []
     return path
 
@@ -68,41 +100,53 @@ DAMAGES = {
     ),
     "message 14 begins at byte 2 of 1": "update message set bare = 2 where id = 14",
     "message 3 is in the log, which begins at 4": "update log set first_id = 4",
-    "message 5 counts 2 references that hold it, and has 1": "update message set held = 2 where id = 5",
-    "message 6 counts 1 references that hold it, and has 0": (
-        "delete from reference where message = 6; "
-        "update endpoint set depth = depth - 1, size_bytes = size_bytes - 2 where number = 1"
+    "message 1 is held by 3 endpoints on record, and 2 need it": "update message set held = 3 where id = 1",
+    "message 5 is held by 2 endpoints on record, and 1 need it": "update cursor set floor = 5 where number = 2",
+    "message 6 is held by 1 endpoints on record, and 0 need it": "delete from garbage",
+    f"message 3 is on route {BOTH}, which does not exist": f"delete from route where number = {BOTH}",
+    f"message 13 is on route {route(1, 3, priority=4).number} of priority 5, and its header says 4": (
+        "update route set priority = 5 where priority = 4"
     ),
-    "endpoint 1 refers to message 77, which does not exist": (
-        "insert into reference (endpoint, message) values (1, 77)"
+    "endpoint 3 (p) has a cursor 3 without part 7": "delete from cursor where number = 3 and part = 7",
+    "endpoint 1 (q) has a cursor 1 with a part 5, which it does not deliver by": (
+        "insert into cursor values (1, 5, 0, 0, 0, 0)"
     ),
-    "endpoint 2 refers to message 78, which does not exist": (
-        "insert into reference (endpoint, message) values (2, 78)"
+    "message 13 lies on endpoint 3 (p), which delivers by priority, and its route has none": (
+        "update route set priority = null"
     ),
-    "4 references are of number 2, which is neither an endpoint nor waits for collection": (
-        "delete from garbage"
+    "part -1 of cursor 1 has 8 messages with 18 bytes on record, and 7 with 18 lie there up to 14": (
+        "update cursor set messages = messages + 1 where number = 1"
     ),
-    "message 13 on endpoint 3 was delivered -1 times": (
-        "update reference set attempts = -1 where message = 13"
+    "part 4 of cursor 3 has 0 messages with 7 bytes on record": (
+        "update cursor set size_bytes = 7 where number = 3 and part = 4"
     ),
-    "message 13 on endpoint 3 (r) has the priority None there, and its header says 4": (
-        """update endpoint set settings = '{"priorities": true}' where number = 3"""
+    "part -1 of cursor 9 is done with everything up to 15, and the log's last id is 14": (
+        "update cursor set floor = 15 where number = 9"
     ),
-    "message 14 has a priority, 4, on endpoint 3 (r), which does not deliver by it": (
-        "update reference set priority = 4 where message = 14"
+    "part -1 of cursor 9 is counted up to 15, and the log's last id is 14": (
+        "update cursor set counted_id = 15 where number = 9"
     ),
-    "endpoint 3 (r) has a depth of 7 with 2 bytes on record, and 2 messages with 2 bytes lie on it": (
-        "update endpoint set depth = 7 where number = 3"
+    "part -1 of cursor 9 has a range from 14 to 15, and the log's last id is 14": (
+        "insert into cursor_range values (9, -1, 14, 15)"
     ),
-    "endpoint 1 (q) has a depth of 8 with 1 bytes on record, and 8 messages with 28 bytes lie on it": (
-        "update endpoint set size_bytes = 1 where number = 1"
+    "part -1 of cursor 1 has a range from 4, and the one before it goes to 5": (
+        "update cursor_range set last = 5 where number = 1 and first = 2"
     ),
-    "number 3 is in use, and the next one to be given out is 3": "update log set next_number = 3",
-    "endpoint 1 waits for collection, and is in use": "insert into garbage values (1)",
+    "part -1 of cursor 9 has a range from 2, below its floor 3": "insert into cursor_range values (9, -1, 2, 9)",
+    "1 ranges are of part -1 of cursor 8, which does not exist": "insert into cursor_range values (8, -1, 2, 9)",
+    "cursor 9 is neither an endpoint's nor a replay's, nor is it worked off": "update endpoint set replay = null",
+    "cursor 1 is worked off, and is endpoint 1's (q)": "insert into garbage values (1, 1, 0)",
+    "cursor 1 refers to message 77, which does not exist": "insert into reference values (1, 77)",
+    "1 references are of cursor 8, which does not exist": "insert into reference values (8, 9)",
+    "cursor 1 counts failed deliveries of message 77, which does not exist": "insert into attempt values (1, 77, 1)",
+    "1 attempts are of cursor 8, which does not exist": "insert into attempt values (8, 3, 1)",
+    "message 3 was delivered -1 times by cursor 1": "update attempt set count = -1",
+    "number 9 is in use, and the next one to be given out is 9": "update log set next_number = 9",
     "number 9 is subscribed to b, and is no endpoint": "insert into subscription values (9, 'b')",
-    "the log has 1 bytes on record, and holds 24": "update log set size_bytes = 1",
+    "the log has 1 bytes on record, and holds 416": "update log set size_bytes = 1",
     "the largest content has 5 bytes, above the largest on record of 4": "update log set largest_bytes = 4",
     "the log begins at 16, behind its end: its last id is 14": "update log set first_id = 16",
+    "every cursor counts up to 15, behind the log's end: its last id is 14": "update log set counted_id = 15",
     "the log is archived up to 15, behind its end: its last id is 14": "update log set archived_id = 15",
     "point p stands at 16, behind the log's last id 14": "update point set position = 16",
     "1 rows of the index are of number 1, which indexes no property": "delete from indexed",
@@ -113,8 +157,7 @@ DAMAGES = {
 @pytest.mark.parametrize("expected", DAMAGES)
 def test_damage_is_found(sound: Path, expected: str) -> None:
     """Each planted damage is named, with the rows it is about."""
-    with closing(sqlite3.connect(sound)) as connection:
-        connection.executescript(DAMAGES[expected])
+    execute(sound, DAMAGES[expected])
     assert any(sentence.startswith(expected) for sentence in check(sound)), check(sound)
 
 
@@ -125,18 +168,16 @@ def test_every_promise_is_tested(sound: Path, fresh: Callable[[], Path]) -> None
     for damage in DAMAGES.values():
         path = fresh()
         shutil.copy(sound, path)
-        with closing(sqlite3.connect(path)) as connection:
-            connection.executescript(damage)
+        execute(path, damage)
         told += check(path)
     for promise in PROMISES:
-        pattern = re.compile(re.escape(promise.broken).replace(re.escape("{}"), ".+"))
+        pattern = re.compile(re.sub(r"\\\{\d?\\\}", ".+", re.escape(promise.broken)))
         assert any(map(pattern.fullmatch, told)), promise.broken
 
 
 def test_much_damage_is_counted_rather_than_listed(sound: Path) -> None:
     """A thousand broken rows give a few examples and a number."""
-    with closing(sqlite3.connect(sound)) as connection, connection:
-        connection.executemany("insert into subscription values (9, ?)", [(f"t/{k}",) for k in range(1_000)])
+    execute(sound, *(f"insert into subscription values (9, 't/{k}')" for k in range(1_000)))
     found = check(sound)
     assert len(found) == MOST_EXAMPLES + 1
     assert found[-1] == f"… and {1_000 - MOST_EXAMPLES} more like that"
@@ -171,10 +212,10 @@ def test_a_missing_file_is_told_so_and_not_made(tmp_path: Path) -> None:
 
 def test_a_file_of_a_later_version_is_told_so(sound: Path) -> None:
     """Its promises are others: no guess is made."""
-    with closing(sqlite3.connect(sound)) as connection, connection:
-        connection.execute(
-            "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999_new', '')"
-        )
+    execute(
+        sound,
+        "insert into _sqlite_migrations (migration_set, name, applied_at) values ('rewind', 'm999_new', '')",
+    )
     assert check(sound) == ["it knows m999_new: it was written by a later version"]
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
+import apsw
 import pytest
 
-from gateway.core.effects import RenumberEndpoint, SaveEndpoint
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_reader
-from store.sqlite.writer import GARBAGE_ROWS
-from tests.store.histories import publication
-from tests.store.vpn_file import MADE_MS, writing_to
+from store.sqlite.garbage import PIECE_ROWS
+from tests.store.effects import publication, purge, queue
+from tests.store.vpn_file import MADE_MS, empty_model, writing_to
 from tests.store.writing import Writing, writing
 
 KILOBYTE = 1024
@@ -39,11 +38,11 @@ def steadily(w: Writing, path: Path, numbers: Iterator[int], total_bytes: int) -
 
 
 @contextmanager
-def snapshot(path: Path) -> Iterator[sqlite3.Connection]:
+def snapshot(path: Path) -> Iterator[apsw.Connection]:
     """A reader that holds on to what it saw first."""
     with closing(connect_reader(path)) as connection:
         connection.execute("begin")
-        connection.execute("select count(*) from message").fetchone()
+        connection.execute("select count(*) from message").fetchall()
         yield connection
         connection.execute("commit")
 
@@ -62,7 +61,7 @@ def test_a_long_read_lets_the_wal_grow_and_no_longer(path: Path) -> None:
     with writing(path, checkpoint_bytes=CHECKPOINT_BYTES, wal_limit_bytes=MEGABYTE, synchronous="FULL") as w:
         with snapshot(path) as reader:
             assert steadily(w, path, numbers, 8 * MEGABYTE) >= 8 * MEGABYTE
-            assert reader.execute("select count(*) from message").fetchone() == (0,)
+            assert reader.execute("select count(*) from message").fetchall() == [(0,)]
         written = 0
         while wal_bytes(path) > MEGABYTE:
             steadily(w, path, numbers, MEGABYTE)
@@ -76,14 +75,18 @@ def test_collecting_garbage_does_not_let_the_wal_grow(path: Path) -> None:
     """A deep queue that was emptied is collected with nobody publishing: the WAL begins anew meanwhile."""
     pieces = 100
     with writing(path, checkpoint_bytes=CHECKPOINT_BYTES) as w:
-        w.commit(SaveEndpoint(1, "q", "queue", "{}", None))
-        w.commit(
-            publication(1, [b"x"] * GARBAGE_ROWS * pieces, endpoints=(1,), logged=False, time_ms=MADE_MS)
-        )
+        model = empty_model()
+        contents = [b"x"] * PIECE_ROWS * pieces
+        for effect in [
+            *queue(1, "q"),
+            publication(1, contents, endpoints=(1,), logged=False, time_ms=MADE_MS),
+        ]:
+            w.commit(effect)
+            model.apply(effect)
         with closing(writing_to(path)) as other:
-            while other.execute("pragma wal_checkpoint(truncate)").fetchone()[0]:
+            while other.execute("pragma wal_checkpoint(truncate)").fetchall()[0][0]:
                 pass
-        w.commit(RenumberEndpoint(1, 2, None))
+        w.commit(*purge(model, 1))
         largest = 0
         while w.writer._garbage:
             largest = max(largest, wal_bytes(path))
@@ -98,7 +101,7 @@ def checkpointer(path: Path) -> Iterator[Checkpointer]:
     checkpointer.close()
 
 
-def fill(connection: sqlite3.Connection, total_bytes: int) -> None:
+def fill(connection: apsw.Connection, total_bytes: int) -> None:
     connection.execute(
         "insert into message (time, topic, bare, content) values (0, 't', 0, zeroblob(?))", (total_bytes,)
     )

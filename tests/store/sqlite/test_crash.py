@@ -8,18 +8,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.effects import Effect, RemoveInTransaction, SaveEndpoint
+from gateway.core.effects import AddReferences, Effect, SettleInTransaction
+from gateway.core.model import WHOLE
 from store.sqlite.check import check
 from store.sqlite.database import open_file
 from store.sqlite.recovery import recover
-from tests.store.histories import histories, publication
-from tests.store.vpn_file import MADE_MS, commit, empty_model, state_of, writing_to
+from tests.store.effects import BY_PRIORITY, publication, purge, queue, settled, trimming
+from tests.store.histories import histories
+from tests.store.vpn_file import MADE_MS, collect_garbage, commit, empty_model, query, state_of, writing_to
 from tests.store.writing import writing
 from tests.support.naive_store import State
 
@@ -114,8 +117,8 @@ LARGE = b"x" * 3_000
 """Some of these make a transaction of many pages."""
 
 BEFORE: list[Effect] = [
-    SaveEndpoint(1, "q", "queue", "{}", None),
-    SaveEndpoint(2, "r", "queue", "{}", None),
+    *queue(1, "q"),
+    *queue(2, "r"),
     publication(1, [LARGE] * 10, endpoints=(1, 2), time_ms=MADE_MS),
     publication(11, [LARGE] * 10, topic="#queue/r", endpoints=(1, 2), logged=False, time_ms=MADE_MS),
 ]
@@ -123,8 +126,8 @@ TRANSACTION: list[Effect] = [
     publication(21, [LARGE] * 10, topic="a/b", endpoints=(1,), time_ms=MADE_MS),
     publication(31, [LARGE] * 10, topic="#queue/r", endpoints=(2,), logged=False, time_ms=MADE_MS),
     publication(41, [LARGE] * 10, topic="a", time_ms=MADE_MS),
-    RemoveInTransaction(1, list(range(1, 20)), 19 * len(LARGE)),
-    RemoveInTransaction(2, [2, 12, 20], 3 * len(LARGE)),
+    SettleInTransaction(1, WHOLE, None, {1: 19}, 20, 1, len(LARGE), list(range(1, 20))),
+    SettleInTransaction(2, WHOLE, None, {2: 2, 12: 12, 20: 20}, 20, 17, 17 * len(LARGE), [2, 12, 20]),
 ]
 """Topics with and without an endpoint, in the log and not; what is acknowledged is held by both, one or nobody then."""
 
@@ -139,15 +142,16 @@ def test_a_crash_at_any_statement_of_a_transaction_leaves_nothing_of_it(fresh: C
     commit(connection, BEFORE)
     sizes: list[int] = []
 
-    def copy(statement: str) -> None:
+    def copy(*statement: object) -> bool:
         sizes.append(wal_of(path).stat().st_size)
         copies.append(fresh())
         shutil.copy(path, copies[-1])
         shutil.copy(wal_of(path), wal_of(copies[-1]))
+        return True
 
-    connection.set_trace_callback(copy)
+    connection.exec_trace = copy
     commit(connection, TRANSACTION)
-    connection.set_trace_callback(None)
+    connection.exec_trace = None
     copy("its end")
     connection.close()
     nothing, before, after = states([BEFORE, TRANSACTION])
@@ -164,7 +168,7 @@ def test_a_transaction_is_there_with_its_last_byte(fresh: Callable[[], Path]) ->
     begin = wal_of(path).stat().st_size
     commit(connection, TRANSACTION)
     main, wal = path.read_bytes(), wal_of(path).read_bytes()
-    page_bytes = 24 + connection.execute("pragma page_size").fetchone()[0]
+    page_bytes = 24 + connection.execute("pragma page_size").get
     connection.close()
     _, before, after = states([BEFORE, TRANSACTION])
     cuts = [*range(begin, len(wal), page_bytes), len(wal) - 1, len(wal)]
@@ -174,6 +178,42 @@ def test_a_transaction_is_there_with_its_last_byte(fresh: Callable[[], Path]) ->
         copy.write_bytes(main)
         wal_of(copy).write_bytes(wal[:cut])
         assert reopened(copy) == (after if cut == len(wal) else before)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
+    fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, logged: bool
+) -> None:
+    """A crash between any two pieces: what was let go of is not let go of again, and what is left is, at last."""
+    monkeypatch.setattr("store.sqlite.garbage.PIECE_ROWS", 3)
+    path, model = fresh(), empty_model()
+    with closing(writing_to(path)) as connection:
+        for effects in (
+            [*queue(1, "q", settings=BY_PRIORITY), *queue(2, "r")],
+            [publication(1, [b"x"] * 20, endpoints=(1, 2), logged=logged, time_ms=MADE_MS, ranked=True)],
+            lambda: settled(model, 1, [3, 4, 9, 10, 11], is_joined=False),
+            lambda: [AddReferences(1, [3, 10])] if logged else [],
+            lambda: [trimming(model, 13)] if logged else [],
+            lambda: purge(model, 1),
+            [publication(21, [b"y"] * 5, endpoints=(1, 2), logged=False, time_ms=MADE_MS, ranked=True)],
+        ):
+            found = effects() if callable(effects) else effects
+            commit(connection, found)
+            for effect in found:
+                model.apply(effect)
+    pieces = 0
+    while query(path, "select 1 from garbage"):
+        copy = fresh()
+        shutil.copy(path, copy)
+        assert reopened(copy) == model.state()
+        assert collect_garbage(copy)
+        assert reopened(copy) == model.state()
+        collect_garbage(path, pieces=1)
+        pieces += 1
+    assert pieces > 5
+    assert reopened(path) == model.state()
+    for table, column in (("cursor", "number"), ("cursor_range", "number"), ("reference", "cursor")):
+        assert query(path, f"select * from {table} where {column} = 1") == []
 
 
 @pytest.mark.slow

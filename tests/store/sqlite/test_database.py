@@ -55,7 +55,7 @@ def test_any_path_will_do(tmp_path: Path) -> None:
     path = tmp_path / "a b%20?mode=rw#ä.db"
     open_file(path, MADE_MS, synchronous="FULL")
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE])
+        commit(connection, QUEUE)
         assert [name for name in os.listdir(tmp_path) if name.endswith(".db")] == [path.name]
         assert list(state_of(path).endpoints) == [1]
 
@@ -65,6 +65,6 @@ def test_readers_do_not_wait_for_the_writer(path: Path) -> None:
     with closing(writing_to(path)) as writer, closing(connect_reader(path)) as reader:
         writer.execute("begin immediate")
         writer.execute("update log set last_id = 99")
-        assert reader.execute("select last_id from log").fetchone() == (0,)
+        assert reader.execute("select last_id from log").fetchall() == [(0,)]
         writer.execute("commit")
-        assert reader.execute("select last_id from log").fetchone() == (99,)
+        assert reader.execute("select last_id from log").fetchall() == [(99,)]

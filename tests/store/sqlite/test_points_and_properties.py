@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import sqlite_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,17 +18,18 @@ from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import DeletePoint, Effect, Publication, SavePoint
 from gateway.core.log.point import Point
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, HELD, TOPIC, RouteDefinition, Row
 from gateway.core.replay.search import Search, search_for
 from store.errors import WriteFailed
 from store.ports import Batch
-from store.sqlite import database, property_index, reader, schema, search, transaction
+from store.sqlite import property_index, reader, search, transaction
 from store.sqlite.database import open_file
 from store.sqlite.property_index import IndexedSpan
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import RecoveredFile, recover
 from store.sqlite.writer import SqliteWriter
-from tests.support.trades import row, trade
+from tests.store.vpn_file import query
+from tests.support.trades import HELD_ROUTE, row, trade
 
 MADE_MS = 1_000
 
@@ -64,10 +63,8 @@ class File:
         return recover(self.path)
 
     def count(self, table: str) -> int:
-        with sqlite3.connect(self.path) as connection:
-            found: int = connection.execute(f"select count(*) from {table}").fetchone()[0]
-        connection.close()
-        return found
+        ((found,),) = query(self.path, f"select count(*) from {table}")
+        return int(found)
 
     @contextmanager
     def reader(self, **bounds: int) -> Iterator[SqliteReader]:
@@ -85,7 +82,11 @@ class File:
 
 
 def publication(rows: list[Row]) -> Publication:
-    return Publication(rows, rows[0][2], (), rows[0][4] is None, sum(len(one[5]) for one in rows), None)
+    held = rows[0][HELD]
+    routes = [] if held is None else [RouteDefinition(HELD_ROUTE, (1,), None)]
+    return Publication(
+        rows, rows[0][TOPIC], routes, held is None, sum(len(one[CONTENT]) for one in rows), None
+    )
 
 
 def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
@@ -133,31 +134,6 @@ def test_ids_below_a_point_are_not_given_out_again(file: File) -> None:
     file.publish([row(12, trade())])
     file.run([SavePoint(Point("early", 2, 1, 1))])
     assert file.recover().log.next_id == 13
-
-
-def test_a_file_of_the_version_before_is_migrated(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file without points and index is opened as it is, and has both from then on."""
-    with monkeypatch.context() as before:
-        before.setattr(database, "update_spans", lambda connection, index: None)
-        before.setattr(schema.migrations, "apply", _first_migration)
-        open_file(file.path, MADE_MS, synchronous="NORMAL")
-    with sqlite3.connect(file.path) as connection:
-        connection.execute(
-            "insert into message values (1, 1000, 't', 0, null, ?)", (trade(message_id="old"),)
-        )
-        connection.execute("update log set last_id = 1")
-    connection.close()
-    file.publish([row(2, trade(message_id="new"))], ["message-id"])
-    file.run([SavePoint(Point("eod", 2, 1, 1))], ["message-id"])
-    assert [point.name for point in file.recover().points] == ["eod"]
-    with file.reader() as opened:
-        assert result(opened, search_of("message-id:old"), (">",), 1, 3)[0] == 1
-        assert result(opened, search_of("message-id:new"), (">",), 1, 3)[0] == 2
-
-
-def _first_migration(db: sqlite_utils.Database) -> None:
-    type(schema.migrations).apply(schema.migrations, db, stop_before="m002_points_and_indexed_properties")
-    assert "point" not in db.table_names()
 
 
 # --- the index ----------------------------------------------------------------------------------------------------

@@ -1,24 +1,25 @@
-"""References that have a priority: arranged when a queue changes, and read by it."""
+"""Queues that begin, or cease, to deliver by priority: cursors and routes are arranged when the file is opened."""
 
 from __future__ import annotations
 
-import sqlite3
+import json
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from gateway.core.effects import AddReferences, RemoveReferences, RenumberEndpoint, SaveEndpoint
-from gateway.core.endpoint.settings import EndpointSettings
+from gateway.core.effects import Effect
+from gateway.core.model import ROUTE, WHOLE
 from store.sqlite.check import check
 from store.sqlite.database import open_file
-from store.sqlite.reader import ONE_PRIORITY, SqliteReader
 from store.sqlite.recovery import recover
-from tests.store.histories import publication
-from tests.store.vpn_file import MADE_MS, commit, writing_to
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.histories import histories
+from tests.store.vpn_file import MADE_MS, commit, empty_model, query, state_of, writing_to
+from tests.support.naive_store import NaiveStore
 
-BY_PRIORITY = EndpointSettings(priorities=True).to_json()
-PLAIN = EndpointSettings().to_json()
 CONTENTS = [
     *(bytes.fromhex("005370c004024050") + bytes((n % 12,)) + b"body" for n in range(36)),
     b"bare",
@@ -27,88 +28,113 @@ CONTENTS = [
 EXPECTED = {i + 1: min(i % 12, 9) for i in range(36)} | {37: 4}
 
 
-@pytest.fixture
-def filled(path: Path) -> Path:
-    """A plain queue and one that delivers by priority, both with the same messages."""
+def filled(path: Path) -> NaiveStore:
+    """A plain queue and one that delivers by priority, with messages of both and of one, some of them settled."""
+    model = empty_model()
     bares = [9] * 36 + [0]
     with closing(writing_to(path)) as connection:
-        commit(connection, [SaveEndpoint(1, "q", "queue", PLAIN, None)])
-        commit(connection, [SaveEndpoint(2, "r", "queue", BY_PRIORITY, None)])
-        both = publication(1, CONTENTS, endpoints=(1, 2), time_ms=MADE_MS, bares=bares, ranked=(2,))
-        commit(connection, [both])
-    return path
+
+        def write(effects: Sequence[Effect]) -> None:
+            commit(connection, effects)
+            for effect in effects:
+                model.apply(effect)
+
+        write([*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY)])
+        write([publication(1, CONTENTS, endpoints=(1,), time_ms=MADE_MS, bares=bares)])
+        write([publication(38, CONTENTS, endpoints=(1, 2), time_ms=MADE_MS, bares=bares, ranked=True)])
+        write(settled(model, 1, [1, 2, 3, 10, 11, 30, 40, 41]))
+        write(settled(model, 2, [38, 39, 50, 60, 74]))
+        write([trimming(model, 20)])
+    return model
 
 
-def priorities_on(path: Path, number: int) -> dict[int, int | None]:
-    with closing(sqlite3.connect(path)) as connection:
-        query = "select message, priority from reference where endpoint = ?"
-        return dict(connection.execute(query, (number,)).fetchall())
+def lying(path: Path, number: int) -> dict[int, int]:
+    """What an endpoint's cursor is not done with: the part that each message is in, by id."""
+    found = {}
+    for endpoint in recover(path).endpoints:
+        if endpoint.definition.number != number:
+            continue
+        rows = query(
+            path,
+            "select message.id, priority from route join message on message.route = route.number "
+            "where exists (select 1 from json_each(endpoints) where value = ?) order by message.id",
+            (number,),
+        )
+        for message_id, priority in rows:
+            part = WHOLE if WHOLE in endpoint.parts else priority
+            cursor = endpoint.parts.get(part)
+            if cursor is None or message_id <= cursor.floor:
+                continue
+            if not any(first <= message_id <= last for first, last in cursor.ranges):
+                found[message_id] = part
+    return found
 
 
-def test_references_have_their_priorities_where_they_matter(filled: Path) -> None:
-    """On the queue that delivers by them; on the other they have none."""
-    assert priorities_on(filled, 2) == EXPECTED
-    assert set(priorities_on(filled, 1).values()) == {None}
-    assert check(filled) == []
-
-
-def test_a_changed_queue_is_arranged_with_its_settings(filled: Path) -> None:
-    """There and back, in the transaction that opens the file: references, settings, and nothing of other queues."""
-    open_file(filled, MADE_MS, synchronous="FULL", priorities={"q": True, "r": False, "unknown": True})
-    assert priorities_on(filled, 1) == EXPECTED
-    assert set(priorities_on(filled, 2).values()) == {None}
-    assert check(filled) == []
-    q, r = (EndpointSettings.from_json(e.definition.settings) for e in recover(filled).endpoints)
-    assert (q.priorities, r.priorities) == (True, False)
-    open_file(filled, MADE_MS, synchronous="FULL", priorities={"q": False})
-    assert set(priorities_on(filled, 1).values()) == {None}
-    assert check(filled) == []
-
-
-def test_an_unchanged_queue_is_left_as_it_is(filled: Path) -> None:
-    """Nothing is written for a queue that is what it was, or that nobody declares any more."""
-    before = priorities_on(filled, 1), priorities_on(filled, 2), recover(filled)
-    open_file(filled, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True})
-    open_file(filled, MADE_MS, synchronous="FULL")
-    assert (priorities_on(filled, 1), priorities_on(filled, 2), recover(filled)) == before
-
-
-def test_a_lane_is_read_in_pages(filled: Path) -> None:
-    """Only messages of the priority, from behind an id to before another, with their failed deliveries."""
-    reader = SqliteReader(filled, threads=1, page_rows=4, page_bytes=10**6, largest_bytes=20)
-    try:
-        nines = [i for i, priority in EXPECTED.items() if priority == 9]
-        found = [row[0] for row in reader.endpoint_page(2, 0, priority=9)]
-        assert found == nines[:4]
-        assert [row[0] for row in reader.endpoint_page(2, found[-1], priority=9)] == nines[4:8]
-        assert [row[0] for row in reader.endpoint_page(2, 0, nines[2], priority=9)] == nines[:2]
-        assert reader.endpoint_page(1, 0, priority=9) == []
-        assert reader.attempts(2, priority=9) == []
-    finally:
-        reader.close()
-
-
-def test_a_lane_is_a_run_of_the_index(filled: Path) -> None:
-    """A page of a priority that few messages have does not look at the others, however many they are."""
-    with closing(sqlite3.connect(filled)) as connection:
-        plan = connection.execute(
-            "explain query plan select id from reference join message on message.id = reference.message "
-            f"where reference.endpoint = 1{ONE_PRIORITY.replace('?', '9')} and reference.message > 1 "
-            "and reference.message < 9 order by reference.message"
-        ).fetchall()
-    steps = [row[3] for row in plan]
-    assert any(
-        "reference_priority (endpoint=? AND priority=? AND message>? AND message<?)" in step for step in steps
+def depth(path: Path, number: int) -> tuple[int, int]:
+    """Messages and bytes that a start finds on an endpoint by its routes."""
+    (endpoint,) = (e for e in recover(path).endpoints if e.definition.number == number)
+    parts = endpoint.parts.values()
+    return (
+        sum(part.messages + part.later_messages for part in parts),
+        sum(part.size_bytes + part.later_bytes for part in parts),
     )
-    assert not any("TEMP B-TREE" in step for step in steps)
 
 
-def test_settling_and_emptying_leave_nothing_in_the_index(filled: Path) -> None:
-    """The index is SQLite's own to keep: what is settled is out of it, replayed messages are in it."""
-    with closing(writing_to(filled)) as connection:
-        commit(connection, [RemoveReferences(2, list(range(1, 37)), 13 * 36)])
-        assert priorities_on(filled, 2) == {37: 4}
-        commit(connection, [RenumberEndpoint(2, 3, None)])
-        commit(connection, [AddReferences(3, [5, 10, 37], 30, None, [4, 9, 4])])
-    assert priorities_on(filled, 3) == {5: 4, 10: 9, 37: 4}
-    assert check(filled) == []
+def test_a_changed_queue_is_arranged_with_its_settings(path: Path) -> None:
+    """There and back, in the transaction that opens the file: what is settled stays so, and each is in its part."""
+    model = filled(path)
+    on_q, on_r = set(model.on(1)), set(model.on(2))
+    depths = depth(path, 1), depth(path, 2)
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True, "r": False, "unknown": True})
+    assert check(path) == []
+    assert lying(path, 1) == {i: EXPECTED[(i - 1) % 37 + 1] for i in on_q}
+    assert lying(path, 2) == dict.fromkeys(on_r, WHOLE)
+    assert (depth(path, 1), depth(path, 2)) == depths
+    texts = [endpoint.definition.settings for endpoint in recover(path).endpoints]
+    assert [json.loads(text).get("priorities") for text in texts] == [True, False]
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True})
+    assert check(path) == []
+    assert lying(path, 1) == dict.fromkeys(on_q, WHOLE)
+    assert lying(path, 2) == {i: EXPECTED[(i - 1) % 37 + 1] for i in on_r}
+    assert (depth(path, 1), depth(path, 2)) == depths
+
+
+def test_an_unchanged_queue_is_left_as_it_is(path: Path) -> None:
+    """Nothing is written for a queue that is what it was, or that nobody declares any more."""
+    filled(path)
+    before = state_of(path), recover(path)
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True})
+    open_file(path, MADE_MS, synchronous="FULL")
+    assert (state_of(path), recover(path)) == before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@given(history=histories(), changes=st.lists(st.booleans(), min_size=1, max_size=3))
+def test_whatever_lies_there_stays_there(
+    fresh: Callable[[], Path], history: list[list[Effect]], changes: list[bool]
+) -> None:
+    """After any history, and changes of all queues there and back: the same messages lie on them, counted alike."""
+    path, model = fresh(), empty_model()
+    with closing(writing_to(path)) as connection:
+        for effects in history:
+            commit(connection, effects)
+            for effect in effects:
+                model.apply(effect)
+    routed = {number: [row[0] for row in model.routed(number)] for number in model.endpoints}
+    depths = {number: depth(path, number) for number in model.endpoints}
+    for by_priority in changes:
+        names = [endpoint.definition.name for endpoint in model.endpoints.values()]
+        open_file(path, MADE_MS, synchronous="OFF", priorities=dict.fromkeys(names, by_priority))
+        assert check(path) == []
+        assert {number: sorted(lying(path, number)) for number in model.endpoints} == routed
+        assert {number: depth(path, number) for number in model.endpoints} == depths
+
+
+def test_messages_that_were_settled_keep_their_routes(path: Path) -> None:
+    """Only what the queue still has is put on a route with a priority: what is done with is not read."""
+    model = filled(path)
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True})
+    routes = dict(query(path, "select id, route from message where id < 38"))
+    settled_ids = [i for i in routes if i not in model.on(1)]
+    assert settled_ids
+    assert all(routes[i] == model.messages[i][ROUTE] for i in settled_ids)

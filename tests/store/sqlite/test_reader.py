@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.core.effects import CountAttempts, Effect, SaveEndpoint, TrimLog
-from gateway.core.model import Row
+from gateway.core.effects import CountAttempts, Effect
+from gateway.core.model import CONTENT, HELD, ROUTE, UNROUTED, Row
 from store.errors import LogTrimmed, ReadFailed
 from store.sqlite import reader as reader_module
-from store.sqlite.reader import FEW_ROWS, MOST_LITERALS, MOST_WILDCARDS, SqliteReader, topic_condition
-from tests.store.histories import histories, publication
-from tests.store.vpn_file import MADE_MS, commit, empty_model, writing_to
+from store.sqlite.reader import (
+    FEW_ROWS,
+    MOST_LITERALS,
+    MOST_MERGED,
+    MOST_WILDCARDS,
+    SqliteReader,
+    topic_condition,
+)
+from tests.store.effects import publication, queue, route, trimming
+from tests.store.histories import histories
+from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, writing_to
+from tests.support.naive_reader import NaivePages
 from tests.support.naive_store import NaiveStore
 
 LARGE = 1 << 20
@@ -67,8 +76,20 @@ def all_pages(reader: SqliteReader, position: int, end: int, patterns: Sequence[
     return pages
 
 
+def written_to_nothing(*effects: Effect) -> NaiveStore:
+    """What there is after these effects, in no file."""
+    model = empty_model()
+    for effect in effects:
+        model.apply(effect)
+    return model
+
+
+QUEUE_ROUTE = route(1).number
+"""Of what lies on the queue of the tests alone."""
+
+
 def logged(model: NaiveStore) -> list[Row]:
-    return [row for i, row in sorted(model.state().messages.items()) if row[4] is None]
+    return [row for i, row in sorted(model.state().messages.items()) if row[HELD] is None]
 
 
 SLOW_FIXTURES = settings(
@@ -86,7 +107,7 @@ SLOW_FIXTURES = settings(
     page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
     largest=st.sampled_from([1, LARGE]),
 )
-def test_pages_joined_are_the_log_and_the_endpoints(
+def test_pages_joined_are_the_log(
     fresh: Callable[[], Path],
     open_reader: Callable[..., SqliteReader],
     history: list[list[Effect]],
@@ -94,7 +115,7 @@ def test_pages_joined_are_the_log_and_the_endpoints(
     page_bytes: int,
     largest: int,
 ) -> None:
-    """Whatever the bounds, every logged message and every reference is in exactly one page, in order, as stored."""
+    """Whatever the bounds, every logged message is in exactly one page, in order, as stored; with all held ones."""
     path = fresh()
     model = written(path, history)
     reader = open_reader(path, rows=rows, page_bytes=page_bytes, largest_bytes=largest)
@@ -102,25 +123,109 @@ def test_pages_joined_are_the_log_and_the_endpoints(
     pages = all_pages(reader, model.first_id, end)
     assert [row for page in pages for row in page] == logged(model)
     assert all(len(page) <= rows for page in pages)
-    # As stored: what waits for collection still counts as holding a message.
-    messages = {row[0]: row for row in reader._connection.execute("select * from message")}
-    for endpoint in model.endpoints:
+    stored = list(reader._connection.execute("select * from message order by id"))
+    position, with_held = model.first_id, list[Row]()
+    while position < end:
+        page = reader.log_page(position, end, ("a/b",), held=True)
+        with_held += [row for row in page.rows if row[HELD] is not None or row[2] == "a/b"]
+        position = page.position
+    wanted = [row for row in stored if row[0] >= model.first_id]
+    assert with_held == [row for row in wanted if row[HELD] is not None or row[2] == "a/b"]
+
+
+@SLOW_FIXTURES
+@given(
+    history=histories(),
+    rows=st.sampled_from([1, FEW_ROWS, 50, 1_000]),
+    page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
+    largest=st.sampled_from([1, LARGE]),
+    most_merged=st.sampled_from([0, 1, 2, MOST_MERGED]),
+    scanned=st.sampled_from([1, 7, 50_000]),
+    data=st.data(),
+)
+def test_pages_joined_are_the_messages_of_their_routes(
+    fresh: Callable[[], Path],
+    open_reader: Callable[..., SqliteReader],
+    history: list[list[Effect]],
+    rows: int,
+    page_bytes: int,
+    largest: int,
+    most_merged: int,
+    scanned: int,
+    data: st.DataObject,
+) -> None:
+    """Merged or looked at one by one, and whatever the bounds: each is in exactly one page, in order, as stored."""
+    path = fresh()
+    model = written(path, history)
+    reader = open_reader(path, rows=rows, page_bytes=page_bytes, largest_bytes=largest)
+    stored = list(reader._connection.execute("select * from message order by id"))
+    named = sorted({row[ROUTE] for row in stored} - {UNROUTED})
+    routes = sorted(data.draw(st.sets(st.sampled_from([*named, 77_777_777])))) if named else []
+    after = data.draw(st.integers(0, model.last_id))
+    end = data.draw(st.integers(after + 1, model.last_id + 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader_module, "MOST_MERGED", most_merged)
+        patch.setattr(reader_module, "SCAN_IDS", max(scanned, (end - after) // 50))
         found: list[Row] = []
-        while page := reader.endpoint_page(endpoint, found[-1][0] if found else 0):
-            found += page
-        ids = model.on(endpoint)
-        assert found == [messages[i] for i in ids]
-        assert [i for i in range(model.last_id + 2) if reader.has_reference(endpoint, i)] == ids
+        position = after + 1
+        while position < end:
+            page = reader.routed_page(routes, position - 1, end)
+            assert position < page.position <= end
+            assert len(page.rows) <= rows
+            found += page.rows
+            position = page.position
+    assert found == [row for row in stored if after < row[0] < end and row[ROUTE] in routes]
+
+
+@SLOW_FIXTURES
+@given(history=histories(), limit=st.sampled_from([None, 1, 5]))
+def test_a_page_is_that_of_the_naive_store(
+    fresh: Callable[[], Path],
+    open_reader: Callable[..., SqliteReader],
+    history: list[list[Effect]],
+    limit: int | None,
+) -> None:
+    """Rows and position of a page of routes, of the log, and of attempts: as a store of dictionaries gives them."""
+    path = fresh()
+    model = written(path, history)
+    reader, naive = open_reader(path, rows=20), NaivePages(model, 20)
+    end = model.last_id + 1
+    if not reader._connection.execute("select count(*) from garbage").get:
+        routes = sorted(model.routes)
+        for after in (0, end // 2, end):
+            assert reader.routed_page(routes, after, end, limit) == naive.routed_page(
+                routes, after, end, limit
+            )
+            ids = range(after, after + 20)
+            assert reader.messages(ids) == naive.messages(ids)
+    assert reader.log_page(model.first_id, end, ()) == naive.log_page(model.first_id, end, ())
+    for cursor in model.cursors:
+        assert reader.attempts(cursor, 3) == naive.attempts(cursor, 3)
+
+
+def test_a_merge_reads_no_more_than_its_page(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
+    """Ids are merged by the index as far as the page goes, and rows of those alone are read."""
+    contents = [bytes(2_000)] * 1_000
+    both = [publication(1 + 1_000 * k, contents, endpoints=(1 + k,), time_ms=MADE_MS) for k in (0, 1)]
+    written(path, [[*queue(1, "q"), *queue(2, "r")], both])
+    reader = open_reader(path, rows=10)
+    connection = reader._connection
+    connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS, True)
+    found = reader.routed_page([route(1).number, route(2).number], 500)
+    assert [row[0] for row in found.rows] == list(range(501, 511))
+    misses, _ = connection.status(apsw.SQLITE_DBSTATUS_CACHE_MISS)
+    assert misses < 60
 
 
 def test_a_page_is_bounded_in_rows(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
-    """No page of the log, of an endpoint or of chosen messages has more rows than its bound; together they are all."""
-    written(path, [[SaveEndpoint(1, "q", "queue", "{}", None)],
+    """No page of the log, of a route or of chosen messages has more rows than its bound; together they are all."""
+    written(path, [queue(1, "q"),
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
     reader = open_reader(path, rows=10)
     assert [len(page) for page in all_pages(reader, 1, 26)] == [10, 10, 5]
-    assert len(reader.endpoint_page(1, 0)) == 10
-    assert len(reader.endpoint_page(1, 20)) == 5
+    assert len(reader.routed_page([QUEUE_ROUTE], 0).rows) == 10
+    assert len(reader.routed_page([QUEUE_ROUTE], 20).rows) == 5
+    assert len(reader.routed_page([QUEUE_ROUTE], 0, limit=3).rows) == 3
     assert [row[0] for row in reader.messages(range(3, 26))] == list(range(3, 13))
 
 
@@ -138,9 +243,9 @@ def test_a_page_is_bounded_in_bytes(
     reader = open_reader(path, page_bytes=page_bytes, largest_bytes=LARGE)
     pages = all_pages(reader, 1, len(sizes) + 1)
     assert [row for page in pages for row in page] == logged(model)
-    weights = [sum(len(row[5]) for row in page) for page in pages]
+    weights = [sum(len(row[CONTENT]) for row in page) for page in pages]
     assert all(weight <= page_bytes or len(page) == 1 for weight, page in zip(weights, pages, strict=True))
-    firsts = [len(page[0][5]) for page in pages[1:] if page]
+    firsts = [len(page[0][CONTENT]) for page in pages[1:] if page]
     assert all(weight + first > page_bytes for weight, first in zip(weights, firsts, strict=False))
 
 
@@ -150,7 +255,7 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
     for largest, statements in ((64, 1), (LARGE, 4)):
         seen: list[str] = []
         reader = open_reader(path, largest_bytes=largest)
-        reader._connection.set_trace_callback(seen.append)
+        reader._connection.exec_trace = lambda cursor, sql, values, seen=seen: seen.append(sql) is None
         assert len(reader.log_page(1, 21, ()).rows) == 20
         assert len(seen) == statements
 
@@ -163,7 +268,7 @@ def test_a_page_scans_a_bounded_piece_of_the_log(
     written(
         path,
         [
-            [SaveEndpoint(1, "q", "queue", "{}", None)],
+            queue(1, "q"),
             [publication(1, [b"x"] * 95, topic="a", endpoints=(1,), logged=False, time_ms=MADE_MS)],
             [publication(96, [b"y"], topic="b", time_ms=MADE_MS)],
         ],
@@ -180,7 +285,8 @@ def test_what_was_trimmed_is_not_missed_in_silence(
     path: Path, open_reader: Callable[..., SqliteReader], largest_bytes: int
 ) -> None:
     """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
-    written(path, [[publication(1, [b"x"] * 20, time_ms=MADE_MS)], [TrimLog(1, 11)]])
+    made = publication(1, [b"x"] * 20, time_ms=MADE_MS)
+    written(path, [[made], [trimming(written_to_nothing(made), 11)]])
     reader = open_reader(path, largest_bytes=largest_bytes)
     for position, end in ((1, 21), (10, 21), (1, 5)):
         with pytest.raises(LogTrimmed) as caught:
@@ -191,13 +297,14 @@ def test_what_was_trimmed_is_not_missed_in_silence(
 
 
 def test_a_page_ends_where_it_was_told(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
-    """What the file knows already and the caller was not yet told of is left out, of the log and of endpoints."""
-    written(path, [[SaveEndpoint(1, "q", "queue", "{}", None)],
+    """What the file knows already and the caller was not yet told of is left out, of the log and of routes."""
+    written(path, [queue(1, "q"),
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
     reader = open_reader(path)
     page = reader.log_page(20, 23, ())
     assert ([row[0] for row in page.rows], page.position) == ([20, 21, 22], 23)
-    assert [row[0] for row in reader.endpoint_page(1, 19, 23)] == [20, 21, 22]
+    found = reader.routed_page([QUEUE_ROUTE], 19, 23)
+    assert ([row[0] for row in found.rows], found.position) == ([20, 21, 22], 23)
 
 
 @SLOW_FIXTURES
@@ -210,7 +317,7 @@ def test_messages_are_those_asked_for_that_there_are(
     model = written(
         path,
         [
-            [SaveEndpoint(1, "q", "queue", "{}", None)],
+            queue(1, "q"),
             [publication(1, [b"x"] * 20, time_ms=MADE_MS)],
             [publication(31, [b"y"] * 20, endpoints=(1,), logged=False, time_ms=MADE_MS)],
         ],
@@ -221,12 +328,11 @@ def test_messages_are_those_asked_for_that_there_are(
 
 
 def test_attempts_are_those_counted(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
-    """References with failed deliveries, of one endpoint and within the bounds; the others are not named."""
-    queue, other = (SaveEndpoint(n, name, "queue", "{}", None) for n, name in ((1, "q"), (2, "r")))
+    """Messages with failed deliveries, by one cursor and within the bounds; the others are not named."""
     written(
         path,
         [
-            [queue, other, publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)],
+            [*queue(1, "q"), *queue(2, "r"), publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)],
             [CountAttempts(1, [(3, 1), (20, 2), (21, 5)]), CountAttempts(2, [(4, 9)])],
         ],
     )
@@ -319,7 +425,7 @@ def test_an_endpoint_may_have_thousands_of_subscriptions(
 @st.composite
 def _sparse_logs(draw: st.DrawFn) -> list[Effect]:
     """Publications with equal times, holes in the ids, and some that the log does not hold."""
-    effects: list[Effect] = [SaveEndpoint(1, "q", "queue", "{}", None)]
+    effects: list[Effect] = [*queue(1, "q")]
     position, time = 1, MADE_MS
     for count, step, hole, is_logged in draw(
         st.lists(
@@ -374,14 +480,14 @@ def test_probes_answer_as_a_look_at_every_message_would(
 
 def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """After every kind of read the WAL can be begun anew: no statement and no transaction is left open."""
-    written(path, [[SaveEndpoint(1, "q", "queue", "{}", None)],
+    written(path, [queue(1, "q"),
                    [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
     reads: list[Callable[[SqliteReader], object]] = [
         lambda reader: reader.log_page(1, 26, ()),
-        lambda reader: reader.endpoint_page(1, 0),
+        lambda reader: reader.routed_page([QUEUE_ROUTE], 0),
+        lambda reader: reader.routed_page(range(1, 90), 0),
         lambda reader: reader.messages([1, 2]),
         lambda reader: reader.attempts(1),
-        lambda reader: reader.has_reference(1, 1),
         lambda reader: reader.first_since(MADE_MS),
         lambda reader: reader.time_of(1),
         lambda reader: reader.last_matching(None),
@@ -392,14 +498,14 @@ def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..
             for read in reads:
                 connection.execute("update log set largest_bytes = largest_bytes")
                 read(reader)
-                busy, _, _ = connection.execute("pragma wal_checkpoint(restart)").fetchone()
+                ((busy, _, _),) = connection.execute("pragma wal_checkpoint(restart)").fetchall()
                 assert not busy
 
 
 def test_a_reader_cannot_write(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """Its connection refuses: the writer alone changes the file."""
     connection = open_reader(path)._connection
-    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+    with pytest.raises(apsw.ReadOnlyError, match="readonly"):
         connection.execute("delete from message")
 
 
@@ -408,11 +514,10 @@ def test_what_cannot_be_read_is_an_error_of_the_port(
 ) -> None:
     """Where the engine fails, `ReadFailed` says its reason, from a thread of the pool, too."""
     reader = open_reader(path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("drop table message")
+    execute(path, "drop table message")
     reads: list[Callable[[], object]] = [
         lambda: reader.log_page(1, 2, ()),
-        lambda: reader.endpoint_page(1, 0),
+        lambda: reader.routed_page([1], 0),
         lambda: reader.messages([1]),
         lambda: reader.tally(1, 2, ()),
         lambda: reader.first_since(MADE_MS),

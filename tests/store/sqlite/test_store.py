@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 from store.errors import StoreError, WriteFailed
 from store.ports import Batch, Store, StoreOptions, Stores
 from store.sqlite.store import SqliteStores, message_file
-from tests.store.histories import publication
+from tests.store.effects import publication
 from tests.store.vpn_file import MADE_MS
 
 OPTIONS = StoreOptions(
@@ -41,6 +41,7 @@ def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:
     store = stores.open("orders", MADE_MS, OPTIONS)
     assert (store.recovered.log.first_id, store.recovered.log.next_id) == (1, 1)
     assert store.place == str(message_file(tmp_path, "orders")) == str(tmp_path / "orders.db")
+    assert store.engine == f"SQLite {apsw.sqlite_lib_version()}"
     message = publication(1, [b"content"], time_ms=MADE_MS)
     assert commit(store, Batch([message], 7, False)) == [None]
     again = stores.open("orders", MADE_MS, OPTIONS)
@@ -78,7 +79,7 @@ def test_a_store_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     """An error while its state is read is told as one while it is opened."""
 
     def recover(path: Path) -> None:
-        raise sqlite3.DatabaseError("database disk image is malformed")
+        raise apsw.CorruptError("database disk image is malformed")
 
     monkeypatch.setattr("store.sqlite.store.recover", recover)
     with pytest.raises(StoreError, match=r"cannot read .*malformed. Restore it from a backup"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -12,27 +12,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import (
+    AddReferences,
+    DropCursor,
     Effect,
+    MoveCursor,
+    OpenCursor,
     Publication,
-    RemoveReferences,
-    RenumberEndpoint,
     SaveArchived,
-    SaveEndpoint,
-    TrimLog,
+    SavePoint,
 )
-from store.sqlite.transaction import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
-from tests.store.histories import histories, publication
-from tests.store.vpn_file import MADE_MS, commit, empty_model, state_of, writing_to
+from gateway.core.log.point import Point
+from gateway.core.model import WHOLE
+from store.sqlite.statements import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
+from tests.store.effects import publication, purge, queue, route, settled, trimming
+from tests.store.histories import histories
+from tests.store.vpn_file import MADE_MS, collect_garbage, commit, empty_model, query, state_of, writing_to
+from tests.support.naive_store import NaiveStore
 
-QUEUE = SaveEndpoint(1, "q", "queue", "{}", None)
-OTHER = SaveEndpoint(2, "r", "queue", "{}", None)
+QUEUE = queue(1, "q")
+OTHER = queue(2, "r")
+
+
+def applied(model: NaiveStore, effects: Sequence[Effect]) -> Sequence[Effect]:
+    for effect in effects:
+        model.apply(effect)
+    return effects
 
 
 # What the fixture copies does not change between examples.
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories())
 def test_the_file_holds_what_the_effects_say(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
-    """After every transaction, all tables equal a recount: rows, references, held counts, depths, sizes, the log."""
+    """After every transaction, all tables equal a recount: rows, routes, held counts, cursors, the log."""
     path, model = fresh(), empty_model()
     with closing(writing_to(path)) as connection:
         for effects in history:
@@ -79,7 +90,7 @@ def test_messages_that_differ_in_their_contents_alone_are_stored_row_by_row_alik
     contents = [b"%d\0" % k for k in range(count)]
     published = publication(1, contents, endpoints=(1,), time_ms=MADE_MS, bares=[7] * count)
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, published])
+        commit(connection, [*QUEUE, published])
         assert connection.execute("select * from message order by id").fetchall() == published.rows
 
 
@@ -97,12 +108,9 @@ def test_mixed_and_alike_messages_may_follow_each_other(path: Path) -> None:
         )  # fmt: skip
         position += count + (k == 5)
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, *published])
+        commit(connection, [*QUEUE, *published])
         rows = [row for publication in published for row in publication.rows]
         assert connection.execute("select * from message order by id").fetchall() == rows
-        assert connection.execute("select message from reference order by message").fetchall() == [
-            (row[0],) for row in rows
-        ]
 
 
 def test_many_publishers_of_one_message_each_take_few_statements(path: Path) -> None:
@@ -110,111 +118,239 @@ def test_many_publishers_of_one_message_each_take_few_statements(path: Path) -> 
     published = [publication(1 + k, [b"%d" % k], endpoints=(1,), time_ms=MADE_MS) for k in range(500)]
     statements: list[str] = []
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE])
-        connection.set_trace_callback(statements.append)
+        commit(connection, QUEUE)
+        connection.exec_trace = lambda cursor, sql, values: statements.append(sql) is None
         commit(connection, published)
-        connection.set_trace_callback(None)
+        connection.exec_trace = None
         assert connection.execute("select count(*) from message").fetchone() == (500,)
     assert len(statements) <= 12
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_message_that_is_not_logged_goes_with_its_last_reference(path: Path, together: bool) -> None:
-    """It stays while any endpoint refers to it, and is gone with the last, also when both settle in one transaction."""
+def test_a_message_that_is_not_logged_goes_with_the_last_endpoint(path: Path, together: bool) -> None:
+    """It stays while any endpoint needs it, and is gone with the last, also when both settle in one transaction."""
+    model, ids = empty_model(), range(1, 21)
     published = publication(1, [b"x"] * 20, endpoints=(1, 2), logged=False, time_ms=MADE_MS)
-    ids = list(range(1, 21))
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, OTHER, published])
-        first, second = RemoveReferences(1, ids, 20), RemoveReferences(2, ids, 20)
+        commit(connection, applied(model, [*QUEUE, *OTHER, published]))
+        first = applied(model, settled(model, 1, ids))
+        second = applied(model, settled(model, 2, ids))
         if together:
-            commit(connection, [first, second])
+            commit(connection, [*first, *second])
         else:
-            commit(connection, [first])
+            commit(connection, first)
             assert connection.execute("select distinct held from message").fetchall() == [(1,)]
-            commit(connection, [second])
-        assert connection.execute("select count(*) from message").fetchone() == (0,)
+            commit(connection, second)
+        assert connection.execute("select count(*) from message").fetchall() == [(0,)]
         # The log remembers the id all the same: it is never given out again.
-        assert connection.execute("select last_id from log").fetchone() == (20,)
+        assert connection.execute("select last_id from log").fetchall() == [(20,)]
+    assert state_of(path) == model.state()
 
 
-def test_a_logged_message_outlives_its_references(path: Path) -> None:
-    """Settling empties the endpoint, not the log."""
+def test_a_logged_message_outlives_its_endpoints(path: Path) -> None:
+    """Settling moves a cursor: the log keeps the message as it is."""
+    model = empty_model()
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, publication(1, [b"x"], endpoints=(1,), time_ms=MADE_MS)])
-        commit(connection, [RemoveReferences(1, [1], 1)])
-        assert connection.execute("select id, held from message").fetchall() == [(1, None)]
-        assert connection.execute("select count(*) from reference").fetchone() == (0,)
+        commit(connection, applied(model, [*QUEUE, publication(1, [b"x"], endpoints=(1,), time_ms=MADE_MS)]))
+        commit(connection, applied(model, settled(model, 1, [1])))
+    assert query(path, "select id, route, held from message") == [(1, route(1).number, None)]
+    assert query(path, "select floor, counted_id, messages, size_bytes from cursor") == [(1, 1, 0, 0)]
 
 
-def test_an_emptied_endpoint_leaves_its_references_to_be_collected(path: Path) -> None:
-    """It goes on under the new number with depth 0, and the old number is reported and kept as garbage."""
+def test_a_route_is_written_once(path: Path) -> None:
+    """However many publications name it, in however many transactions; each priority of it is a route of its own."""
+    made = [
+        publication(first, [b"x"] * 3, endpoints=(1, 2), time_ms=MADE_MS, ranked=first > 3)
+        for first in (1, 4, 7)
+    ]
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, publication(1, [b"xy"] * 3, endpoints=(1,), time_ms=MADE_MS)])
-        assert commit(connection, [RenumberEndpoint(1, 2, None)]) == [1]
-        assert connection.execute("select number, name, depth, size_bytes from endpoint").fetchall() == [
-            (2, "q", 0, 0)
-        ]
-        assert connection.execute("select number from garbage").fetchall() == [(1,)]
-        assert connection.execute("select count(*) from reference where endpoint = 1").fetchone() == (3,)
+        commit(connection, [*QUEUE, *OTHER, made[0], made[1]])
+        commit(connection, [made[2]])
+    assert query(path, "select number, priority, endpoints from route order by number") == [
+        (route(1, 2).number, None, "[1, 2]"),
+        (route(1, 2, priority=4).number, 4, "[1, 2]"),
+    ]
 
 
-def test_messages_published_and_dropped_in_one_transaction_do_not_count(path: Path) -> None:
-    """A publication to the old number before the endpoint is emptied does not count on the new one."""
+def test_moves_of_a_transaction_are_one_row(path: Path) -> None:
+    """A hundred settlements of one endpoint in a group commit write its cursor once, to where the last one left it."""
+    model = empty_model()
+    statements: list[str] = []
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE])
         commit(
             connection,
-            [
-                publication(1, [b"x"] * 10, endpoints=(1,), time_ms=MADE_MS),
-                RenumberEndpoint(1, 2, None),
-                publication(11, [b"xyz"], endpoints=(2,), time_ms=MADE_MS),
-            ],
+            applied(model, [*QUEUE, publication(1, [b"xy"] * 200, endpoints=(1,), time_ms=MADE_MS)]),
         )
-        assert connection.execute("select number, depth, size_bytes from endpoint").fetchall() == [(2, 1, 3)]
+        moves = [move for i in range(1, 101) for move in applied(model, settled(model, 1, [i]))]
+        connection.exec_trace = lambda cursor, sql, values: statements.append(sql) is None
+        commit(connection, moves)
+        connection.exec_trace = None
+    assert sum(statement.startswith("update cursor") for statement in statements) == 1
+    assert state_of(path) == model.state()
 
 
-def test_what_waits_for_collection_still_holds_a_trimmed_message(path: Path) -> None:
-    """Trimmed while on an endpoint and on one just emptied, it counts both: collecting one leaves it to the other."""
+def test_a_stuck_consumer_makes_one_range(path: Path) -> None:
+    """What is settled behind a message that is not joins: a row, and none once the message is settled."""
+    model = empty_model()
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, OTHER, publication(1, [b"x"] * 3, endpoints=(1, 2), time_ms=MADE_MS)])
-        commit(connection, [RenumberEndpoint(1, 3, None)])
-        trim = TrimLog(1, 3)
-        commit(connection, [trim])
-        assert connection.execute("select id, held from message").fetchall() == [(1, 2), (2, 2), (3, None)]
-        assert (trim.freed_bytes, trim.newest_ms) == (2, MADE_MS)
-        commit(connection, [RemoveReferences(2, [1, 2, 3], 3)])
-        assert connection.execute("select id, held from message").fetchall() == [(1, 1), (2, 1), (3, None)]
+        commit(
+            connection, applied(model, [*QUEUE, publication(1, [b"x"] * 90, endpoints=(1,), time_ms=MADE_MS)])
+        )
+        for i in range(2, 80):
+            commit(connection, applied(model, settled(model, 1, [i])))
+        assert connection.execute("select * from cursor_range").fetchall() == [(1, WHOLE, 2, 79)]
+        commit(connection, applied(model, settled(model, 1, [1])))
+    assert query(path, "select * from cursor_range") == []
+    assert query(path, "select floor from cursor") == [(79,)]
+
+
+def test_a_cursor_that_is_no_more_is_passed_over(path: Path) -> None:
+    """A move that comes after its cursor was dropped lets go of nothing: what was dropped is let go of behind."""
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+        held = publication(1, [b"x"] * 9, endpoints=(1, 2), logged=False, time_ms=MADE_MS)
+        commit(connection, applied(model, [*QUEUE, *OTHER, held]))
+        late = settled(model, 1, range(1, 10))
+        commit(connection, [*applied(model, purge(model, 1)), *late])
+        assert connection.execute("select distinct held from message").fetchall() == [(2,)]
+        assert state_of(path) == model.state()
+        commit(connection, late)
+    assert state_of(path) == model.state()
+    assert collect_garbage(path)
+    assert query(path, "select distinct held from message") == [(1,)]
+    with closing(writing_to(path)) as connection:
+        commit(connection, late)
+    assert state_of(path) == model.state()
+
+
+def test_a_purge_writes_a_few_rows_whatever_lies_there(path: Path) -> None:
+    """The endpoint goes on with another cursor; no statement of it looks at messages."""
+    model = empty_model()
+    statements: list[str] = []
+    with closing(writing_to(path)) as connection:
+        commit(
+            connection,
+            applied(model, [*QUEUE, publication(1, [b"xy"] * 300, endpoints=(1,), time_ms=MADE_MS)]),
+        )
+        connection.exec_trace = lambda cursor, sql, values: statements.append(sql) is None
+        commit(connection, applied(model, purge(model, 1)), has_held=False)
+        connection.exec_trace = None
+    assert not any("message" in statement for statement in statements)
+    assert len(statements) < 12
+    assert state_of(path) == model.state()
+
+
+def test_what_was_dropped_does_not_hold_what_is_trimmed_after(path: Path) -> None:
+    """The log is trimmed while a dropped cursor waits: what it holds below is let go of first, and nothing twice."""
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+        held = publication(1, [b"x"] * 3, endpoints=(1, 2), logged=False, time_ms=MADE_MS)
+        logged = publication(4, [b"x"] * 3, endpoints=(1, 2), time_ms=MADE_MS)
+        commit(connection, applied(model, [*QUEUE, *OTHER, held, logged]))
+        commit(connection, applied(model, purge(model, 1)))
+        trim = trimming(model, 6)
+        commit(connection, applied(model, [trim]))
+        assert connection.execute("select id, held from message").fetchall() == [
+            (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, None)
+        ]  # fmt: skip
+        assert (trim.freed_bytes, trim.newest_ms) == (2 * (1 + 1 + 48), MADE_MS)
+    assert state_of(path) == model.state()
+    assert collect_garbage(path)
+    assert state_of(path) == model.state()
+    with closing(writing_to(path)) as connection:
+        commit(connection, applied(model, settled(model, 2, range(1, 6))))
+    assert [i for (i,) in query(path, "select id from message")] == [6]
+
+
+def test_a_reference_holds_what_is_trimmed(path: Path) -> None:
+    """By routes and by references at once, new ones among them: each counts, and the last one takes the message."""
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+        commit(
+            connection,
+            applied(model, [*QUEUE, *OTHER, publication(1, [b"x"] * 5, endpoints=(1,), time_ms=MADE_MS)]),
+        )
+        commit(connection, applied(model, [AddReferences(2, [1, 3])]))
+        commit(connection, applied(model, [trimming(model, 5, [(2, 4)])]))
+        assert connection.execute("select id, held from message").fetchall() == [
+            (1, 2), (2, 1), (3, 2), (4, 2), (5, None)
+        ]  # fmt: skip
+        commit(connection, applied(model, settled(model, 1, [1, 2, 3, 4, 5])))
+        commit(connection, applied(model, settled(model, 2, [4, 1])))
+    assert state_of(path) == model.state()
+    assert query(path, "select id, held from message") == [(3, 1), (5, None)]
+    assert query(path, "select * from reference") == [(2, 3)]
 
 
 def test_trimming_tells_that_there_are_held_messages_now(path: Path) -> None:
     """In a file where the log held all, a settlement behind a trimming, in one transaction, frees what was trimmed."""
-    trim, settled = TrimLog(1, 3), RemoveReferences(1, [1], 1)
+    model = empty_model()
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, publication(1, [b"x"] * 3, endpoints=(1,), time_ms=MADE_MS)])
-        commit(connection, [trim, settled], has_held=False)
-        assert connection.execute("select id, held from message").fetchall() == [(2, 1), (3, None)]
+        commit(
+            connection, applied(model, [*QUEUE, publication(1, [b"x"] * 3, endpoints=(1,), time_ms=MADE_MS)])
+        )
+        trim = applied(model, [trimming(model, 3)])
+        commit(connection, [*trim, *applied(model, settled(model, 1, [1]))], has_held=False)
+    assert query(path, "select id, held from message") == [(2, 1), (3, None)]
+
+
+def test_what_is_settled_before_a_trimming_is_not_held_by_it(path: Path) -> None:
+    """In one transaction: the settlement is written first, and the count of the trimming stands."""
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+        made = publication(1, [b"x"] * 3, endpoints=(1, 2), time_ms=MADE_MS)
+        commit(connection, applied(model, [*QUEUE, *OTHER, made]))
+        done = applied(model, settled(model, 1, [1, 2]))
+        commit(connection, [*done, *applied(model, [trimming(model, 3)])])
+    assert query(path, "select id, held from message") == [(1, 1), (2, 1), (3, None)]
+    assert state_of(path) == model.state()
 
 
 def test_the_log_row_says_what_was_written(path: Path) -> None:
-    """Last id, last time, bytes logged and the largest content, of logged and other messages, in one row."""
+    """Last id, last time, what the logged messages take, and the largest content of all, in one row."""
     with closing(writing_to(path)) as connection:
         commit(
             connection,
             [
-                QUEUE,
-                publication(5, [b"12345", b"1"], time_ms=MADE_MS + 3),
+                *QUEUE,
+                publication(5, [b"12345", b"1"], topic="\u00e4", time_ms=MADE_MS + 3),
                 publication(7, [b"1234567"], endpoints=(1,), logged=False, time_ms=MADE_MS + 9),
             ],
         )
-        row = connection.execute(
-            "select first_id, last_id, last_time, size_bytes, largest_bytes, next_number from log"
-        ).fetchone()
-    assert row == (1, 7, MADE_MS + 9, 6, 7, 2)
+    assert query(
+        path, "select first_id, last_id, last_time, size_bytes, largest_bytes, next_number from log"
+    ) == [(1, 7, MADE_MS + 9, 6 + 2 * (2 + 48), 7, 2)]
+
+
+def test_ids_that_are_given_out_stay_so(path: Path) -> None:
+    """A cursor that begins behind ids that never came to be, or a point, and a publication before it in the commit."""
+    with closing(writing_to(path)) as connection:
+        published = publication(1, [b"x"], time_ms=MADE_MS)
+        commit(connection, [published, OpenCursor(7, (WHOLE,), 30)])
+        assert connection.execute("select last_id, next_number from log").fetchall() == [(30, 8)]
+        again = publication(31, [b"x"], time_ms=MADE_MS)
+        commit(connection, [again, SavePoint(Point("p", 41, MADE_MS, MADE_MS))])
+        assert connection.execute("select last_id from log").fetchall() == [(40,)]
+
+
+def test_a_replays_cursor_goes_at_once(path: Path) -> None:
+    """It holds nothing: its few rows are deleted with the commit that drops it."""
+    with closing(writing_to(path)) as connection:
+        commit(connection, [*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)])
+        commit(connection, [OpenCursor(5, (WHOLE,), 2), MoveCursor(5, WHOLE, 3, {5: 6}, None, -2, 0)])
+        assert connection.execute("select floor, messages from cursor where number = 5").fetchall() == [
+            (3, -2)
+        ]
+        commit(connection, [DropCursor(5, 0, 0)])
+    assert query(path, "select number from cursor union select number from cursor_range") == [(1,)]
+    assert query(path, "select * from garbage") == []
 
 
 def test_the_largest_content_is_remembered(path: Path) -> None:
     """A smaller one later does not lower it, nor does the large one's going: pages are bounded by it."""
+    model = empty_model()
     with closing(writing_to(path)) as connection:
-        commit(connection, [QUEUE, publication(1, [b"12345"], endpoints=(1,), logged=False, time_ms=MADE_MS)])
-        commit(connection, [RemoveReferences(1, [1], 5), publication(2, [b"1"], time_ms=MADE_MS)])
-        assert connection.execute("select largest_bytes from log").fetchone() == (5,)
+        made = publication(1, [b"12345"], endpoints=(1,), logged=False, time_ms=MADE_MS)
+        commit(connection, applied(model, [*QUEUE, made]))
+        commit(connection, [*settled(model, 1, [1]), publication(2, [b"1"], time_ms=MADE_MS)])
+        assert connection.execute("select largest_bytes from log").fetchall() == [(5,)]

@@ -9,6 +9,7 @@ none came in its place, the connection is closed: its links were permitted by it
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import Any, Final
 
 from amqp_ext.event_hubs.commands import SAS_TOKEN, PutToken
@@ -26,7 +27,8 @@ class Tokens:
     """The tokens of one connection."""
 
     def __init__(self, client: DialectClient) -> None:
-        self._client = client
+        self._client = weakref.ref(client)
+        """It has these: in a circle, neither would be freed with the connection."""
         self._tokens: dict[str, Token] = {}
         self._has_changed = asyncio.Event()
         self._is_watching = False
@@ -47,8 +49,10 @@ class Tokens:
             self._tokens[token.resource] = token
         self._has_changed.set()
         if not self._is_watching:
-            self._is_watching = True
-            self._client.spawn(self._watch())
+            client = self._client()
+            if client is not None:
+                self._is_watching = True
+                client.spawn(self._watch())
 
     def require(self, address: str) -> None:
         """
@@ -80,7 +84,9 @@ class Tokens:
             if left_s <= 0:
                 what = soonest.resource or "all entities"
                 expired = f"the token for {what!r} has expired, and none came in its place"
-                self._client.refuse(Refused(ErrorCode.UNAUTHORIZED, expired))
+                client = self._client()
+                if client is not None:
+                    client.refuse(Refused(ErrorCode.UNAUTHORIZED, expired))
                 return
             self._has_changed.clear()
             try:

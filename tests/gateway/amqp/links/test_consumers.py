@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from proton import Link, symbol
 
 from gateway.config import Limits, Queue, Vpn
-from gateway.core.effects import RenumberEndpoint
+from gateway.core.effects import OpenCursor
 from tests.gateway.amqp.conftest import Connect, Start, Telling
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.messages import data
@@ -204,7 +204,7 @@ def test_a_page_from_disk_is_never_ahead_of_what_was_told(
     large = [data(b"\x55" * 100_000) for _ in range(20)]
     for raw in large:
         sender.send(raw)
-    connection = sqlite3.connect(tmp_path / "data" / "default.db")
+    connection = apsw.Connection(str(tmp_path / "data" / "default.db"), apsw.SQLITE_OPEN_READONLY)
     publisher.wait(lambda: connection.execute("select max(id) from message").fetchone()[0] > 12, "a commit")
     connection.close()
     receiver.flow(100)
@@ -223,7 +223,7 @@ def test_a_consumer_lost_while_its_replay_starts_is_not_bound(
     """A connection that is lost between the start of its replay and the answer leaves the queue free for the next."""
     client, lost = connect(gateway), connect(gateway)
     client.sender("orders?exclusive=refuse").send_all([data(i) for i in range(5)])
-    telling.hold(RenumberEndpoint)
+    telling.hold(OpenCursor)
     link = lost.session.receiver("lost")
     link.source.address = "orders?replay-start=beginning"
     link.open()

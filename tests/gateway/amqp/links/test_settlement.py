@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,14 @@ from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, texts
 from tests.support.messages import HEADER, data, section
 from tests.support.running import RunningGateway
+from tests.support.stored import lying
 
 MEGABYTE = 2**20
 
 
 def references(tmp_path: Path) -> int:
-    """References of all endpoints, as the file has them at this moment."""
-    connection = sqlite3.connect(tmp_path / "data" / "default.db")
-    try:
-        return int(connection.execute("select count(*) from reference").fetchone()[0])
-    finally:
-        connection.close()
+    """What lies on all endpoints, as the file has it at this moment."""
+    return lying(tmp_path / "data" / "default.db")
 
 
 # --- publishers ---------------------------------------------------------------------------------------------------
@@ -34,7 +30,7 @@ def references(tmp_path: Path) -> int:
 def test_an_unsettled_message_is_stored_before_it_is_accepted(
     client: Client, tmp_path: Path, mode: int, receiver_mode: int
 ) -> None:
-    """When `accepted` arrives, the message and its reference are in the file; the gateway has settled by then."""
+    """When `accepted` arrives, the message and its route are in the file; the gateway has settled by then."""
     sender = client.sender("orders", snd_settle_mode=mode, rcv_settle_mode=receiver_mode)
     for count in range(1, 6):
         delivery = sender.send(data("x"))

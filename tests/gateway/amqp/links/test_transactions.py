@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 
+import apsw
 import pytest
 from proton import Message, Terminus, symbol
 
@@ -411,12 +411,12 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
 class _Failing:
     """A connection to the store whose disk is full."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: apsw.Connection) -> None:
         self.in_transaction = False
         self._connection = connection
 
     def execute(self, *_: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+        raise apsw.FullError("database or disk is full")
 
 
 def test_pipelined_transactions_keep_their_order(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
+import apsw
 import pytest
 import structlog
 from proton import Link, symbol, ulong
@@ -392,7 +392,7 @@ def test_a_point_that_was_not_written_is_not_there(
 
 
 def _disk_full(self: Transaction) -> None:
-    raise sqlite3.OperationalError("database or disk is full")
+    raise apsw.FullError("database or disk is full")
 
 
 def test_a_point_under_load_parts_before_from_after(gateway: RunningGateway, connect: Connect) -> None:

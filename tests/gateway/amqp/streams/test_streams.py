@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, data, message_to, section
 from tests.support.publishing import Publishing
 from tests.support.running import RunningGateway, no_log
+from tests.support.stored import lying
 
 BEGINNING = {"rewind:replay-start": "beginning"}
 
@@ -151,8 +151,7 @@ def test_sending_to_a_stream(start: Start, connect: Connect, address: str, tmp_p
     assert gateway.depth("audit") == 0
     taken = client.receiver("log://#queue/audit", filters=BEGINNING).drain()
     assert texts(taken) == ["0", "1", "2"]
-    with sqlite3.connect(tmp_path / "data" / "default.db") as file:
-        assert file.execute("select count(*) from reference").fetchone() == (0,)
+    assert lying(tmp_path / "data" / "default.db") == 0
 
 
 def test_sending_to_a_stream_by_the_anonymous_relay(start: Start, connect: Connect) -> None:

@@ -141,18 +141,21 @@ def test_what_no_selector_wants_expires(gateway: RunningGateway, client: Client,
     assert not consumer.arrived
 
 
+@pytest.mark.parametrize("queue", ["timed", "plain"], ids=["by the queue", "by the header"])
 @pytest.mark.usefixtures("_swept_often")
-def test_a_backlog_on_disk_expires_after_a_restart(start: Start, connect: Connect, clock: Clock) -> None:
+def test_a_backlog_on_disk_expires_after_a_restart(
+    start: Start, connect: Connect, clock: Clock, queue: str
+) -> None:
     """Messages that are in no memory any more are read and moved to the dead message queue, a page at a time."""
     limits = Limits(tail_bytes=10_000, read_page_rows=50, endpoint_window=100)
     gateway = start(vpn=Vpn(queues=QUEUES), limits=limits)
     client = connect(gateway)
-    client.sender("timed").send_all(data(i) for i in range(5_000))
+    client.sender(queue).send_all(with_ttl(i, 1_000) if queue == "plain" else data(i) for i in range(5_000))
     client.close()
     gateway.restart()
     client = connect(gateway)
     clock.ms += 1_001
-    empties(gateway, client, "timed")
+    empties(gateway, client, queue)
     assert gateway.depth("dead") == 5_000
 
 

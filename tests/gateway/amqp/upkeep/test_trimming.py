@@ -26,7 +26,7 @@ def test_the_log_trims_its_oldest_messages_near_its_quota(start: Start) -> None:
         for _ in range(50):
             sender.send_all(data(KILOBYTE) for _ in range(50))
         client.wait(lambda: first_id(gateway) > 1_400, "the oldest are trimmed")
-        usage = gateway.call(lambda g: g.vpns["default"].broker.log_usage)
+        usage = gateway.call(lambda g: g.vpns["default"].broker.trimming.usage)
         assert 0.5 < usage <= 0.9
         kept = client.receiver("log://a?replay-start=beginning&until=now").take_to_end()
         assert [m.id for m in kept] == list(range(first_id(gateway), 2_501))

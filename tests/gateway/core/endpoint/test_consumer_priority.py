@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint, Flow
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointSettings
+from tests.support.endpoints import new_endpoint
 
 CONSUMERS = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3)), min_size=1, max_size=6)
 """The priority of each, and how many messages it can take."""
@@ -14,7 +15,7 @@ CONSUMERS = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 3)), min_size=
 
 def endpoint_of(consumers: list[tuple[int, int]]) -> tuple[Endpoint, list[Flow]]:
     """An endpoint with these consumers."""
-    endpoint = Endpoint(1, "q", EndpointKind.QUEUE, EndpointSettings(), 10)
+    endpoint = new_endpoint(EndpointSettings())
     flows = [Flow(endpoint, None, priority=priority) for priority, _ in consumers]
     for flow, (_, demand) in zip(flows, consumers, strict=True):
         endpoint.bind(flow)

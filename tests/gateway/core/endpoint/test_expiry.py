@@ -6,10 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.endpoint.ttl import NEVER_MS
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayState
+from tests.support.endpoints import new_endpoint
 
 ARRIVED_MS = 1_000
 ID = 5
@@ -17,12 +18,20 @@ ID = 5
 
 def endpoint(max_ttl_ms: int = 0, replay: Replay | None = None) -> Endpoint:
     settings = EndpointSettings(max_ttl_ms=max_ttl_ms)
-    return Endpoint(1, "q", EndpointKind.QUEUE, settings, window=10, replay=replay)
+    return new_endpoint(settings, replay=replay)
 
 
 def message(ttl_ms: int | None) -> Row:
     """A message whose content is its ttl; without one it has no header."""
-    return (ID, ARRIVED_MS, "t", 0 if ttl_ms is None else 1, None, b"" if ttl_ms is None else b"%d" % ttl_ms)
+    return (
+        ID,
+        ARRIVED_MS,
+        "t",
+        0 if ttl_ms is None else 1,
+        0,
+        None,
+        b"" if ttl_ms is None else b"%d" % ttl_ms,
+    )
 
 
 def ttl_of(content: bytes) -> int:

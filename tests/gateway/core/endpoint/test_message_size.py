@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.broker import Broker, TooLarge
+from gateway.core.effects import Publication
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import LogState
+from gateway.core.model import CONTENT, LogState, stored_bytes
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:
@@ -35,14 +36,16 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
     if quota_messages:
         expected = expected[:quota_messages]
     taken: list[bytes] = []
+    publications: list[Publication] = []
     left = contents
     while left:
         publication, count, refused = broker.publish(1, "t", left, [0] * len(left), None)
         assert (publication is None) == (count == 0)
         if publication is not None:
-            assert [row[5] for row in publication.rows] == left[:count]
+            assert [row[CONTENT] for row in publication.rows] == left[:count]
             assert publication.logged
             taken += left[:count]
+            publications.append(publication)
         if isinstance(refused, TooLarge):
             assert all(len(content) > limit_bytes for content in left[count : count + refused.count])
             left = left[count + refused.count :]
@@ -50,8 +53,10 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
         assert count == len(left) or quota_messages, "nothing else can be in the way"
         break
     assert taken == expected
+    for publication in publications:
+        broker.committed(publication)
     assert [broker.endpoints[name].depth for name in ("limited", "free")] == [len(taken)] * 2
-    assert broker.log.size_bytes == sum(map(len, taken))
+    assert broker.log.size_bytes == stored_bytes("t", len(taken), sum(map(len, taken)))
     assert broker.next_id == len(taken) + 1, "a refused message has no id"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ReadyQueue
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import Row
-from gateway.core.replay.states import Replay
+from tests.support.endpoints import new_endpoint
 
 PAGE_ROWS = 3
 WINDOW = 4
@@ -23,12 +23,11 @@ MODULUS = 3
 
 
 def row(message: int) -> Row:
-    return (message, 0, "a", 0, None, b"x")
+    return (message, 0, "a", 0, 0, None, b"x")
 
 
 def endpoint_of(window: int = WINDOW, stored_up_to: int = 0) -> Endpoint:
-    by_priority = EndpointSettings(priorities=True)
-    return Endpoint(1, "q", EndpointKind.QUEUE, by_priority, window, stored_up_to=stored_up_to)
+    return new_endpoint(EndpointSettings(priorities=True), window, stored_up_to=stored_up_to)
 
 
 def is_wanted(found: Row) -> bool:
@@ -48,7 +47,7 @@ class Priorities(RuleBasedStateMachine):
         self.choosy: Flow | None = None
         self.was_choosy = False
         self.reading: tuple[ReadyQueue, int, int, list[int]] | None = None
-        """A page under way: its queue, the incarnation it is of, its end, and what it will bring."""
+        """A page under way: its queue, up to where it was read before, its end, and what it will bring."""
 
     @initialize(priorities=PRIORITIES)
     def recovered(self, priorities: list[int]) -> None:
@@ -76,7 +75,7 @@ class Priorities(RuleBasedStateMachine):
         self.next_id = ids[-1] + 1
         self.stored |= dict(zip(ids, priorities, strict=True))
         self.endpoint.ready.note_priorities(ids, priorities)
-        self.endpoint.add_committed(ids)
+        self.endpoint.ready.add_committed(ids)
 
     @precondition(lambda self: self.reading is None)
     @rule()
@@ -85,15 +84,18 @@ class Priorities(RuleBasedStateMachine):
         queue = self.endpoint.queue_to_read(PAGE_ROWS)
         if queue is None:
             return
-        found = [i for i in sorted(self.stored) if i > queue.read_up_to and self.stored[i] == queue.priority]
-        self.reading = queue, self.endpoint.incarnation, self.next_id, found[:PAGE_ROWS]
+        after, end = queue.next_page(self.next_id)
+        found = [i for i in sorted(self.stored) if after < i < end and self.stored[i] == queue.priority]
+        if len(found) > PAGE_ROWS:
+            found, end = found[:PAGE_ROWS], found[PAGE_ROWS - 1] + 1
+        self.reading = queue, queue.read_up_to, end, found
 
     @precondition(lambda self: self.reading is not None)
     @rule()
     def end_page(self) -> None:
         assert self.reading is not None
-        (queue, incarnation, end, found), self.reading = self.reading, None
-        if incarnation == self.endpoint.incarnation:
+        (queue, read_up_to, end, found), self.reading = self.reading, None
+        if queue.read_up_to == read_up_to:
             queue.add_page(found, end)
 
     def read_all(self) -> bool:
@@ -182,21 +184,22 @@ class Priorities(RuleBasedStateMachine):
         if not self.held:
             return
         ids = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
-        end: Callable[[Flow, list[int]], object] = self.endpoint.release if keeps else self.endpoint.settle
         for i in ids:
-            end(self.held.pop(i), [i])
-            if not keeps:
+            flow = self.held.pop(i)
+            if keeps:
+                self.endpoint.release(flow, [i])
+            else:
+                self.endpoint.settle(flow, [i], self.next_id - 1)
                 del self.stored[i]
 
     @rule()
     def forget(self) -> None:
-        """What a failed replay leaves is read from the store anew; flows have nothing any more."""
+        """A purge leaves nothing, neither here nor with flows."""
         self.held.clear()
-        self.endpoint.begin_replay(Replay.request(1, 0, None))
-        effect = self.endpoint.fail_replay("cancelled", 0, self.next_id - 1)
+        self.stored.clear()
+        self.endpoint.empty(3, self.next_id - 1)
         assert self.endpoint.peek(1) == []
         assert self.endpoint.queue_to_read(PAGE_ROWS) is None
-        self.endpoint.dropped(effect)
 
     # --- always -----------------------------------------------------------------------------------------------
 
@@ -223,7 +226,7 @@ class Priorities(RuleBasedStateMachine):
         self.endpoint.bind(self.plain)
         while self.ready():
             self.take(limit=5)
-            self.endpoint.settle(self.plain, list(self.held))
+            self.endpoint.settle(self.plain, list(self.held), self.next_id - 1)
             for i in self.held:
                 del self.stored[i]
             self.held.clear()
@@ -239,7 +242,7 @@ def test_replayed_messages_and_those_that_awaited_them_go_by_priority() -> None:
     endpoint = endpoint_of(window=10)
     endpoint.ready.note_priorities([7, 8], [9, 1])
     endpoint.ready.note_priorities([1, 2, 9], [1, 9, 9])
-    endpoint.add_committed([1, 2, 7, 8, 9])
+    endpoint.ready.add_committed([1, 2, 7, 8, 9])
     assert [endpoint.peek(5)] == [[2, 7, 9]]
     flow = Flow(endpoint, None)
     endpoint.hand_out(flow, [row(i) for i in (2, 7, 9)])
@@ -255,5 +258,5 @@ def test_consumers_share_what_is_next() -> None:
         flow.demand = 50
     ids = range(1, 41)
     endpoint.ready.note_priorities(ids, [9] * 10 + [0] * 30)
-    endpoint.add_committed(ids)
+    endpoint.ready.add_committed(ids)
     assert endpoint.share(flows[0]) == 5

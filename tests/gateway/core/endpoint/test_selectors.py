@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gateway.core.endpoint.endpoint import Endpoint, Flow
-from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import Row
+from tests.support.endpoints import new_endpoint
 
 
 def row(message_id: int) -> Row:
-    return (message_id, 0, "a", 0, None, b"x")
+    return (message_id, 0, "a", 0, 0, None, b"x")
 
 
 def is_odd(found: Row) -> bool:
@@ -16,10 +17,9 @@ def is_odd(found: Row) -> bool:
 
 
 def endpoint_with(*ids: int, window: int = 10) -> Endpoint:
-    endpoint = Endpoint(1, "q", EndpointKind.QUEUE, EndpointSettings(), window)
-    endpoint.depth = len(ids)
+    endpoint = new_endpoint(EndpointSettings(), window)
     for i in ids:
-        endpoint.add_committed([i])
+        endpoint.ready.add_committed([i])
     return endpoint
 
 
@@ -54,8 +54,8 @@ def test_what_no_selector_wants_does_not_hide_what_is_new() -> None:
     endpoint = endpoint_with(2, 4, 6, 8, 10, window=2)
     queue = endpoint.queue_to_read(page_rows=10)
     assert queue is not None
-    queue.add_page([2, 4, 6, 8])
+    queue.add_page([2, 4, 6, 8], 9)
     flow = selecting_flow(endpoint)
     assert endpoint.candidates_of(flow, 10) == [2, 4, 6, 8, 10]
-    endpoint.add_committed([11])
+    endpoint.ready.add_committed([11])
     assert endpoint.candidates_of(flow, 10) == [11]

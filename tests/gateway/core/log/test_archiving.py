@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.broker import TRIM_IDS, Broker
+from gateway.core.broker import Broker
 from gateway.core.effects import TrimLog
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState
+from gateway.core.trimming import TRIM_IDS
 
 
 def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:
@@ -19,11 +20,11 @@ def broker_of(*, keeps: bool, archived_id: int = 0) -> Broker:
 
 def trimmed(broker: Broker) -> int:
     """The first id of the log once all that may be is trimmed."""
-    while effect := broker.trim(broker.log.next_id):
+    while effect := broker.trimming.next_piece(broker.log.next_id):
         assert isinstance(effect, TrimLog)
         assert effect.stop - effect.first <= TRIM_IDS
-        broker.trimmed(effect)
-    assert not broker.has_trimmable
+        broker.trimming.trimmed(effect)
+    assert not broker.trimming.is_possible
     return broker.log.first_id
 
 
@@ -39,23 +40,23 @@ def test_trimming_stops_at_what_is_not_archived(keeps: bool, archived_id: int, f
 def test_what_is_reported_moves_the_bound_once_it_is_durable() -> None:
     """Not before the commit, and never back."""
     broker = broker_of(keeps=True)
-    effect = broker.report_archived(100, 7)
+    effect = broker.trimming.report_archived(100, 7)
     assert effect is not None
     assert trimmed(broker) == 1
-    broker.archive_saved(effect)
+    broker.trimming.archive_saved(effect)
     assert trimmed(broker) == 101
-    assert broker.report_archived(50, 7) is None
+    assert broker.trimming.report_archived(50, 7) is None
     assert broker.log.archived_id == 100
 
 
 def test_an_order_beyond_the_archive_is_refused() -> None:
     """Up to what is archived it is none too many; a log that keeps nothing refuses nothing."""
     broker = broker_of(keeps=True, archived_id=10)
-    broker.check_trimmable(11)
+    broker.trimming.check(11)
     with pytest.raises(Refused) as caught:
-        broker.check_trimmable(12)
+        broker.trimming.check(12)
     assert caught.value.code is ErrorCode.PRECONDITION_FAILED
-    broker_of(keeps=False).check_trimmable(3_001)
+    broker_of(keeps=False).trimming.check(3_001)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +68,5 @@ def test_a_report_that_cannot_be_of_this_log_is_refused(
 ) -> None:
     """Another generation, or an id that was not given out: believing it would trim what nobody has."""
     with pytest.raises(Refused) as caught:
-        broker_of(keeps=True).report_archived(last_id, generation)
+        broker_of(keeps=True).trimming.report_archived(last_id, generation)
     assert caught.value.code is code

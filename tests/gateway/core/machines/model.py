@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from amqp_ext.message.ttl import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import Refused
-from gateway.core.model import Row
-from gateway.core.replay.states import Replay
+from gateway.core.model import CONTENT, HELD, Row
+from gateway.core.replay.states import Replay, ReplayState
 from tests.gateway.core.machines.watched_store import WatchedStore
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def message(serial: int, padding: int, ttl_ms: int) -> tuple[bytes, int]:
 
 def is_expired(row: Row, now_ms: int) -> bool:
     """Whether the message's header says that it is too old."""
-    ttl_ms = ttl_of(row[5]) if row[3] else None
+    ttl_ms = ttl_of(row[CONTENT]) if row[3] else None
     return ttl_ms is not None and row[1] + ttl_ms < now_ms
 
 
@@ -81,19 +81,20 @@ class Content:
     ) -> None:
         self._store = store
         self._takes = takes
-        self.number = endpoint.storage_number
+        self.number = endpoint.cursor_number
         self.replay: Replay | None = endpoint.replay if replay_from is not None else None
         self.replay_from = replay_from
+        self.replay_cursor = self.replay.cursor if self.replay is not None else None
         self.live_from: int | None = None
         """Messages from here on do not come by the replay."""
         self.cut: int | None = None
         """Where a replay ended that was told to end where it was."""
         self.was_forced = False
         """It was told so: not everything that it put may have been acknowledged."""
-        self.is_failed = False
-        """The replay failed; what it had put is about to go."""
         self.was_interrupted = False
         """A crash came in between."""
+        self.began = replay_from
+        """``replay_from``, before it may have failed."""
         self.routed: set[bytes] = set()
         """Contents of the messages that were sent to it, and that no replay will bring."""
         self.ids: set[int] = set()
@@ -116,11 +117,10 @@ class Content:
         """Whether the replay brings it."""
         return (
             self.replay_from is not None
-            and not self.is_failed
             and row[0] >= self.replay_from
             and (self.live_from is None or row[0] < self.live_from)
             and (self.cut is None or row[0] < self.cut)
-            and row[4] is None
+            and row[HELD] is None
             and self._takes(row[2])
         )
 
@@ -131,7 +131,7 @@ class Content:
 
     def offer(self, row: Row) -> None:
         """A message became durable."""
-        if row[5] in self.routed or self.is_replayed(row):
+        if row[CONTENT] in self.routed or self.is_replayed(row):
             self.ids.add(row[0])
             self.ready.add(row[0])
 
@@ -150,7 +150,6 @@ class Content:
         return min((i for i in self.ready if consumer.wants(i)), default=None)
 
     def check_next(self, message_id: int, consumer: Consumer) -> None:
-        assert not self.is_failed, "handed out before what the replay had put was dropped"
         assert message_id in self.ready, f"{message_id} was handed out, and is not ready"
         assert consumer.wants(message_id)
         if not consumer.selects:
@@ -196,6 +195,8 @@ class Content:
     def not_committed(self, message_id: int, consumer: Consumer | None) -> None:
         """It could not be: the message is its consumer's as before, or ready where that has left."""
         self.withdrawn.discard(message_id)
+        if message_id not in self.ids:
+            return  # A replay that failed has taken it away.
         if consumer is not None:
             self.unsettled[message_id] = consumer
         else:
@@ -210,34 +211,25 @@ class Content:
     # --- what becomes of replays ------------------------------------------------------------------------------------
 
     def failed(self) -> None:
-        """The replay cannot go on: nothing is handed out until what it had put is dropped."""
+        """The replay cannot go on: what it had put is dropped, and what came live stays."""
         self.note_hand_over()
-        self.is_failed = True
-
-    def dropped(self) -> None:
-        """What a failed replay had put is gone: live messages stay, and what was trimmed meanwhile."""
-        store, live_from = self._store, self.live_from
-        left = store.references[self.number]
-        for i in self.ids - self.gone - self.withdrawn:
-            row = store.published[i]
-            if row[4] is not None or (live_from is not None and i >= live_from):
-                assert i in left, f"{i} came live, and was dropped with what the replay had put"
-        for i in left:
-            is_live = i in self.ids and (live_from is None or i >= live_from)
-            assert is_live or not store.is_logged(i), f"{i} was put by the replay, and was not dropped"
+        published = self._store.published
+        left = {i for i in self.ids if published[i][CONTENT] in self.routed}
         self.replay_from = self.replay = None
-        self.is_failed = False
-        self.ids = {*left, *self.gone}
-        self.ready = set(left)
-        self.withdrawn.clear()
-        self.failures = dict(store.attempts[self.number])
+        self.ids = left
+        self.ready &= left
+        self.gone &= left
+        self.withdrawn &= left
+        self.rejected &= left
+        self.unsettled = {i: consumer for i, consumer in self.unsettled.items() if i in left}
+        self.failures = {i: count for i, count in self.failures.items() if i in left}
 
     def forced(self, position: int) -> None:
         """The replay is to end where it is."""
         self.note_hand_over()
         self.cut = position
         published = self._store.published
-        given_up = {i for i in self.ready if i >= position and published[i][5] not in self.routed}
+        given_up = {i for i in self.ready if i >= position and published[i][CONTENT] not in self.routed}
         given_up = {i for i in given_up if self.live_from is None or i < self.live_from}
         self.ids -= given_up
         self.ready -= given_up
@@ -245,18 +237,29 @@ class Content:
     def restarted(self, replay: Replay | None) -> None:
         """What was not durably settled is ready again; a replay goes on from what was durable of it."""
         self.was_interrupted = True
-        self.is_failed = False
-        if self.replay_from is not None:
-            assert replay is not None
-            self.replay, self.live_from = replay, replay.live_from
-            if replay.is_reading:
-                self.cut = None
+        self.replay = replay if self.began is not None else None
+        self.live_from = replay.live_from if replay is not None and self.began is not None else None
+        self.replay_from = self.began
+        if replay is not None and replay.state is ReplayState.FAILED:
+            self.replay_from = self.replay = None
+        if replay is not None and replay.is_reading:
+            self.cut = None
         for row in self._store.published.values():
             self.offer(row)
-        self.gone = set(self._store.removed[self.number])
+        self.ids = {
+            i
+            for i in self.ids
+            if self._store.published[i][CONTENT] in self.routed or self.is_replayed(self._store.published[i])
+        }
+        self.gone = {i for i in self.ids if self._store.is_removed(self.numbers, i)}
         self.ready = self.ids - self.gone
         self.unsettled.clear()
         self.rejected.clear()
         self.withdrawn.clear()
         self.handed_out_once.clear()
-        self.failures = dict(self._store.attempts[self.number])
+        self.failures = dict(self._store.cursors[self.number].attempts)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of the cursors that say what of it was settled: the endpoint's, and the replay's."""
+        return (self.number,) if self.replay_cursor is None else (self.number, self.replay_cursor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
+from gateway.core.model import HELD, Row
 from gateway.vpn.delivery.log_feed import LogFeed
 from tests.gateway.core.machines.model import Content, is_expired, matches
 
@@ -179,7 +179,7 @@ class LogConsumer:
     def offer(self, row: Row) -> None:
         """A message became durable."""
         is_between = self._first <= row[0] and (self._last is None or row[0] <= self._last)
-        if is_between and row[4] is None and any(takes(pattern, row[2]) for pattern in self._patterns):
+        if is_between and row[HELD] is None and any(takes(pattern, row[2]) for pattern in self._patterns):
             self.due.append(row[0])
 
     @property

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gateway.core.effects import Effect
-from gateway.core.model import Row
+from gateway.core.model import HELD, ROUTE, Row
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage
+from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage, RoutedPage
 from tests.gateway.core.machines.watched_store import WatchedStore
 
 T = TypeVar("T")
@@ -109,22 +109,28 @@ class NaiveReader:
     # --- pages ------------------------------------------------------------------------------------------------------
 
     def _logged(self) -> list[Row]:
-        return [row for _, row in sorted(self._store.messages.items()) if row[4] is None]
+        return [row for _, row in sorted(self._store.messages.items()) if row[HELD] is None]
 
-    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         first_id = self._store.first_id
         if first_id > position:
             raise LogTrimmed(position, first_id)
-        rows = [row for row in self._logged() if position <= row[0] < end]
+        everything = [row for _, row in sorted(self._store.messages.items())] if held else self._logged()
+        rows = [row for row in everything if position <= row[0] < end]
         page = rows[: self._page_rows]
         return LogPage(page, end if len(page) == len(rows) else page[-1][0] + 1)
 
-    def endpoint_page(self, endpoint: int, after: int, end: int = MAX_ID) -> list[Row]:
-        ids = sorted(i for i in self._store.references[endpoint] if after < i < end)
-        return [self._store.messages[i] for i in ids[: self._page_rows]]
+    def routed_page(
+        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
+    ) -> RoutedPage:
+        rows = [row for i, row in sorted(self._store.messages.items()) if after < i < end]
+        rows = [row for row in rows if row[ROUTE] in routes]
+        page = rows[: min(self._page_rows, limit or self._page_rows)]
+        return RoutedPage(page, end if len(page) == len(rows) else page[-1][0] + 1)
 
-    def attempts(self, endpoint: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
-        return [(i, n) for i, n in sorted(self._store.attempts[endpoint].items()) if first <= i <= last]
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        found = self._store.cursors.get(cursor)
+        return [(i, n) for i, n in sorted(found.attempts.items() if found else ()) if first <= i <= last]
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         messages = self._store.messages
@@ -137,7 +143,7 @@ class NaiveReader:
 
     def time_of(self, message_id: int) -> int | None:
         row = self._store.messages.get(message_id)
-        return row[1] if row is not None and row[4] is None else None
+        return row[1] if row is not None and row[HELD] is None else None
 
     def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
         logged = reversed(self._logged())

@@ -69,7 +69,7 @@ class NaiveTransaction:
     def _surroundings(self) -> tuple[object, ...]:
         broker = self._world.broker
         endpoints = [
-            (e.storage_number, e.depth, e.size_bytes, [list(flow.unsettled.items()) for flow in e.flows])
+            (e.cursor_number, e.depth, e.size_bytes, [list(flow.unsettled.items()) for flow in e.flows])
             for e in broker.endpoints.values()
         ]
         # A delivery that was put back comes last.
@@ -96,7 +96,7 @@ class NaiveTransaction:
         store = self._world.store
         there = {message.content in store.contents for message in self.staged}
         # Endpoints that were emptied or deleted meanwhile say nothing any more.
-        there |= {i in store.removed[c.number] for c, _, i in self._held if c.number in store.endpoints}
+        there |= {store.is_removed(c.numbers, i) for c, _, i in self._held if c.number in store.cursors}
         assert len(there) < 2, "a part of a transaction is durable"
         return there
 

@@ -88,6 +88,9 @@ class StepLoop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self._now
 
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes (``TimerHandle.cancel`` tells its loop)."""
+
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 

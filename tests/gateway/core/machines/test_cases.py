@@ -15,7 +15,7 @@ from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.replay.states import ReplayState
 from tests.gateway.core.machines.test_endpoints import EndpointMachine
 from tests.gateway.core.machines.test_log import LogMachine
-from tests.gateway.core.machines.world import Sizes, World
+from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
 
 
 @pytest.fixture
@@ -59,8 +59,10 @@ def test_cancel_survives_a_full_disk(machine: EndpointMachine) -> None:
     replayed(machine)
     machine.cancel(pick=0, force_complete=False)
     machine.disk_fails(count=1, is_write=True)
-    assert machine.endpoint(0).depth == 2
+    assert machine.endpoint(0).depth == 0
     machine.settle_down()
+    assert machine.endpoint(0).depth == 0
+    machine.restart(is_clean=True)
     assert machine.endpoint(0).depth == 0
 
 
@@ -93,15 +95,15 @@ def test_quota_holds_again_after_a_drop(machine: EndpointMachine) -> None:
     assert q2.depth == 2
 
 
-def test_a_replay_that_could_not_write_leaves_no_depth(machine: EndpointMachine) -> None:
-    """Messages that a replay could not put on its endpoint are not counted there."""
+def test_a_replay_writes_nothing_of_what_it_puts(machine: EndpointMachine) -> None:
+    """A disk that is full while a replay puts messages on its endpoint does not end the replay."""
     publish(machine, 2)
     machine.settle_down()
     machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
     machine.commit(count=1)
     machine.disk_fails(count=1, is_write=True)
     machine.settle_down()
-    assert machine.endpoint(0).depth == 0
+    assert machine.endpoint(0).depth == 2
 
 
 def test_what_spills_while_a_page_is_read_is_read_by_the_next(machine: EndpointMachine) -> None:
@@ -257,7 +259,7 @@ def test_ids_that_a_crash_took_back_stay_live_behind_a_replay_that_was_complete(
     machine.settle_down()
     replay = machine.endpoint(0).replay
     assert replay is not None
-    assert (replay.state, replay.live_from, world.store.last_id) == (ReplayState.COMPLETE, 4, 1)
+    assert (replay.state, replay.live_from, world.store.last_id) == (ReplayState.COMPLETE, 4, 3)
     machine.restart(is_clean=True)
     machine.settle_down()
     publish(machine, 2)
@@ -265,7 +267,7 @@ def test_ids_that_a_crash_took_back_stay_live_behind_a_replay_that_was_complete(
     machine.restart(is_clean=True)
     replay = machine.endpoint(0).replay
     assert replay is not None
-    assert (replay.live_from, world.store.last_id) == (2, 3)
+    assert (replay.live_from, world.store.last_id) == (4, 5)
 
 
 def test_a_point_made_again_survives_a_full_disk() -> None:
@@ -345,3 +347,126 @@ def test_a_transaction_that_could_not_be_written_never_was(machine: EndpointMach
     assert machine.endpoint(0).depth == 2
     assert [len(flow.unsettled) for flow in machine.endpoint(0).flows] == ([] if leaves else [2])
     assert machine.world.store.last_id == 2
+
+
+def test_a_transaction_that_is_not_taken_leaves_the_counts_as_they_are(machine: EndpointMachine) -> None:
+    """What lay on a queue when a transaction was rolled back is counted by the store, and found by a start."""
+    machine.attach_plain(machine.endpoint(0), credit=1)
+    publish(machine, 3)
+    machine.commit(count=1)
+    machine.world.loop.run()
+    machine.acknowledge(which=0, pick=0, chosen=1)
+    machine.stage(which=0, topic=UNLOGGED, count=1, padding=0)
+    machine.discharge(which=0, commits=True, fails=False, count=1)
+    machine.tell_outcome(pick=0, outcome="accepted", chosen=1)
+    machine.settle_down()
+    assert machine.endpoint(0).depth == 2
+    machine.restart(is_clean=True)
+    assert machine.endpoint(0).depth == 2
+
+
+@pytest.mark.parametrize("quota_messages", [0, 100])
+def test_what_comes_while_nobody_consumes_is_delivered_behind_what_came_before(quota_messages: int) -> None:
+    """
+    A consumer leaves a queue that is deeper than its window while a transaction is under way: what comes before the
+    next one binds is neither passed over nor counted as settled.
+    """
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(window=2, page_rows=2, ahead=20))
+    machine.create("q2", EndpointSettings(quota_messages=quota_messages), ("b/>",), temporary=False)
+    queue = machine.world.broker.endpoints["q2"]
+    machine.attach_plain(queue, credit=1)
+    publish(machine, 12, "b/x")
+    machine.settle_down()
+    machine.acknowledge(which=0, pick=0, chosen=1)
+    machine.discharge(which=0, commits=True, fails=False, count=1)
+    machine.drop(list(machine.world.consumers))
+    machine.settle_down()
+    publish(machine, 2, "b/x")
+    machine.settle_down()
+    machine.attach_plain(queue, credit=20)
+    publish(machine, 1, "b/x")
+    machine.commit(count=1)
+    machine.settle_down()
+    (consumer,) = machine.world.consumers
+    assert consumer.history == list(range(2, 16))
+    machine.teardown()
+
+
+def test_a_cancelled_replay_takes_what_a_transaction_is_about_to_settle_by_priority(
+    machine: EndpointMachine,
+) -> None:
+    """On an endpoint that delivers by priority as on any other, however the transaction ends."""
+    for fails in (False, True):
+        machine.create("q2", EndpointSettings(priorities=True), ("b/>",), temporary=False)
+        queue = machine.world.broker.endpoints["q2"]
+        publish(machine, 2, "b/x")
+        machine.settle_down()
+        machine.spawn(machine.replay_from_the_beginning, queue)
+        machine.settle_down()
+        machine.attach_plain(queue, credit=2)
+        machine.settle_down()
+        machine.acknowledge(which=0, pick=0, chosen=0b11)
+        machine.discharge(which=0, commits=True, fails=False, count=1)
+        machine.spawn(machine._cancel, queue, False, is_prompt=True)
+        if fails:
+            machine.disk_fails(count=1, is_write=True)
+        machine.settle_down()
+        assert queue.depth == 0
+        machine.redefine(1, None)
+        machine.settle_down()
+
+
+@pytest.mark.parametrize("ending", ["", "cancelled"])
+def test_what_the_log_did_not_take_outlives_the_replay_that_put_it_in_its_place(
+    machine: EndpointMachine, ending: str
+) -> None:
+    """A message beside replayed ones, unsettled when the gateway stops, is there, whatever was settled behind it."""
+    world = machine.world
+    machine.create("q2", EndpointSettings(), ("a/>", "c/>"), temporary=False)
+    queue = world.broker.endpoints["q2"]
+    publish(machine, 2)
+    machine.settle_down()
+    machine.spawn(machine.replay_from_the_beginning, queue, is_prompt=True)
+    publish(machine, 1, topic=UNLOGGED)
+    publish(machine, 1)
+    machine.attach_plain(queue, credit=10)
+    for _ in range(3):
+        machine.settle_down()
+        consumer = world.consumers[0]
+        world.on_loop(lambda c=consumer: (c.settle([i for i in c.unsettled if i != 3]), c.ask()))
+    assert world.consumers[0].unsettled == [3]
+    machine.restart(is_clean=True)
+    if ending:
+        machine.spawn(machine._cancel, world.broker.endpoints["q2"], False, is_prompt=True)
+    machine.attach_plain(world.broker.endpoints["q2"], credit=10)
+    publish(machine, 1)
+    machine.settle_down()
+    assert world.consumers[0].history == [3, 5]
+
+
+def test_what_came_by_its_route_beside_a_replay_is_there_after_a_restart(machine: EndpointMachine) -> None:
+    """A message that the log did not take, and that is older than what the replay had put and was acknowledged."""
+    machine.create("q2", EndpointSettings(), ("b/>", "c/>"), temporary=False)
+    publish(machine, 6, "b/x")
+    machine.settle_down()
+    machine.spawn(machine.replay_from_the_beginning, machine.endpoint(1))
+    machine.settle_down()
+    publish(machine, 1, UNLOGGED)
+    publish(machine, 2, "b/x")
+    machine.settle_down()
+    machine.attach_plain(machine.endpoint(1), credit=20)
+    machine.settle_down()
+    (consumer,) = machine.world.consumers
+    for _ in range(2):
+        consumer.settle(list(consumer.unsettled))
+        machine.world.on_loop(consumer.ask)
+        machine.settle_down()
+    assert list(consumer.unsettled) == [7, 8, 9]
+    consumer.settle([8, 9])
+    machine.restart(is_clean=True)
+    machine.settle_down()
+    machine.attach_plain(machine.endpoint(1), credit=20)
+    machine.settle_down()
+    (consumer,) = machine.world.consumers
+    assert list(consumer.unsettled) == [7]

@@ -149,7 +149,7 @@ class EndpointMachine(TransactingMachine):
                 vpn.consumers.unbind(flow)
         if is_attached:
             consumer.flow = flow
-            consumer.content = world.contents[endpoint.storage_number]
+            consumer.content = world.contents[endpoint.cursor_number]
             world.consumers.append(consumer)
             consumer.ask()
 
@@ -206,7 +206,7 @@ class EndpointMachine(TransactingMachine):
     async def _cancel(self, endpoint: Endpoint, force_complete: bool) -> None:
         if self.world.broker.find(endpoint.name) is endpoint:
             self.world.vpn.replays.cancel(endpoint, force_complete=force_complete)
-            self.world.contents[endpoint.storage_number].was_forced = force_complete
+            self.world.contents[endpoint.cursor_number].was_forced = force_complete
 
     @precondition(lambda self: self.world.consumers)
     @rule(pick=picks, credit=st.integers(1, 12))
@@ -340,7 +340,7 @@ class EndpointMachine(TransactingMachine):
             replay = endpoint.replay
             if replay is not None and replay.state is not ReplayState.FAILED:
                 assert replay.state is ReplayState.COMPLETE
-                was_forced = world.contents[endpoint.storage_number].was_forced
+                was_forced = world.contents[endpoint.cursor_number].was_forced
                 assert was_forced or replay.put == replay.acknowledged
                 assert replay.record.last_completed_ms >= replay.started_ms
             if replay is not None:

@@ -15,6 +15,7 @@ from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
 from gateway.core.log.point import Point
+from gateway.core.model import CONTENT
 from gateway.core.replay.starts import Resolved
 from tests.gateway.core.machines.naive_links import LogConsumer, takes
 from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks
@@ -143,7 +144,7 @@ class LogMachine(VpnMachine):
         for name, (point, serial) in self.points.items():
             assert self.world.store.points[name] == point
             for row in self.world.store.published.values():
-                number = int(row[5].rpartition(b"\x75\xa0")[2][1:].split()[0])
+                number = int(row[CONTENT].rpartition(b"\x75\xa0")[2][1:].split()[0])
                 assert (number < serial) == (row[0] < point.position)
 
     # --- the end ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ sizes = st.builds(
     ahead=st.integers(1, 5),
     quantum=st.integers(1, 4),
     is_quick=st.sampled_from([False, False, True]),
-    log_quota=st.sampled_from([0, 0, 0, 300]),
+    log_quota=st.sampled_from([0, 0, 0, 1_200]),
 )
 
 

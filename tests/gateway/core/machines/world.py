@@ -17,14 +17,14 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, WHOLE, Row, stored_bytes
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.tuning import Tuning
 from gateway.vpn.upkeep.dead_letters import DeadLetters
 from store.errors import WriteFailed
-from store.ports import OnCommit
+from store.ports import MAX_ID, OnCommit
 from tests.gateway.core.machines.model import Content, Publisher, is_expired, matches
 from tests.gateway.core.machines.naive_links import Consumer, LogConsumer
 from tests.gateway.core.machines.naive_threads import NaiveReader, NaiveWriter
@@ -38,6 +38,12 @@ UNLOGGED = "c/x"
 """The one topic that the log does not take."""
 
 VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",)))
+
+
+def reserved_on(endpoint: Endpoint) -> tuple[int, int]:
+    """Messages and bytes that are about to come to an endpoint, or, negative, to go."""
+    backlog = endpoint.backlog
+    return backlog._reserved_messages, backlog._reserved_bytes
 
 
 class Clock:
@@ -79,6 +85,7 @@ class _Store:
     """What a Message VPN is given for its store."""
 
     place = "here"
+    engine = "dictionaries"
 
     def __init__(self, store: WatchedStore, reader: NaiveReader, *, is_quick: bool) -> None:
         self._store = store
@@ -114,7 +121,6 @@ class World:
         self._clock = _Clock(self)
         self.store = WatchedStore()
         self.store.on_row = self._committed
-        self.store.on_dropped = lambda number: self.contents[number].dropped()
         self.publisher = Publisher(self.store)
         self.limits = Limits(
             endpoint_window=sizes.window,
@@ -134,7 +140,7 @@ class World:
             dead_letters_under_way=quantum,
         )
         self.contents: dict[int, Content] = {}
-        """By endpoint number; those that are durable, or about to be."""
+        """By the number of the endpoint's cursor; those that are durable, or about to be."""
         self.consumers: list[Consumer] = []
         self.departed: list[Consumer] = []
         self.committing: list[NaiveTransaction] = []
@@ -159,7 +165,7 @@ class World:
             self.writer = store.writer
             self._listen()
             for endpoint in self.broker.endpoints.values():
-                self.contents[endpoint.storage_number].restarted(endpoint.replay)
+                self.contents[endpoint.cursor_number].restarted(endpoint.replay)
             self.vpn.start()
 
     def crash(self) -> None:
@@ -173,7 +179,8 @@ class World:
         self.committing.clear()
         self.log_consumers.clear()
         self.publisher.waiting.clear()
-        self.contents = {number: self.contents[number] for number in self.store.endpoints}
+        owned = [endpoint.definition.cursor for endpoint in self.store.endpoints.values()]
+        self.contents = {number: self.contents[number] for number in owned}
         self.check_dead_letters()
         self.dead_letters.clear()
         self.loop.close()
@@ -191,7 +198,7 @@ class World:
         def published(now: int, topic: str, contents: list[bytes], *args: Any, **options: Any) -> Any:
             logged = broker.policy.takes(topic) and not options.get("is_direct")
             endpoints = [e for e in broker.endpoints.values() if self.takes(e)(topic)]
-            expected = self._room_for(contents, endpoints, is_logged=logged)
+            expected = self._room_for(topic, contents, endpoints, is_logged=logged)
             for content in self.contents.values():
                 content.note_hand_over()
             behind = [e for e in endpoints if e.replay is not None and e.replay.is_behind]
@@ -201,12 +208,12 @@ class World:
             self.published_last = taken
             for endpoint in endpoints:
                 if not (logged and endpoint in behind):
-                    self.contents[endpoint.storage_number].routed.update(taken)
+                    self.contents[endpoint.cursor_number].routed.update(taken)
             return found
 
         def removed(flow: Flow, rows: Sequence[Row], reason: str) -> None:
             endpoint = flow.endpoint
-            content = self.contents[endpoint.storage_number]
+            content = self.contents[endpoint.cursor_number]
             is_discarded = endpoint.settings.dead_message_queue in ("", endpoint.name)
             for row in rows:
                 self._check_dead(content, endpoint, row, reason)
@@ -220,44 +227,41 @@ class World:
         def being_put(letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
             self.published_last = []
             put(letters, flow, rows)
-            self.dead_letters[letters] = letters.storage_number, letters.ids, self.published_last
+            self.dead_letters[letters] = letters.cursor_number, letters.ids, self.published_last
 
         def written_at_last(
             letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
         ) -> None:
             assert error is None or self.has_failed_to_write
-            content = self.contents.get(letters.storage_number)
+            content = self.contents.get(letters.cursor_number)
             if error is not None:
                 del self.dead_letters[letters]
             if content is not None and error is None:
                 for i in letters.ids:
                     content.committed(i)
-            elif content is not None and settlement.incarnation != letters.endpoint.incarnation:
-                for i in letters.ids:
-                    content.not_committed(i, None)
             written(letters, settlement, error)
 
         def started(endpoint: Endpoint, first: int, requester: Flow | None) -> None:
-            self.contents[endpoint.storage_number].note_hand_over()
+            self.contents[endpoint.cursor_number].note_hand_over()
             start(endpoint, first, requester)
             self.new_content(endpoint, first)
 
         def failed(endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
             if code is ErrorCode.REPLAY_MESSAGE_UNAVAILABLE:
                 assert endpoint.replay is not None
-                assert endpoint.replay.position < max(broker.trimming_below, self.store.first_id), (
+                assert endpoint.replay.position < max(broker.trimming.below, self.store.first_id), (
                     "nothing was trimmed under it"
                 )
             elif code is ErrorCode.REPLAY_FAILED:
                 assert self.has_failed_to_write
-            self.contents[endpoint.storage_number].failed()
+            self.contents[endpoint.cursor_number].failed()
             fail(endpoint, reason, code)
 
-        def finished(endpoint: Endpoint) -> Any:
+        def finished(endpoint: Endpoint, position: int) -> Any:
             assert endpoint.replay is not None
             if endpoint.replay.is_forced:
-                self.contents[endpoint.storage_number].forced(endpoint.replay.position)
-            return finish_reading(endpoint)
+                self.contents[endpoint.cursor_number].forced(position)
+            return finish_reading(endpoint, position)
 
         broker.publish = published  # type: ignore[method-assign]
         dead_letters.remove = removed  # type: ignore[method-assign]
@@ -277,7 +281,7 @@ class World:
 
     def new_content(self, endpoint: Endpoint, replay_from: int | None) -> Content:
         content = Content(self.store, endpoint, replay_from, self.takes(endpoint))
-        self.contents[endpoint.storage_number] = content
+        self.contents[endpoint.cursor_number] = content
         return content
 
     @staticmethod
@@ -291,7 +295,9 @@ class World:
     def is_dead_message_queue(self, endpoint: Endpoint) -> bool:
         return any(e.settings.dead_message_queue == endpoint.name for e in self.broker.endpoints.values())
 
-    def _room_for(self, contents: list[bytes], endpoints: list[Endpoint], *, is_logged: bool) -> int:
+    def _room_for(
+        self, topic: str, contents: list[bytes], endpoints: list[Endpoint], *, is_logged: bool
+    ) -> int:
         """How many of these messages, from the first on, there is room for everywhere."""
         if not endpoints and not is_logged:
             return 0
@@ -299,11 +305,14 @@ class World:
         for room in range(len(contents), 0, -1):
             size = sum(map(len, contents[:room]))
             quota = self.broker.policy.quota_bytes
-            fits = not (is_logged and quota) or self.broker.log.size_bytes + size <= quota
+            weight = stored_bytes(topic, room, size)
+            fits = not (is_logged and quota) or self.broker.log.size_bytes + weight <= quota
             for endpoint in endpoints:
                 most, most_bytes = endpoint.settings.quota_messages, endpoint.settings.quota_bytes
-                fits = fits and not (most and endpoint.depth + room > most)
-                fits = fits and not (most_bytes and endpoint.size_bytes + size > most_bytes)
+                fits = fits and not (most and endpoint.depth + reserved_on(endpoint)[0] + room > most)
+                fits = fits and not (
+                    most_bytes and endpoint.size_bytes + reserved_on(endpoint)[1] + size > most_bytes
+                )
             if fits:
                 return room
         return 0
@@ -315,7 +324,6 @@ class World:
             assert message_id in content.rejected
             return
         assert message_id in content.ready
-        assert not content.is_failed
         if reason == "expired":
             assert content.is_fresh(message_id), "history does not expire"
             assert is_expired(row, self.clock.now)
@@ -363,16 +371,16 @@ class World:
         """Each message is in one place, and where it belongs."""
         for endpoint in self.broker.endpoints.values():
             unsettled = [i for flow in endpoint.flows for i in flow.unsettled]
-            if endpoint.selectable is None:
+            if endpoint.ready.selectable is None:
                 ready = [*endpoint.ready.given_back, *endpoint.ready.oldest, *endpoint.ready.newest]
             else:
-                ready = [*endpoint.selectable, *endpoint.ready.newest]
-            here = {*unsettled, *ready, *endpoint.awaiting_replay}
-            assert len(here) == len(unsettled) + len(ready) + len(endpoint.awaiting_replay), "in one place"
-            content = self.contents[endpoint.storage_number]
+                ready = [*endpoint.ready.selectable, *endpoint.ready.newest]
+            here = {*unsettled, *ready}
+            assert len(here) == len(unsettled) + len(ready), "in one place"
+            content = self.contents[endpoint.cursor_number]
             assert content.unsettled.keys() == set(unsettled)
             assert content.ready.issuperset(ready), "and nowhere else"
-            assert endpoint.depth >= len(here) or endpoint.is_dropping
+            assert endpoint.depth >= len(here) or endpoint.is_clearing
             settings = endpoint.settings
             if endpoint.replay is None and settings.quota_messages and not self.has_failed_to_write:
                 # What a transaction acknowledged comes back when its write fails, and others may have its room by then.
@@ -386,29 +394,24 @@ class World:
         self.check_dead_letters()
         assert broker.log.first_id == store.first_id
         assert broker.log.size_bytes == store.size_bytes
-        assert store.size_bytes == sum(len(row[5]) for row in store.messages.values() if row[4] is None)
         assert broker.points == store.points
-        held = {i for number in store.endpoints for i in store.references[number]}
-        for i, row in store.messages.items():
-            assert row[4] is None or i in held, f"{i} is kept, and nothing refers to it"
+        store.check()
         for endpoint in broker.endpoints.values():
             self._check_endpoint(endpoint)
         for consumer in self.log_consumers:
             consumer.check_at_rest()
 
     def _check_endpoint(self, endpoint: Endpoint) -> None:
-        content, stored = (
-            self.contents[endpoint.storage_number],
-            self.store.references[endpoint.storage_number],
-        )
-        assert not endpoint.is_dropping
-        assert endpoint.depth == len(stored)
-        assert endpoint.size_bytes == sum(len(self.store.published[i][5]) for i in stored)
+        content, durable = self.contents[endpoint.cursor_number], self._durable(endpoint)
+        assert not endpoint.is_clearing
         replay = endpoint.replay
+        position = replay.position if replay is not None and replay.is_reading else MAX_ID
+        stored = {i for i in durable if i < position or self.store.published[i][CONTENT] in content.routed}
+        assert endpoint.depth == len(stored), f"{endpoint.depth} are counted, {sorted(stored)} are there"
+        assert endpoint.size_bytes == sum(len(self.store.published[i][CONTENT]) for i in stored)
         is_reading = replay is not None and replay.is_reading
         if not is_reading:
             assert stored == content.ids - content.gone
-            assert not endpoint.awaiting_replay
         if replay is not None:
             self._check_counters(endpoint, content)
         if is_reading and replay is not None:
@@ -426,6 +429,17 @@ class World:
             due = content.next_for(consumer)
             assert due is None or (is_reading and due not in stored), f"{due} is due, and a consumer waits"
 
+    def _durable(self, endpoint: Endpoint) -> set[int]:
+        """What lies on an endpoint by the store's word, or would be put there again by its replay after a stop."""
+        store, content, replay = self.store, self.contents[endpoint.cursor_number], endpoint.replay
+        found = set(store.on(endpoint.number))
+        cursor = store.cursors.get(replay.cursor) if replay is not None else None
+        if cursor is not None:
+            part = cursor.parts[WHOLE]
+            replayed = {i for i in content.ids if content.is_replayed(store.published[i])}
+            found |= {i for i in replayed if store.is_logged(i) and not part.is_done(i)}
+        return found
+
     def _check_counters(self, endpoint: Endpoint, content: Content) -> None:
         replay = endpoint.replay
         assert replay is not None
@@ -433,7 +447,7 @@ class World:
             return
         live_from = replay.live_from
         bound = replay.position if replay.is_reading or live_from is None else live_from
-        lying = sum(1 for i in self.store.references[endpoint.storage_number] if i < bound)
+        lying = sum(1 for i in self._durable(endpoint) if i < bound)
         if replay.is_under_way:
             assert replay.outstanding == lying, "put, and not acknowledged"
         if replay.state is ReplayState.PENDING_COMPLETE:
@@ -449,7 +463,7 @@ class World:
     def check_dead_letters(self) -> None:
         """What left an endpoint lies on the dead message queue, and the other way round."""
         for number, ids, contents in self.dead_letters.values():
-            if number not in self.store.endpoints:
+            if number not in self.store.cursors:
                 continue
             gone = self.store.removed[number]
             assert gone.issuperset(ids) or gone.isdisjoint(ids)

@@ -7,7 +7,7 @@ from gateway.core.replay.pacing import Pacer
 
 
 def rows(*times_ms: int) -> list[Row]:
-    return [(number, time_ms, "a", 0, None, b"") for number, time_ms in enumerate(times_ms, 1)]
+    return [(number, time_ms, "a", 0, 0, None, b"") for number, time_ms in enumerate(times_ms, 1)]
 
 
 def test_a_rate_lets_so_many_go_in_a_second() -> None:

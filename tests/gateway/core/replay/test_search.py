@@ -202,5 +202,5 @@ def test_a_message_that_is_not_in_the_log_is_not_taken() -> None:
 def test_a_message_that_cannot_be_read_is_not_taken() -> None:
     """A malformed section is no match, and neither ends the search nor is indexed."""
     broken = b"\x00\x53\x73\xc0\x03\x01\xa1\x09m" + data("")
-    assert not by_id("m").takes((1, 0, "t", 0, None, broken))
+    assert not by_id("m").takes((1, 0, "t", 0, 0, None, broken))
     assert indexed_text(MessageView(broken, 0), "message-id") is None

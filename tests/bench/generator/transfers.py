@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from collections.abc import Callable
 
 from tests.support.frames import TRANSFER
 
@@ -22,15 +23,30 @@ STAMP = struct.Struct(">QQ")
 _DURABLE_HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 
 
+def message_of(size: int) -> tuple[Callable[[int, int], bytes], int]:
+    """What makes a durable message with a body of ``size`` octets out of its number and time stamp.
+
+    Returns:
+        That function, and where the bare message begins in what it makes.
+
+    Raises:
+        ValueError: The body has no room for both.
+    """
+    if size < STAMP.size:
+        raise ValueError(
+            f"a body of {size} octets has no room for its number and time stamp; use {STAMP.size} or more"
+        )
+    head = _DURABLE_HEADER + b"\x00\x53\x75\xb0" + struct.pack(">I", size)
+    rest = bytes(0x61 + index % 26 for index in range(size - STAMP.size))
+    pack = STAMP.pack
+    return lambda number, stamp: head + pack(number, stamp) + rest, len(_DURABLE_HEADER)
+
+
 class TransferBlock:
     """Up to ``BLOCK`` transfers of ``size``-octet bodies on handle 0, delivery ids counting up."""
 
     def __init__(self, size: int, *, settled: bool = False) -> None:
         """``size`` is the body's length in octets, at least 16."""
-        if size < STAMP.size:
-            raise ValueError(
-                f"a body of {size} octets has no room for its number and time stamp; use {STAMP.size} or more"
-            )
         # section 2.7.5: handle 0, delivery-id, delivery-tag (the id again), message-format 0, settled, more
         fields = (
             b"\x43"
@@ -41,8 +57,7 @@ class TransferBlock:
             + b"\x42"
         )
         performative = b"\x00\x53" + bytes([TRANSFER]) + b"\xc0" + bytes([len(fields) + 1, 6]) + fields
-        message = _DURABLE_HEADER + b"\x00\x53\x75\xb0" + struct.pack(">I", size) + bytes(STAMP.size)
-        message += bytes(0x61 + index % 26 for index in range(size - STAMP.size))
+        message = message_of(size)[0](0, 0)
         self.stride = 8 + len(performative) + len(message)
         frame = struct.pack(">IBBH", self.stride, 2, 0, 0) + performative + message
         identity = 8 + performative.index(b"\x70\0\0\0\0") + 1

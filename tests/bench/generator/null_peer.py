@@ -1,7 +1,7 @@
 """An AMQP 1.0 peer that does nothing but keep up: takes all it is sent, sends all it is asked for.
 
-Against it the load generator shows its own ceiling. ``python -m tests.bench.null_peer`` prints the ready line a
-gateway prints.
+Against it the load generator shows its own ceiling. ``python -m tests.bench.generator.null_peer`` prints the
+ready line a gateway prints.
 """
 
 from __future__ import annotations

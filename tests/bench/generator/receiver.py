@@ -10,6 +10,7 @@ from tests.support.frames import TRANSFER, Frame, disposition
 
 from .connection import Connection, Refused
 from .dispositions import CODE_OFFSET
+from .durability import DurableHeaders
 from .transfers import STAMP
 
 _SIZE = struct.Struct(">I")
@@ -38,7 +39,9 @@ class Receiver:
     sends them too.
     """
 
-    def __init__(self, connection: Connection, size: int) -> None:
+    def __init__(self, connection: Connection, size: int, *, durable: bool = False) -> None:
+        """With ``durable`` every message has to be that."""
+        self._headers = DurableHeaders() if durable else None
         self._connection = connection
         self._size = size
         self._received = 0
@@ -108,6 +111,8 @@ class Receiver:
             if stop - at > size and buffer[at + CODE_OFFSET] == TRANSFER:
                 if self._delivery_id is None:
                     self._first(connection.control(at, stop))
+                if self._headers is not None:
+                    self._headers.check(buffer, at, stop)
                 number, stamp = stamp_of(buffer, stop - size)
                 numbers.append(number)
                 stamps.append(stamp)

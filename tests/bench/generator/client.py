@@ -1,10 +1,10 @@
 """The load generator's command line: one link of load on one AMQP 1.0 server, the result as one JSON line.
 
-    python -m tests.bench.client send 127.0.0.1:5672 queue://q --count 200000 --outstanding 1000
-    python -m tests.bench.client recv 127.0.0.1:5672 queue://q --count 200000 --credit 1000
-    python -m tests.bench.client recv 127.0.0.1:5672 'log://>' --count 200000 --start beginning --forever
+    python -m tests.bench.generator.client send 127.0.0.1:5672 queue://q --count 200000 --outstanding 1000
+    python -m tests.bench.generator.client recv 127.0.0.1:5672 queue://q --count 200000 --credit 1000
+    python -m tests.bench.generator.client recv 127.0.0.1:5672 'log://>' --count 200000 --start beginning --forever
 
-``recv`` prints ``{"event": "attached"}`` before it grants credit, so that a publisher can be started after it.
+Both print ``{"event": "attached"}`` once their link is, ``recv`` before it grants credit.
 With ``--forever`` it attaches again after every ``--count`` messages, until SIGTERM asks for the result.
 """
 
@@ -24,7 +24,7 @@ from .connection import Connection, Refused
 from .receiver import Received, Receiver
 from .sender import Sender
 
-REPLAY_START = Symbol("rewind:replay-start")
+REPLAY_START = "rewind:replay-start"
 
 
 def percentile(values: list[int], share: float) -> float:
@@ -40,6 +40,7 @@ class Stopped(Exception):
 def _send(options: argparse.Namespace) -> dict[str, Any]:
     connection = _connect(options)
     connection.attach(sender=True, address=options.address, settled=options.settled)
+    print(json.dumps({"event": "attached"}), flush=True)
     sent = Sender(connection, options.size, settled=options.settled).send(options.count, options.outstanding)
     connection.close()
     return {"count": sent.count, "seconds": sent.seconds, "credit": sent.credit} | _latency(sent.latencies)
@@ -61,18 +62,19 @@ def _recv(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _receive(options: argparse.Namespace) -> Received:
-    filters = {REPLAY_START: Described(REPLAY_START, options.start)} if options.start else None
+    filters = {Symbol(name): Described(Symbol(name), value) for name, value in options.filter} or None
     connection = _connect(options)
     connection.attach(sender=False, address=options.address, filters=filters)
     print(json.dumps({"event": "attached"}), flush=True)
-    received = Receiver(connection, options.size).receive(options.count, options.credit, timed=options.timed)
+    received = Receiver(connection, options.size, durable=options.durable).receive(
+        options.count, options.credit, timed=options.timed
+    )
     connection.close()
     return received
 
 
 def _connect(options: argparse.Namespace) -> Connection:
-    host, _, port = options.server.rpartition(":")
-    return Connection.connect(host, int(port), "bench")
+    return Connection.to(options.server, "bench")
 
 
 def _latency(latencies: list[int]) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="tests.bench.client", description="One link of load on an AMQP 1.0 server."
+        prog="tests.bench.generator.client", description="One link of load on an AMQP 1.0 server."
     )
     commands = parser.add_subparsers(required=True)
     send = commands.add_parser("send")
@@ -95,7 +97,15 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     recv = commands.add_parser("recv")
     recv.set_defaults(function=_recv)
     recv.add_argument("--credit", type=int, default=1000, help="credit window")
-    recv.add_argument("--start", help="replay start, as text")
+    recv.add_argument("--filter", nargs=2, action="append", default=[], metavar=("SYMBOL", "TEXT"))
+    recv.add_argument(
+        "--start",
+        dest="filter",
+        action="append",
+        type=lambda text: (REPLAY_START, text),
+        help="replay start, as text",
+    )
+    recv.add_argument("--durable", action="store_true", help="every message must be durable")
     recv.add_argument("--timed", action="store_true", help="keep publish-to-receipt latencies")
     recv.add_argument("--forever", action="store_true", help="start over until SIGTERM")
     for command in (send, recv):

@@ -65,18 +65,18 @@ class Connection:
     def connect(cls, host: str, port: int, container: str) -> Connection:
         """Connect, authenticate as ANONYMOUS, open the connection and begin a session."""
         self = cls(socket.create_connection((host, port), TIMEOUT))
-        self.sock.sendall(SASL_HEADER)
-        self._expect_header(SASL_HEADER)
-        self._expect(SASL_MECHANISMS)
-        self.sock.sendall(frame(SASL_INIT, [Symbol("ANONYMOUS"), b"bench"], kind=SASL_FRAME))
-        if (code := self._expect(SASL_OUTCOME).field(0)) != 0:
-            raise Refused(f"SASL ANONYMOUS was not accepted: outcome code {code}")
-        self.sock.sendall(AMQP_HEADER)
-        self._expect_header(AMQP_HEADER)
-        self.sock.sendall(open_frame(container=container) + begin_frame())
-        self._expect(OPEN)
-        self._begun(self._expect(BEGIN))
+        try:
+            self._open(container)
+        except BaseException:
+            self.sock.close()
+            raise
         return self
+
+    @classmethod
+    def to(cls, server: str, container: str) -> Connection:
+        """``connect`` to ``HOST:PORT``."""
+        host, _, port = server.rpartition(":")
+        return cls.connect(host, int(port), container)
 
     @classmethod
     def accept(cls, sock: socket.socket, container: str) -> Connection:
@@ -95,12 +95,29 @@ class Connection:
         return self
 
     def attach(
-        self, *, sender: bool, address: str, filters: dict[Any, Any] | None = None, settled: bool = False
+        self,
+        *,
+        sender: bool,
+        address: str,
+        filters: dict[Any, Any] | None = None,
+        settled: bool = False,
+        handle: int = 0,
+        name: str = "bench",
+        expiry: Symbol | None = None,
     ) -> None:
-        """Attach the connection's one link and wait for the answer; ``Refused`` where the peer says no."""
+        """Attach a link and wait for the answer; ``Refused`` where the peer says no.
+
+        The link that messages go over has handle 0.
+        """
         self.sock.sendall(
             attach_frame(
-                0, receiver=not sender, address=address, name="bench", filters=filters, settled=settled
+                handle,
+                receiver=not sender,
+                address=address,
+                name=name,
+                filters=filters,
+                settled=settled,
+                expiry=expiry,
             )
         )
         terminus = 6 if sender else 5
@@ -167,7 +184,12 @@ class Connection:
 
     def close(self) -> None:
         """Detach, end and close, and wait for the peer to do the same: it has handled all before it then."""
-        self.sock.sendall(frame(DETACH, [UInt(0), True]) + frame(END, []) + frame(CLOSE, []))
+        self.sock.sendall(frame(DETACH, [UInt(0), True]))
+        self.end_all()
+
+    def end_all(self) -> None:
+        """The same without closing links: what is kept of a link that is gone is kept."""
+        self.sock.sendall(frame(END, []) + frame(CLOSE, []))
         try:
             while True:
                 for start, stop in self.frames():
@@ -179,6 +201,19 @@ class Connection:
             return
         finally:
             self.sock.close()
+
+    def _open(self, container: str) -> None:
+        self.sock.sendall(SASL_HEADER)
+        self._expect_header(SASL_HEADER)
+        self._expect(SASL_MECHANISMS)
+        self.sock.sendall(frame(SASL_INIT, [Symbol("ANONYMOUS"), b"bench"], kind=SASL_FRAME))
+        if (code := self._expect(SASL_OUTCOME).field(0)) != 0:
+            raise Refused(f"SASL ANONYMOUS was not accepted: outcome code {code}")
+        self.sock.sendall(AMQP_HEADER)
+        self._expect_header(AMQP_HEADER)
+        self.sock.sendall(open_frame(container=container) + begin_frame())
+        self._expect(OPEN)
+        self._begun(self._expect(BEGIN))
 
     def _begun(self, begin: Frame) -> None:
         self.peer_next_outgoing = int(begin.field(1, 0))

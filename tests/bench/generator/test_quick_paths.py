@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, UInt, ULong
-from tests.bench.dispositions import accepted_range
-from tests.bench.transfers import BLOCK, STAMP, TransferBlock
-from tests.support.frames import ACCEPTED, DISPOSITION, TRANSFER, disposition, frame, parse
+from tests.bench.generator.dispositions import acceptance, accepted_range
+from tests.bench.generator.transfers import BLOCK, STAMP, TransferBlock
+from tests.support.frames import ACCEPTED, DISPOSITION, TRANSFER, Frame, disposition, frame, parse
 
 IDS = st.integers(0, 2**32 - 1)
 ACCEPTANCE = Described(ULong(ACCEPTED), [])
@@ -30,6 +30,19 @@ def test_any_other_outcome_is_left_to_the_decoder(code: int) -> None:
     encoded = bytearray(frame(DISPOSITION, [True, UInt(1), UInt(2), True, Described(ULong(code), [])]))
 
     assert accepted_range(encoded, 0, len(encoded)) is None
+
+
+@given(IDS, st.none() | IDS)
+def test_an_acceptance_that_is_decoded_has_the_same_bounds(first: int, last: int | None) -> None:
+    """Brokers that encode it in another way are understood; another outcome is none."""
+    bounds = [True, UInt(first), None if last is None else UInt(last), True]
+
+    assert acceptance(Frame(DISPOSITION, [*bounds, ACCEPTANCE], b"")) == (
+        first,
+        first if last is None else last,
+    )
+    assert acceptance(Frame(DISPOSITION, [*bounds, Described(ULong(0x26), [])], b"")) is None
+    assert acceptance(Frame(DISPOSITION, bounds, b"")) is None
 
 
 @given(IDS, IDS)

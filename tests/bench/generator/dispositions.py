@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from tests.support.frames import ACCEPTED
+from amqp_ext.codec import Described
+from tests.support.frames import ACCEPTED, Frame
 
 CODE_OFFSET = 10
 """Where a frame with an 8-byte header keeps the code of its performative: header, 0x00, 0x53, code."""
@@ -18,6 +19,15 @@ _ACCEPTED_TAILS = tuple(
     for settled in (0x41, 0x42)
     for empty_list in (b"\x45", b"\xc0\x01\x00")
 )
+
+
+def acceptance(disposition: Frame) -> tuple[int, int] | None:
+    """First and last delivery id of a decoded disposition (section 2.7.6) if it says ``accepted``; else None."""
+    state = disposition.field(4)
+    if not isinstance(state, Described) or state.descriptor != ACCEPTED:
+        return None
+    first = int(disposition.field(1))
+    return first, int(disposition.field(2, first))
 
 
 def accepted_range(buffer: bytearray, start: int, stop: int) -> tuple[int, int] | None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_ext.codec import Described, Symbol, ULong
-from tests.bench import null_peer
-from tests.bench.connection import Connection, Refused
-from tests.bench.receiver import Receiver
-from tests.bench.sender import MAX_OUTSTANDING, Sender
-from tests.bench.transfers import BLOCK
+from tests.bench.generator import null_peer
+from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.receiver import Receiver
+from tests.bench.generator.sender import MAX_OUTSTANDING, Sender
+from tests.bench.generator.transfers import BLOCK
 from tests.support.frames import ATTACH, DETACH, frame
 
 COUNT = 5 * BLOCK + 3

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.support.frames import DISPOSITION, FLOW, Frame
 
 from .connection import Connection, Refused
-from .dispositions import CODE_OFFSET, accepted_range
+from .dispositions import CODE_OFFSET, acceptance, accepted_range
 from .transfers import BLOCK, TransferBlock
 
 MAX_OUTSTANDING = 10_000
@@ -107,7 +107,10 @@ class Sender:
             if received.code == FLOW:
                 self._flow(received)
             elif received.code == DISPOSITION:
-                raise Refused(f"a message was not accepted: {received.field(4)}")
+                decoded = acceptance(received)
+                if decoded is None:
+                    raise Refused(f"a message was not accepted: {received.field(4)}")
+                self._accepted(*decoded, now)
 
     def _accepted(self, first: int, last: int, now: int) -> None:
         self._settled += last - first + 1

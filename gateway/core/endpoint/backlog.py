@@ -1,0 +1,522 @@
+"""
+The backlog of an endpoint: what lies on it, and how much that is.
+
+A message lies on an endpoint in one of three ways. Its route leads to the endpoint, and the endpoint's cursor is not
+done with it. Or a replay has put it there, out of the log, and the replay's own cursor is not done with it. Or there is
+a reference to it: a copy that an administrator made, or what a replay had put and the log, or the replay, has dropped
+since.
+
+How much that is need not be added up for each publication: an endpoint that is not awake (nobody consumes, no quota)
+has what its cursor counted, and what its routes counted since. Invariant: each effect that is made here brings the
+store's counts to what they are here, as of the last committed id, so that a start counts what came after and nothing
+else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from amqp_ext.message.priority import DEFAULT
+from gateway.core.effects import (
+    AddReferences,
+    DropCursor,
+    Effect,
+    MoveCursor,
+    OpenCursor,
+    SettleInTransaction,
+)
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.routed_messages import RoutedMessages
+from gateway.core.model import ID, ROUTE, WHOLE, Row
+
+
+class Backlog:
+    def __init__(self, number: int, cursor_number: int, parts: dict[int, Cursor]) -> None:
+        """
+        Args:
+            number: The endpoint's.
+            parts: Its cursor: one for ``WHOLE``, or one for each priority.
+        """
+        self._number = number
+        self.cursor_number = cursor_number
+        """What the store knows the cursor by; another one once everything was dropped."""
+        self.parts = parts
+        self.replayed: Cursor | None = None
+        """The cursor of the replay that puts messages here; its open ones are those that lie here."""
+        self.replay_cursor_number = 0
+        self.references: set[int] = set()
+        self._orphans: set[int] = set()
+        """References that a failed replay has left, which a transaction is about to settle."""
+        self.coming: set[int] = set()
+        """References to these are being committed."""
+        self.routes: dict[RoutedMessages, None] = {}
+        """Routes that lead here."""
+        self.is_awake = False
+        """It counts each message of its routes itself."""
+        self.emptied_up_to = 0
+        """Everything up to this id was dropped as a whole."""
+        self._replayed_done: list[int] = []
+        """Settled by the replay's cursor, and not told yet."""
+        self._put_messages = 0
+        """By the replay, and by references."""
+        self._put_bytes = 0
+        self._reserved_messages = 0
+        self._reserved_bytes = 0
+
+    # --- how much it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        """How many messages lie here, durably, unsettled ones among them."""
+        return self._put_messages + sum(self._counts(part)[0] for part in self.parts)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their content."""
+        return self._put_bytes + sum(self._counts(part)[1] for part in self.parts)
+
+    def room_for(self, contents: Sequence[bytes], quota_messages: int, quota_bytes: int) -> int:
+        """How many of ``contents``, from the first on, fit quotas (0: no bound) beside what is about to come and go."""
+        room = len(contents)
+        if quota_messages:
+            room = min(room, max(quota_messages - self.messages - self._reserved_messages, 0))
+        if quota_bytes:
+            left = quota_bytes - self.size_bytes - self._reserved_bytes
+            for count, content in enumerate(contents[:room]):
+                left -= len(content)
+                if left < 0:
+                    return count
+        return room
+
+    def reserve(self, messages: int, size_bytes: int) -> None:
+        """So many are about to be put here; negative where they are about to go, or come to nothing."""
+        self._reserved_messages += messages
+        self._reserved_bytes += size_bytes
+
+    def _counts(self, part: int) -> tuple[int, int]:
+        cursor = self.parts[part]
+        messages, size = cursor.messages, cursor.size_bytes
+        if not self.is_awake:
+            for route in self.routes_of(part):
+                messages += route.messages
+                size += route.size_bytes
+        return messages, size
+
+    # --- routes -----------------------------------------------------------------------------------------------------
+
+    def part_of(self, route: RoutedMessages) -> int:
+        """The part of the cursor that messages of a route are in."""
+        if WHOLE in self.parts:
+            return WHOLE
+        return DEFAULT if route.priority is None else route.priority
+
+    def routes_of(self, part: int) -> Collection[RoutedMessages]:
+        """The routes whose messages are in a part."""
+        if part == WHOLE:
+            return self.routes
+        return [route for route in self.routes if self.part_of(route) == part]
+
+    def route_numbers(self, part: int) -> list[int]:
+        """What messages in a part name in the store, rising."""
+        return sorted(number for route in self.routes_of(part) for number in route.numbers)
+
+    def newest_id(self, part: int) -> int:
+        """Of the messages that its routes led here; 0 when there are none."""
+        return max((route.newest_id for route in self.routes_of(part)), default=0)
+
+    def add_route(self, route: RoutedMessages) -> None:
+        """A route leads here."""
+        self.routes[route] = None
+
+    def remove_route(self, route: RoutedMessages) -> None:
+        """It is another one since, that counts what it had."""
+        del self.routes[route]
+
+    def retire_route(self, route: RoutedMessages) -> None:
+        """The endpoint is done with a route, and no more comes by it."""
+        if not self.is_awake:
+            self.parts[self.part_of(route)].count(route.messages, route.size_bytes)
+        del self.routes[route]
+
+    def is_done_with(self, route: RoutedMessages) -> bool:
+        """Whether every message of a route is settled here."""
+        return route.newest_id <= self.parts[self.part_of(route)].floor
+
+    def wake(self, is_awake: bool) -> bool:
+        """From now on it counts each message itself, or leaves that to its routes; whether that is another way."""
+        if is_awake == self.is_awake:
+            return False
+        sign = 1 if is_awake else -1
+        for route in self.routes:
+            self.parts[self.part_of(route)].count(sign * route.messages, sign * route.size_bytes)
+        self.is_awake = is_awake
+        for route in self.routes:
+            route.endpoints_changed()
+        return True
+
+    def published(self, route: RoutedMessages, messages: int, size_bytes: int) -> None:
+        """Messages of a route are durable; told while it is awake."""
+        self.parts[self.part_of(route)].count(messages, size_bytes)
+
+    # --- what is written --------------------------------------------------------------------------------------------
+
+    def open_effects(self, floor: int) -> list[Effect]:
+        """The cursor is new: everything up to ``floor`` is not here."""
+        return [OpenCursor(self.cursor_number, tuple(self.parts), floor)]
+
+    def drop_effects(self, up_to: int) -> list[Effect]:
+        """Nothing up to an id is here any more."""
+        effects: list[Effect] = [DropCursor(self.cursor_number, self._number, up_to)]
+        if self.replay_cursor_number:
+            effects.append(DropCursor(self.replay_cursor_number, 0, 0))
+        return effects
+
+    def count_effects(self, newest_id: int) -> list[Effect]:
+        """What the store counts here is to be as of ``newest_id``, the last committed one; nothing where it is so."""
+        effects: list[Effect] = []
+        for part, cursor in self.parts.items():
+            if self._counts(part) != (cursor.saved_messages, cursor.saved_bytes):
+                effects.append(self._move(part, newest_id))
+        return effects
+
+    def _move(
+        self,
+        part: int,
+        newest_id: int,
+        done: Sequence[int] = (),
+        attempts: Sequence[int] = (),
+        references: Sequence[int] = (),
+    ) -> MoveCursor:
+        cursor = self.parts[part]
+        floor, ranges = cursor.change()
+        messages, size = cursor.saves(*self._counts(part))
+        return MoveCursor(
+            self.cursor_number, part, floor, ranges, newest_id, messages, size, done, attempts, references
+        )
+
+    # --- messages go ------------------------------------------------------------------------------------------------
+
+    def settle(
+        self, part: int, ids: list[int], size_bytes: int, newest_id: int, attempts: Sequence[int]
+    ) -> MoveCursor:
+        """
+        Messages that came by routes (rising ids, open) are consumed for good.
+
+        Args:
+            attempts: Those of them whose deliveries failed before.
+        """
+        cursor = self.parts[part]
+        cursor.settle(ids)
+        cursor.count(-len(ids), -size_bytes)
+        return self._move(part, newest_id, ids, attempts)
+
+    def settle_all(
+        self,
+        routed: Mapping[int, list[int]],
+        put: Collection[int],
+        sizes: Mapping[int, int],
+        newest_id: int,
+        failed: Collection[int],
+    ) -> list[Effect]:
+        """
+        The same for messages that came in several ways.
+
+        Args:
+            routed: Rising ids that came by routes, by part.
+            put: Ids that a replay or references have here.
+            sizes: Content sizes by id.
+            failed: Those whose deliveries failed before.
+        """
+        effects: list[Effect] = [
+            self.settle(part, ids, sum(sizes[i] for i in ids), newest_id, [i for i in ids if i in failed])
+            for part, ids in routed.items()
+        ]
+        if put:
+            effects += self._settle_put({i: sizes[i] for i in put}, [i for i in put if i in failed])
+        return effects
+
+    def open_among(self, routed: Mapping[int, list[int]]) -> dict[int, list[int]]:
+        """Those of rising ids, by part, that lie here still; parts without any are left out."""
+        found = {part: [i for i in ids if self.parts[part].is_open(i)] for part, ids in routed.items()}
+        return {part: ids for part, ids in found.items() if ids}
+
+    def has(self, row: Row) -> bool:
+        """Whether a message of the store lies here."""
+        message_id, number = row[ID], row[ROUTE]
+        if not self.is_routed(message_id):
+            return True
+        return any(
+            number in route.numbers and not self.parts[self.part_of(route)].is_done(message_id)
+            for route in self.routes
+        )
+
+    def _settle_put(self, sizes: Mapping[int, int], attempts: Sequence[int]) -> list[Effect]:
+        ids = sorted(sizes)
+        self._put_messages -= len(ids)
+        self._put_bytes -= sum(sizes.values())
+        references = [i for i in ids if i in self.references] if self.references else []
+        self.references.difference_update(references)
+        effects: list[Effect] = []
+        if references or attempts:
+            effects.append(self._settle_references(references, attempts))
+        if self.replayed is not None:
+            replayed = ids if self.replayed.has_all(ids) else [i for i in ids if self.was_put(i)]
+            if replayed:
+                self.replayed.settle(replayed)
+                self._replayed_done = [i for i in replayed if i not in references] if references else replayed
+        return effects
+
+    @property
+    def put_ids(self) -> list[int]:
+        """What lies here by the replay and by references, rising."""
+        return sorted(self.references if self.replayed is None else {*self.references, *self.replayed.open})
+
+    def drop_references(self, ids: Sequence[int]) -> MoveCursor:
+        """No reference is to lead to these."""
+        return self._settle_references(ids, ())
+
+    def _settle_references(self, references: Sequence[int], attempts: Sequence[int]) -> MoveCursor:
+        part = next(iter(self.parts))
+        return MoveCursor(self.cursor_number, part, None, {}, None, 0, 0, references, attempts, references)
+
+    def acknowledged(self, count: int) -> MoveCursor:
+        """So many messages before live were acknowledged while a replay was under way."""
+        assert self.replayed is not None
+        floor, ranges = self.replayed.change()
+        done, self._replayed_done = self._replayed_done, []
+        return MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges, None, -count, 0, done)
+
+    def was_put(self, message_id: int) -> bool:
+        """Whether the replay has put this one here, and it was not settled."""
+        return self.replayed is not None and self.replayed.is_open(message_id)
+
+    def put_among(self, ids: list[int]) -> set[int]:
+        """Those of rising ids that a replay or references have here."""
+        if not self.references:
+            if self.replayed is None:
+                return set()
+            if self.replayed.has_all(ids):
+                return set(ids)
+        return {i for i in ids if not self.is_routed(i)}
+
+    def is_routed(self, message_id: int) -> bool:
+        """Whether this one came by a route, as far as that is known; else it was put here."""
+        return message_id not in self.references and not self.was_put(message_id)
+
+    # --- in transactions --------------------------------------------------------------------------------------------
+
+    def settle_in_transaction(
+        self,
+        by_part: Mapping[int, list[int]],
+        sizes: Mapping[int, int],
+        put: Collection[int],
+        acknowledged: int,
+        newest_id: int,
+        attempts: Collection[int],
+    ) -> list[Effect]:
+        """
+        What a transaction writes for messages to be gone if it succeeds, and to lie here if it does not.
+
+        Args:
+            by_part: Rising ids that came by routes.
+            sizes: Content sizes of all of them by id.
+            put: Those that a replay or a reference has here.
+            acknowledged: How many of all are before live, while a replay is under way.
+        """
+        effects: list[Effect] = []
+        for part, ids in by_part.items():
+            cursor = self.parts[part]
+            # Counts are changed by what goes; so the store has to have counted that it came.
+            effects.append(self._move(part, newest_id))
+            effects.append(
+                SettleInTransaction(
+                    self.cursor_number,
+                    part,
+                    None,
+                    dict(cursor.ranges_of(ids)),
+                    None,
+                    -len(ids),
+                    -sum(sizes[i] for i in ids),
+                    ids,
+                    [i for i in ids if i in attempts],
+                )
+            )
+        if put:
+            references = sorted(i for i in put if i in self.references)
+            part = next(iter(self.parts))
+            failed = [i for i in put if i in attempts]
+            effects.append(
+                SettleInTransaction(
+                    self.cursor_number, part, None, {}, None, 0, 0, references, failed, references
+                )
+            )
+        if self.replayed is not None and (put or acknowledged):
+            replayed = sorted(i for i in put if self.was_put(i))
+            ranges = dict(self.replayed.ranges_of(replayed)) if replayed else {}
+            done = [i for i in replayed if i not in self.references]
+            effects.append(
+                SettleInTransaction(
+                    self.replay_cursor_number, WHOLE, None, ranges, None, -acknowledged, 0, done
+                )
+            )
+        return effects
+
+    def settled_by_transaction(
+        self, by_part: Mapping[int, list[int]], sizes: Mapping[int, int], written: Iterable[Effect]
+    ) -> None:
+        """
+        They are gone.
+
+        Args:
+            written: What ``settle_in_transaction`` said, and is durable.
+        """
+        for part, ids in by_part.items():
+            cursor = self.parts[part]
+            cursor.settled_elsewhere(ids, _firsts(written, self.cursor_number, part))
+            size = sum(sizes[i] for i in ids)
+            cursor.count(-len(ids), -size)
+            cursor.saved_messages -= len(ids)
+            cursor.saved_bytes -= size
+
+    def put_settled_by_transaction(self, sizes: Mapping[int, int], written: Iterable[Effect]) -> list[Effect]:
+        """
+        The same for those that a replay or a reference had here.
+
+        Returns:
+            What removes those that are newer than the transaction.
+        """
+        self._put_messages -= len(sizes)
+        self._put_bytes -= sum(sizes.values())
+        referenced = {i for e in written if isinstance(e, MoveCursor) for i in e.references}
+        newer = [i for i in sorted(sizes) if i in self.references and i not in referenced]
+        self.references.difference_update(sizes)
+        replayed = sorted(i for i in sizes if self.was_put(i))
+        if replayed:
+            assert self.replayed is not None
+            self.replayed.settled_elsewhere(replayed, _firsts(written, self.replay_cursor_number, WHOLE))
+        return [self.drop_references(newer)] if newer else []
+
+    def orphans_settled(self, ids: Collection[int], *, is_committed: bool) -> list[Effect]:
+        """A transaction is over that was to settle what a failed replay had left: either way nothing of it is here."""
+        orphans = sorted(self._orphans.intersection(ids))
+        self._orphans.difference_update(orphans)
+        return [self.drop_references(orphans)] if orphans and not is_committed else []
+
+    # --- replays and references -------------------------------------------------------------------------------------
+
+    def begin_replay(self, number: int, position: int) -> list[Effect]:
+        """A replay is to put messages of the log here, from ``position`` on."""
+        self.replayed = Cursor(position - 1)
+        self.replay_cursor_number = number
+        return [OpenCursor(number, (WHOLE,), position - 1)]
+
+    def restore_replay(self, number: int, replayed: Cursor) -> None:
+        """A replay goes on after a restart."""
+        self.replayed = replayed
+        self.replay_cursor_number = number
+
+    def put(self, ids: Sequence[int], size_bytes: int) -> None:
+        """The replay puts these here, rising."""
+        assert self.replayed is not None
+        self.replayed.load(ids)
+        self._put_messages += len(ids)
+        self._put_bytes += size_bytes
+
+    def end_replay(self) -> list[Effect]:
+        """All that the replay had put is settled, or has references."""
+        number, self.replay_cursor_number = self.replay_cursor_number, 0
+        self.replayed = None
+        return [DropCursor(number, 0, 0)] if number else []
+
+    def keep_put(self, withdrawn: Collection[int]) -> list[Effect]:
+        """
+        The replay ends where it is, and what it has put stays.
+
+        Args:
+            withdrawn: Ids that transactions are about to settle: a reference that one removes is not made again.
+        """
+        assert self.replayed is not None
+        # With those that trimming has given references to: that may not be written yet, and may fail.
+        ids = [i for i in self.replayed.open if not (i in withdrawn and i in self.references)]
+        self.references.update(ids)
+        return [AddReferences(self.cursor_number, ids), *self.end_replay()]
+
+    def drop_put(
+        self, attempts: Collection[int], withdrawn: Collection[int]
+    ) -> tuple[list[int], list[Effect]]:
+        """
+        What the replay has put and was not settled is not here any more.
+
+        Args:
+            attempts: Ids whose deliveries failed before.
+            withdrawn: Ids that transactions are about to settle: what becomes of them is theirs to say.
+
+        Returns:
+            Their ids, rising, and the effects.
+        """
+        assert self.replayed is not None
+        ids = sorted({*self.replayed.open, *self.references})
+        self._put_messages = self._put_bytes = 0
+        self._orphans = self.references.intersection(withdrawn)
+        references = sorted(self.references - self._orphans)
+        self.references.clear()
+        failed = [i for i in ids if i in attempts]
+        effects: list[Effect] = []
+        if references or failed:
+            effects.append(self._settle_references(references, failed))
+        return ids, [*effects, *self.end_replay()]
+
+    def refer(self, ids: Collection[int], size_bytes: int) -> None:
+        """References lead to these, which lie here from now on."""
+        self.references.update(ids)
+        self._put_messages += len(ids)
+        self._put_bytes += size_bytes
+
+    def keep_by_reference(self, first: int, stop: int) -> list[int]:
+        """
+        What was put here with ids from ``first`` below ``stop``: the log is about to drop it, and references lead to it
+        from now on.
+        """
+        found = {i for i in self.references if first <= i < stop}
+        if self.replayed is not None:
+            put = self.replayed.open
+            found.update(put[bisect_left(put, first) : bisect_left(put, stop)])
+        self.references.update(found)
+        return sorted(found.union(i for i in self.coming if first <= i < stop))
+
+    def not_kept(self, ids: Iterable[int]) -> None:
+        """The log has not dropped these after all: what the replay had put needs no reference."""
+        self.references.difference_update([i for i in ids if self.was_put(i)])
+
+    def needs_before(self, message_id: int) -> bool:
+        """Whether something up to an id may be needed by way of routes."""
+        return any(cursor.floor < message_id for cursor in self.parts.values())
+
+    def needed(self, route: RoutedMessages, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """(first, last) of the ids of a route from ``first`` to ``last`` that are needed."""
+        return self.parts[self.part_of(route)].gaps(first, last)
+
+    def reset(self, cursor_number: int, floor: int) -> None:
+        """Everything that lay here is gone: it begins with a new cursor."""
+        self.cursor_number = cursor_number
+        self.emptied_up_to = floor
+        self.parts = {part: Cursor(floor) for part in self.parts}
+        if not self.is_awake:
+            for route in self.routes:
+                self.parts[self.part_of(route)].count(-route.messages, -route.size_bytes)
+        self.replayed = None
+        self.replay_cursor_number = 0
+        self.references.clear()
+        self._orphans.clear()
+        self._put_messages = self._put_bytes = 0
+
+
+def _firsts(written: Iterable[Effect], cursor: int, part: int) -> list[int]:
+    """Where the ranges begin that a transaction has written of a part of a cursor."""
+    return [
+        first
+        for effect in written
+        if isinstance(effect, SettleInTransaction) and (effect.cursor, effect.part) == (cursor, part)
+        for first in effect.ranges
+    ]

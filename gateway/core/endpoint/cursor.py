@@ -1,0 +1,225 @@
+"""
+A cursor: what of the messages that were put on an endpoint the endpoint is done with.
+
+It is a floor (everything up to it is done) and disjoint ranges of ids above it. Ids in a range that were never the
+endpoint's do no harm, so a range reaches from one message that is still needed to the next. Settling in order moves
+the floor; a stuck consumer leaves one range behind its message, whatever comes after. An endpoint has one cursor, or,
+where it delivers by priority, one for each priority; a replay onto it has one of its own, over the log.
+
+``open`` are the messages that are needed, as far as they are in memory: all those above the floor up to the last of
+them. Invariants: ranges rise, and neither touch each other nor the floor; nothing open is in a range.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+
+class CursorChange(NamedTuple):
+    """What is to be written of a cursor since that was asked last."""
+
+    floor: int | None
+    """None where it is as it was."""
+    ranges: dict[int, int | None]
+    """Last ids of ranges by first ids; None for a range that is no more."""
+
+
+class Cursor:
+    __slots__ = (
+        "_changed",
+        "_firsts",
+        "_lasts",
+        "_written_floor",
+        "floor",
+        "messages",
+        "open",
+        "saved_bytes",
+        "saved_messages",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        floor: int,
+        ranges: Iterable[tuple[int, int]] = (),
+        messages: int = 0,
+        size_bytes: int = 0,
+        saved_messages: int = 0,
+        saved_bytes: int = 0,
+    ) -> None:
+        """
+        Args:
+            ranges: (first, last) of what is done above the floor, in any order; they may touch and overlap.
+            messages: How many the endpoint has by it.
+            size_bytes: Their content.
+            saved_messages: How many of them the store has counted.
+            saved_bytes: The content of those.
+        """
+        self.floor = floor
+        self._written_floor = floor
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._changed: dict[int, int | None] = {}
+        self.open: list[int] = []
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.saved_messages = saved_messages
+        """What the store has of it, when all is written that was ordered."""
+        self.saved_bytes = saved_bytes
+        written = dict(ranges)
+        for first, last in written.items():
+            self._changed.setdefault(first, None)
+            self.add(first, last)
+        self._changed = {first: last for first, last in self._changed.items() if written.get(first) != last}
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """(first, last) of what is done above the floor, rising."""
+        return list(zip(self._firsts, self._lasts, strict=True))
+
+    def is_done(self, message_id: int) -> bool:
+        """Whether the endpoint is done with this one, if it ever was the endpoint's."""
+        if message_id <= self.floor:
+            return True
+        at = bisect_right(self._firsts, message_id) - 1
+        return at >= 0 and message_id <= self._lasts[at]
+
+    def has_done_after(self, message_id: int) -> bool:
+        """Whether the endpoint is done with anything from this id on."""
+        return message_id <= (self._lasts[-1] if self._lasts else self.floor)
+
+    def next_open(self, message_id: int) -> int:
+        """The first id from this one on with which the endpoint is not done."""
+        message_id = max(message_id, self.floor + 1)
+        at = bisect_right(self._firsts, message_id) - 1
+        return self._lasts[at] + 1 if at >= 0 and message_id <= self._lasts[at] else message_id
+
+    def next_range(self, message_id: int, shortest: int) -> int | None:
+        """Where the next range of so many ids, or more, begins behind an id; None when there is none."""
+        for at in range(bisect_right(self._firsts, message_id), len(self._firsts)):
+            if self._lasts[at] - self._firsts[at] + 1 >= shortest:
+                return self._firsts[at]
+        return None
+
+    def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """(first, last) of the ids from ``first`` to ``last`` with which the endpoint is not done, rising."""
+        first = max(first, self.floor + 1)
+        at = bisect_left(self._lasts, first)
+        while first <= last:
+            if at == len(self._firsts) or self._firsts[at] > last:
+                yield first, last
+                return
+            if first < self._firsts[at]:
+                yield first, self._firsts[at] - 1
+            first = self._lasts[at] + 1
+            at += 1
+
+    # --- done with more ---------------------------------------------------------------------------------------------
+
+    def add(self, first: int, last: int) -> None:
+        """Everything from ``first`` to ``last`` is done, too: ranges that touch are joined, and the floor moves."""
+        firsts, lasts = self._firsts, self._lasts
+        if first <= self.floor + 1:
+            if last <= self.floor:
+                return
+            self.floor = last
+            gone = 0
+            while gone < len(firsts) and firsts[gone] <= self.floor + 1:
+                self._changed[firsts[gone]] = None
+                self.floor = max(self.floor, lasts[gone])
+                gone += 1
+            del firsts[:gone], lasts[:gone]
+            return
+        start = bisect_left(lasts, first - 1)
+        stop = start
+        while stop < len(firsts) and firsts[stop] <= last + 1:
+            first, last = min(first, firsts[stop]), max(last, lasts[stop])
+            self._changed[firsts[stop]] = None
+            stop += 1
+        firsts[start:stop] = [first]
+        lasts[start:stop] = [last]
+        self._changed[first] = last
+
+    def has_all(self, ids: list[int]) -> bool:
+        """Whether these, rising, are open, and no other open message is between them."""
+        at = bisect_left(self.open, ids[0]) if ids else 0
+        return self.open[at : at + len(ids)] == ids
+
+    def is_open(self, message_id: int) -> bool:
+        """Whether this one is needed, and in memory."""
+        return self.has_all([message_id])
+
+    def count(self, messages: int, size_bytes: int) -> None:
+        """The endpoint has so many more by it; negative where they are gone."""
+        self.messages += messages
+        self.size_bytes += size_bytes
+
+    def load(self, ids: Iterable[int]) -> None:
+        """These are needed: the next ones above all that are open, rising."""
+        self.open.extend(ids)
+
+    def unload(self, above: int) -> None:
+        """What is open above this id is no longer in memory."""
+        del self.open[bisect_right(self.open, above) :]
+
+    def settle(self, ids: Sequence[int]) -> None:
+        """The endpoint is done with these, which are open, rising."""
+        for start, stop in self._runs(ids):
+            count = stop - start
+            at = bisect_left(self.open, ids[start])
+            del self.open[at : at + count]
+            # What lies between one open message and the next is nobody's, or done: the range reaches across it.
+            first = self.open[at - 1] + 1 if at else self.floor + 1
+            last = self.open[at] - 1 if at < len(self.open) else ids[stop - 1]
+            self.add(first, last)
+
+    def settled_elsewhere(self, ids: Sequence[int], firsts: Iterable[int]) -> None:
+        """
+        The same for messages whose ranges are written already, by a transaction.
+
+        Args:
+            firsts: Where those ranges begin, as ``ranges_of`` gave them then: by now they would be fewer, where what
+                lay between them is settled.
+        """
+        for first in firsts:
+            self._changed.setdefault(first, None)
+        self.settle(ids)
+
+    def ranges_of(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """(first, last) of the ranges that open messages, rising, would become, each touching nothing that is open."""
+        return [(ids[start], ids[stop - 1]) for start, stop in self._runs(ids)]
+
+    def _runs(self, ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Where runs of ids that follow each other among the open ones begin and end."""
+        still_open, count = self.open, len(ids)
+        at = bisect_left(still_open, ids[0])
+        if still_open[at : at + count] == ids:
+            yield 0, count
+            return
+        start = 0
+        while start < count:
+            at = bisect_left(still_open, ids[start])
+            stop = start + 1
+            while stop < count and still_open[at + stop - start : at + stop - start + 1] == [ids[stop]]:
+                stop += 1
+            yield start, stop
+            start = stop
+
+    # --- what is written --------------------------------------------------------------------------------------------
+
+    def change(self) -> CursorChange:
+        """What is to be written since this was asked last."""
+        floor = self.floor if self.floor != self._written_floor else None
+        self._written_floor = self.floor
+        ranges, self._changed = self._changed, {}
+        return CursorChange(floor, ranges)
+
+    def saves(self, messages: int, size_bytes: int) -> tuple[int, int]:
+        """By how much the counts that the store has are to change, for it to have these."""
+        change = messages - self.saved_messages, size_bytes - self.saved_bytes
+        self.saved_messages, self.saved_bytes = messages, size_bytes
+        return change

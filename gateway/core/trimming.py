@@ -1,0 +1,181 @@
+"""
+Trimming the replay log: what may go, piece by piece, and what endpoints still need of a piece.
+
+The store is told, route by route, how many endpoints need the messages from one id to another, so that it has to look
+at no cursor: from then on these messages are held by so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.log.archived import check_trimmable, report_archived
+from gateway.core.log.policy import LogPolicy
+from gateway.core.model import LogState
+from gateway.core.routes import Route
+from gateway.core.settlements import Settlements
+
+TRIM_IDS: Final = 1_000
+"""Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
+
+
+class TrimmedBroker(Protocol):
+    """What trimming needs of the broker that it belongs to."""
+
+    @property
+    def policy(self) -> LogPolicy:
+        """What the log keeps."""
+
+    @property
+    def log(self) -> LogState:
+        """The log as the store has it."""
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """All of them, by name."""
+
+
+class Trimming:
+    def __init__(self, broker: TrimmedBroker, routes: Iterable[Route], settlements: Settlements) -> None:
+        self._broker = broker
+        self._routes = routes
+        self._settlements = settlements
+        self.below = 0
+        """Ids below this are trimmed, or are about to be: no replay may put them back."""
+
+    @property
+    def usage(self) -> float:
+        """How much of its quota the log uses, 0 to 1 and above; 0 without a quota."""
+        return (
+            self._broker.log.size_bytes / self._broker.policy.quota_bytes
+            if self._broker.policy.quota_bytes
+            else 0.0
+        )
+
+    @property
+    def possible_below(self) -> int:
+        """Ids below this may be trimmed: what is committed, and archived where the log keeps all else."""
+        log = self._broker.log
+        return (
+            min(log.next_id, log.archived_id + 1) if self._broker.policy.keep_until_archived else log.next_id
+        )
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether anything could be trimmed now."""
+        return max(self._broker.log.first_id, self.below) < self.possible_below
+
+    def next_piece(self, before_id: int) -> TrimLog | None:
+        """
+        The next piece of trimming everything below an id away; None when that is done, or when what follows is to be
+        kept. Committed messages alone are trimmed. Once it is committed, tell ``trimmed``.
+        """
+        first = max(self._broker.log.first_id, self.below)
+        stop = min(before_id, self.possible_below, first + TRIM_IDS)
+        # What a transaction is about to settle is neither needed nor not.
+        stop = self._settlements.oldest_pending(stop)
+        if stop <= first:
+            return None
+        self.below = stop
+        endpoints = self._broker.endpoints.values()
+        references = held_references(endpoints, first, stop)
+        return TrimLog(first, stop, held_runs(self._routes, endpoints, first, stop - 1), references)
+
+    def replay_positions(self) -> list[Effect]:
+        """How far replays have read: to be known before the log is trimmed under them."""
+        return [
+            endpoint.replay_definition()
+            for endpoint in self._broker.endpoints.values()
+            if endpoint.replay is not None and endpoint.replay.is_reading
+        ]
+
+    @property
+    def waits(self) -> bool:
+        """Trimming waits for transactions, and is to be tried again when they are over."""
+        first = max(self._broker.log.first_id, self.below)
+        return self._settlements.oldest_pending(first + 1) <= first
+
+    def trimmed(self, effect: TrimLog) -> None:
+        """A piece is gone from the log."""
+        log = self._broker.log
+        log.first_id = max(log.first_id, effect.stop)
+        log.size_bytes -= effect.freed_bytes
+        if effect.newest_ms:
+            # Others of that millisecond may have stayed: from the next on nothing is missing.
+            log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
+
+    def not_trimmed(self, effect: TrimLog) -> None:
+        """It failed: these ids are to be tried again from where the log begins."""
+        self.below = effect.first
+        for endpoint in self._broker.endpoints.values():
+            endpoint.backlog.not_kept(
+                i for cursor, i in effect.references if cursor == endpoint.cursor_number
+            )
+
+    def check(self, before_id: int) -> None:
+        """
+        Whether an administrator may have everything below an id trimmed.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, not all of it is archived, and the log keeps that.
+        """
+        check_trimmable(self._broker.log, self._broker.policy, before_id)
+
+    def report_archived(self, last_id: int, generation: int) -> SaveArchived | None:
+        """
+        An archive holds the log up to an id; None when that was known. Once it is committed, tell ``archive_saved``.
+
+        Raises:
+            Refused: LOG_MODIFIED, the archive is of another log; PRECONDITION_FAILED, the log has no such id.
+        """
+        return report_archived(self._broker.log, last_id, generation)
+
+    def archive_saved(self, effect: SaveArchived) -> None:
+        """From now on that much may be trimmed."""
+        self._broker.log.archived_id = max(self._broker.log.archived_id, effect.last_id)
+
+
+def held_runs(routes: Iterable[Route], endpoints: Iterable[Endpoint], first: int, last: int) -> list[HeldRun]:
+    """What endpoints need of the messages from ``first`` to ``last`` by routes; a message is in one run at most."""
+    needing = {endpoint for endpoint in endpoints if endpoint.backlog.needs_before(last)}
+    if not needing:
+        return []
+    found: list[HeldRun] = []
+    for route in routes:
+        if route.newest_id >= first:
+            members = [endpoint for endpoint in route.endpoints if endpoint in needing]
+            if members:
+                found += _runs_of(route, members, first, last)
+    return found
+
+
+def _runs_of(route: Route, endpoints: Iterable[Endpoint], first: int, last: int) -> list[HeldRun]:
+    """How many of these endpoints need the messages of one route, from where to where."""
+    changes: dict[int, int] = {}
+    for endpoint in endpoints:
+        for start, end in endpoint.backlog.needed(route, first, last):
+            changes[start] = changes.get(start, 0) + 1
+            changes[end + 1] = changes.get(end + 1, 0) - 1
+    found: list[HeldRun] = []
+    count, since = 0, first
+    for at in sorted(changes):
+        if count and at > since:
+            found += [HeldRun(number, since, at - 1, count) for number in route.numbers]
+        count += changes[at]
+        since = at
+    return found
+
+
+def held_references(endpoints: Iterable[Endpoint], first: int, stop: int) -> list[tuple[int, int]]:
+    """
+    (cursor, message) of what endpoints need from ``first`` on, below ``stop``, though no route leads to it: from now on
+    each has a reference.
+    """
+    return [
+        (endpoint.cursor_number, message_id)
+        for endpoint in endpoints
+        for message_id in endpoint.backlog.keep_by_reference(first, stop)
+    ]

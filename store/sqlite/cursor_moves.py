@@ -1,0 +1,130 @@
+"""
+Moves of cursors, gathered: however many there are in a transaction, each part of a cursor is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import apsw
+
+from gateway.core.effects import MoveCursor
+from store.sqlite.statements import chunks, marks, runs_and_rest
+
+MOVE = (
+    "update cursor set floor = coalesce(?, floor), counted_id = coalesce(?, counted_id), "
+    "messages = messages + ?, size_bytes = size_bytes + ? where number = ? and part = ?"
+)
+
+
+class _Moves:
+    """What the moves of one part of a cursor come to."""
+
+    __slots__ = ("attempts", "counted_id", "done", "floor", "messages", "ranges", "references", "size_bytes")
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self.counted_id: int | None = None
+        self.messages = 0
+        self.size_bytes = 0
+        self.ranges: dict[int, int | None] = {}
+        self.done: list[int] = []
+        self.attempts: list[int] = []
+        self.references: list[int] = []
+
+
+class CursorMoves:
+    """
+    What is to be written of cursors. ``write`` comes before anything that looks at cursors or at what is held.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._moves: dict[tuple[int, int], _Moves] = {}
+
+    def add(self, effect: MoveCursor) -> None:
+        """Take up a move."""
+        key = (effect.cursor, effect.part)
+        moves = self._moves.get(key)
+        if moves is None:
+            moves = self._moves[key] = _Moves()
+        if effect.floor is not None:
+            moves.floor = effect.floor
+        if effect.counted_id is not None:
+            moves.counted_id = effect.counted_id
+        moves.messages += effect.messages
+        moves.size_bytes += effect.size_bytes
+        if effect.ranges:
+            moves.ranges.update(effect.ranges)
+        moves.done += effect.done
+        if effect.attempts:
+            moves.attempts += effect.attempts
+        if effect.references:
+            moves.references += effect.references
+
+    def write(self, *, has_held: bool) -> None:
+        """
+        Write what was taken up. A cursor that is no more is passed over.
+
+        Args:
+            has_held: There may be messages that the log does not hold: what is done lets go of them.
+        """
+        if not self._moves:
+            return
+        connection, execute = self._connection, self._connection.execute
+        for (number, part), moves in self._moves.items():
+            execute(MOVE, (moves.floor, moves.counted_id, moves.messages, moves.size_bytes, number, part))
+            if not connection.changes():
+                continue
+            if moves.ranges:
+                self._write_ranges(number, part, moves.ranges)
+            self._delete("attempt", number, moves.attempts)
+            self._delete("reference", number, moves.references)
+            if has_held:
+                let_go_of(connection, moves.done)
+        self._moves = {}
+
+    def _write_ranges(self, number: int, part: int, ranges: dict[int, int | None]) -> None:
+        gone = [first for first, last in ranges.items() if last is None]
+        for firsts in chunks(gone):
+            self._connection.execute(
+                f"delete from cursor_range where number = ? and part = ? and first in ({marks(len(firsts))})",
+                (number, part, *firsts),
+            )
+        there = sorted((first, last) for first, last in ranges.items() if last is not None)
+        for piece in chunks(there):
+            values = ",".join(f"(?1,?2,?{3 + 2 * k},?{4 + 2 * k})" for k in range(len(piece)))
+            self._connection.execute(
+                f"insert or replace into cursor_range (number, part, first, last) values {values}",
+                (number, part, *(bound for pair in piece for bound in pair)),
+            )
+
+    def _delete(self, table: str, number: int, ids: Sequence[int]) -> None:
+        for piece in chunks(ids):
+            self._connection.execute(
+                f"delete from {table} where cursor = ? and message in ({marks(len(piece))})",
+                (number, *piece),
+            )
+
+
+def let_go_of(connection: apsw.Connection, ids: Collection[int]) -> None:
+    """One endpoint less needs these messages."""
+    found, rest = runs_and_rest(ids)
+    for first, last in found:
+        let_go(connection, "id between ? and ?", (first, last))
+    for piece in chunks(rest):
+        let_go(connection, f"id in ({marks(len(piece))})", piece)
+
+
+def let_go(connection: apsw.Connection, which: str, values: Sequence[int | str]) -> None:
+    """
+    One endpoint less needs the messages for which ``which`` holds: those that the log does not hold go with the last.
+
+    ``indexed by``: they may be few among many, and are not to be looked for among all messages.
+    """
+    execute: Callable[..., object] = connection.execute
+    execute(
+        f"update message indexed by message_held set held = held - 1 where held is not null and {which}",
+        values,
+    )
+    execute(f"delete from message indexed by message_held where held <= 0 and {which}", values)

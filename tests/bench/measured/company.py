@@ -1,0 +1,88 @@
+"""What publishers and consumers keep of their rate beside others: readers, trimming, purges, listings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bench.filled_store import QUEUE, fill
+from tests.bench.listing import Listing
+from tests.bench.load import Load, LoadFailed, send
+from tests.bench.purging import purge
+from tests.bench.server_process import gateway
+from tests.bench.trimming import Trimming
+
+from .sizes import Figures, Sizes
+
+
+def beside(folder: Path, sizes: Sizes) -> Figures:
+    """A queue's live traffic, alone and while a log reader goes through the history again and again."""
+    count = sizes.history
+    with gateway(folder / "data") as server:
+        send(server.address, "topic://bench/history", count)
+    with gateway(folder / "data") as server:
+        alone = live(server.address, count)
+        # A reader beside live traffic is slow on purpose: each of its runs is a part, so that some are through in time.
+        options = ("--count", count // 4, "--start", "beginning", "--forever")
+        reader = Load("recv", server.address, "log://bench/history", *options).attached()
+        accompanied = live(server.address, count)
+        read = reader.stop()
+    return {"live_alone": alone, "live_beside": accompanied, "reader_beside": read["rate"]}
+
+
+def trimming(folder: Path, sizes: Sizes) -> Figures:
+    """Publishing before a million messages of the log are trimmed, and while they are."""
+    fill(folder / "data", 1, sizes.trimmed)
+    count = sizes.trimmed // 10
+    with gateway(folder / "data") as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "topic://bench/warm", count)
+        alone = send(server.address, "topic://bench/alone", count)["rate"]
+        with Trimming(server.admin) as trimmer:
+            beside = send(server.address, "topic://bench/beside", count)["rate"]
+            if trimmer.is_done:
+                raise LoadFailed("the log was trimmed before as much was published as was to be measured")
+    return {"publish_before_trim": alone, "publish_trimming": beside, "trimmed": trimmer.rate}
+
+
+def listing(folder: Path, sizes: Sizes) -> Figures:
+    """Publishing to one of many queues alone, and while all of them are listed over HTTP without a pause."""
+    config = folder / "gateway.toml"
+    config.write_text("".join(f"[vpn.default.queue.q{number:05}]\n" for number in range(sizes.queues)))
+    with gateway(folder / "data", "--config", str(config)) as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "queue://q00000", sizes.bulk // 4)
+        alone = send(server.address, "queue://q00001", sizes.bulk)["rate"]
+        calm = send(server.address, "queue://q00002", sizes.single, outstanding=1)["p99_ms"]
+        with Listing(server.admin) as lister:
+            beside = send(server.address, "queue://q00003", sizes.bulk)["rate"]
+            busy = send(server.address, "queue://q00004", sizes.single, outstanding=1)["p99_ms"]
+    return {
+        "publish_before_listing": alone,
+        "publish_listing": beside,
+        "p99_before_listing": calm,
+        "p99_listing": busy,
+        "listed": lister.rate,
+    }
+
+
+def purging(folder: Path, sizes: Sizes) -> Figures:
+    """A long queue is purged while another is published to, one outstanding."""
+    fill(folder / "data", sizes.purged, sizes.purged)
+    count = 2 * sizes.single
+    with gateway(folder / "data") as server:
+        send(server.address, "queue://warm", count, outstanding=1)
+        calm = send(server.address, "queue://calm", count, outstanding=1)["p99_ms"]
+        publisher = Load("send", server.address, "queue://busy", "--count", count, "--outstanding", 1)
+        publisher.attached()
+        purged = purge(server.admin, QUEUE)
+        busy = publisher.result()["p99_ms"]
+        if purged.count != sizes.purged:
+            raise LoadFailed(f"{purged.count} of {sizes.purged} messages were purged")
+    return {"purge": purged.milliseconds, "p99_before_purge": calm, "p99_purging": busy}
+
+
+def live(server: str, count: int) -> float:
+    """Messages a second from the first's publishing to the last's receipt, both ends at work."""
+    consumer = Load("recv", server, "queue://live", "--count", count).attached()
+    send(server, "queue://live", count)
+    return count / float(consumer.result()["through_seconds"])

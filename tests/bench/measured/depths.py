@@ -1,0 +1,50 @@
+"""What a large store costs: how long a start takes, and how fast a deep queue is consumed."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from statistics import median
+
+from amqp_ext.addresses.queue_names import queue_topic
+from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
+from tests.bench.load import recv
+from tests.bench.server_process import MEGABYTE, gateway
+
+from .sizes import Figures, Sizes
+
+RESTARTS = 3
+
+
+def recovery(folder: Path, sizes: Sizes) -> Figures:
+    """From exec to the ready line, on an empty folder and on a well-filled one."""
+    with gateway(folder / "empty") as server:
+        empty = server.ready_seconds
+    fill(folder / "data", sizes.spooled, sizes.logged)
+    seconds = []
+    for _ in range(RESTARTS):
+        with gateway(folder / "data") as server:
+            seconds.append(server.ready_seconds)
+            recv(server.address, "queue://spooled", 1)
+    return {"recovery": median(seconds), "start_empty": empty}
+
+
+def deep(folder: Path, sizes: Sizes) -> Figures:
+    """A very deep queue and a shallow one, both on disk: how fast they are consumed, start, memory."""
+    count, data = sizes.bulk, folder / "data"
+    shallow = numbered(queue_topic("shallow"), 0, count)
+    publish_into(data, chain(shallow, numbered(queue_topic(QUEUE), 0, sizes.deep)), [QUEUE, "shallow"])
+    seconds, resident = [], []
+    rates: dict[str, list[float]] = {"shallow": [], QUEUE: []}
+    for _ in range(RESTARTS):
+        with gateway(data) as server:
+            seconds.append(server.ready_seconds)
+            for name, found in rates.items():
+                found.append(recv(server.address, f"queue://{name}", count // RESTARTS)["rate"])
+            resident.append(server.resident_bytes() / MEGABYTE)
+    return {
+        "deep": median(rates[QUEUE]),
+        "shallow": median(rates["shallow"]),
+        "deep_resident": max(resident),
+        "deep_start": median(seconds),
+    }

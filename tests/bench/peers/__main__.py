@@ -1,0 +1,103 @@
+"""``python -m tests.bench.peers [BROKER...]``: measure brokers in turns, print the table, write it where it belongs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from tests.bench.load import LoadFailed
+from tests.bench.measured.sizes import Figures
+from tests.bench.server_process import ServerFailed
+
+from .artemis import Artemis
+from .broker import Broker, PeerFailed
+from .broker_j import BrokerJ
+from .measuring import measure
+from .page import PAGE, conditions, table, write
+from .rabbitmq import RabbitMq
+from .rewind import Rewind
+
+COUNT, SINGLE, ROUNDS = 100_000, 2_000, 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 where all that are at hand were measured, 1 where one failed, 2 for bad usage."""
+    brokers: list[Broker] = [Rewind(), RabbitMq("quorum"), RabbitMq("stream"), Artemis(), BrokerJ()]
+    names = [broker.name for broker in brokers]
+    parser = argparse.ArgumentParser(
+        prog="bench peers", description="Rewind beside other brokers, each in turn."
+    )
+    parser.add_argument("brokers", nargs="*", metavar="BROKER", help=f"of {', '.join(names)}; all without")
+    parser.add_argument("--count", type=int, default=COUNT, help="messages for rates")
+    parser.add_argument("--single", type=int, default=SINGLE, help="messages sent one by one")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "--keep-in", type=Path, metavar="DIR", help="folder for the data; on the disk that is to be measured"
+    )
+    parser.add_argument("--json", action="store_true", help="print every figure in place of the table")
+    parser.add_argument("--write", action="store_true", help=f"put the table into {PAGE.name}, too")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.brokers) - set(names):
+        parser.error(f"no broker {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    chosen = [broker for broker in brokers if not options.brokers or broker.name in options.brokers]
+    folder = Path(tempfile.mkdtemp(prefix="rewind-peers-", dir=options.keep_in)).resolve()
+    try:
+        there = [broker for broker in chosen if _is_at_hand(broker, folder)]
+        rounds, failures = _measure(there, folder, options)
+    finally:
+        shutil.rmtree(folder)
+    measured = [broker for broker in there if rounds[broker.name]]
+    if not measured:
+        return 1
+    shown = {broker.name: rounds[broker.name] for broker in measured}
+    text = f"{table(measured, shown)}\n\n{conditions(shown, options.count, options.single, date.today())}"
+    print(json.dumps(shown, indent=2) if options.json else text)
+    if options.write:
+        write(text)
+    return 1 if failures else 0
+
+
+def _is_at_hand(broker: Broker, folder: Path) -> bool:
+    try:
+        broker.fetch(folder)
+    except (PeerFailed, OSError) as error:
+        _say(f"left out: {broker.name}: {error}")
+        return False
+    return True
+
+
+def _measure(
+    brokers: Sequence[Broker], folder: Path, options: argparse.Namespace
+) -> tuple[dict[str, list[Figures]], int]:
+    rounds: dict[str, list[Figures]] = {broker.name: [] for broker in brokers}
+    failures = 0
+    for number in range(1, options.rounds + 1):
+        for broker in brokers:
+            _say(f"round {number} of {options.rounds}: {broker.title}")
+            data = folder / "data"
+            data.mkdir()
+            try:
+                found = measure(broker, data, options.count, options.single)
+            except (PeerFailed, LoadFailed, ServerFailed, OSError) as error:
+                failures += 1
+                _say(f"  failed: {error}")
+            else:
+                _say("  " + ", ".join(f"{name} {value:,.6g}" for name, value in found.items()))
+                rounds[broker.name].append(found)
+            finally:
+                shutil.rmtree(data)
+    return rounds, failures
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What is measured of each broker: rates, time to ``accepted``, memory, processor time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench import limits
+from tests.bench.generator.client import percentile
+from tests.bench.load import Load, recv, send
+from tests.bench.measured.sizes import Figures
+from tests.bench.neighbours import Neighbours
+from tests.bench.server_process import MEGABYTE
+
+from .broker import WARM, Broker, Running
+
+OTHERS = "others_cores"
+COMMIT = "commit_p50"
+
+
+def measure(broker: Broker, folder: Path, count: int, single: int) -> Figures:
+    """
+    One run of a broker in a new folder.
+
+    Args:
+        count: Messages for rates.
+        single: Messages sent one by one.
+
+    Raises:
+        tests.bench.load.LoadFailed: A message was refused, lost, repeated, out of order or not durable.
+        PeerFailed: The broker does not become ready.
+    """
+    with Neighbours() as neighbours:
+        with broker.started(folder) as running:
+            figures = _run(broker, running, count, single)
+        commits = limits.commit_latencies(folder / "commits.db", single)
+    return figures | {COMMIT: percentile(commits, 0.5), OTHERS: neighbours.cores}
+
+
+def _run(broker: Broker, running: Running, count: int, single: int) -> Figures:
+    bench, alone = broker.queue("bench"), broker.queue("single")
+    for warm in map(broker.queue, WARM):
+        send(running.address, warm, count)
+        if broker.is_consumed:
+            recv(running.address, warm, count, "--durable")
+    send(running.address, alone, single, outstanding=1)
+    figures = _charged("publish", running, count, lambda: send(running.address, bench, count))
+    if broker.is_consumed:
+        figures |= _charged(
+            "consume", running, count, lambda: recv(running.address, bench, count, "--durable")
+        )
+    if broker.replay is not None:
+        address, options = broker.replay.address, broker.replay.options
+        figures |= _charged(
+            "replay", running, count, lambda: recv(running.address, address, count, "--durable", *options)
+        )
+    one = Load("send", running.address, alone, "--count", single, "--outstanding", 1).result()
+    return figures | {"single_p50": one["p50_ms"], "single_p99": one["p99_ms"]}
+
+
+def _charged(name: str, running: Running, count: int, run: Callable[[], dict[str, Any]]) -> Figures:
+    """Rate, the broker's processor time a message in microseconds, and its memory afterwards in MB."""
+    before = running.cpu_seconds()
+    rate = run()["rate"]
+    return {
+        name: rate,
+        f"{name}_cpu_us": (running.cpu_seconds() - before) / count * 1e6,
+        f"{name}_resident": running.resident_bytes() / MEGABYTE,
+    }

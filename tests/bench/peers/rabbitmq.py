@@ -1,0 +1,136 @@
+"""RabbitMQ as it is installed on this machine: a node of its own, with a quorum queue or a stream."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench.baseline import free_port
+
+from .broker import QUEUES, PeerFailed, Replay
+from .broker_process import BrokerProcess
+
+SCRIPTS = (Path("/usr/lib/rabbitmq/bin"),)
+"""Where a package keeps what its wrappers in the path would run as another user."""
+
+NATIVE = 4
+"""From this version on AMQP 1.0 is RabbitMQ's own; before, it is a plugin."""
+COMMAND_SECONDS = 120
+
+_DECLARE = (
+    'rabbit_amqqueue:declare({{resource, <<"/">>, queue, <<"{name}">>}}, true, false, '
+    '[{{<<"x-queue-type">>, longstr, <<"{kind}">>}}], none, <<"bench">>), ok.'
+)
+
+
+class RabbitMq:
+    """One node: nothing is replicated."""
+
+    def __init__(self, kind: str, version: str = "") -> None:
+        """``kind`` is ``quorum`` or ``stream``; the version is asked for by ``fetch``."""
+        self.name = f"rabbitmq-{kind}"
+        self._kind = kind
+        self._version = version
+
+    @property
+    def title(self) -> str:
+        """With its kind of queue."""
+        return f"RabbitMQ {self._version} {'quorum queue' if self._kind == 'quorum' else 'stream'}"
+
+    @property
+    def storage(self) -> str:
+        """A quorum queue's Raft log is synced; a stream is written to the page cache."""
+        return "yes (Raft log)" if self._kind == "quorum" else "**no**"
+
+    @property
+    def is_consumed(self) -> bool:
+        """A stream keeps what was read."""
+        return self._kind == "quorum"
+
+    @property
+    def replay(self) -> Replay | None:
+        """A stream's, where it heeds the filter that says from where."""
+        if self._kind != "stream" or not self._is_native:
+            return None
+        return Replay(self.queue("bench"), ("--filter", "rabbitmq:stream-offset-spec", "first"))
+
+    @property
+    def _is_native(self) -> bool:
+        return int(self._version.split(".")[0]) >= NATIVE
+
+    def queue(self, name: str) -> str:
+        """Its address, which depends on the version."""
+        return f"/queues/{name}" if self._is_native else f"/amq/queue/{name}"
+
+    def fetch(self, folder: Path) -> None:
+        """It has to be installed."""
+        _script("rabbitmq-server")
+        with _port_mapper() as environment:
+            self._version = _control(environment, "version").strip().splitlines()[-1]
+
+    @contextmanager
+    def started(self, folder: Path) -> Iterator[BrokerProcess]:
+        """A node with its own port mapper."""
+        port = free_port()
+        (folder / "home").mkdir()
+        (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\nlog.file.level = info\n")
+        plugins = [] if self._is_native else ["rabbitmq_amqp1_0"]
+        (folder / "plugins").write_text(f"[{','.join(plugins)}].\n")
+        own = {
+            "HOME": str(folder / "home"),
+            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+        }
+        with _port_mapper() as mapped:
+            environment = mapped | own
+            with BrokerProcess([_script("rabbitmq-server")], port, environment) as process:
+                # A link to a queue that is not there is refused: the node is up before there are any.
+                process.wait()
+                _control(environment, "await_startup")
+                for name in QUEUES:
+                    _control(environment, "eval", _DECLARE.format(name=name, kind=self._kind))
+                process.wait(self.queue(QUEUES[-1]))
+                yield process
+
+
+@contextmanager
+def _port_mapper() -> Iterator[dict[str, str]]:
+    """Erlang's, and the environment in which it is found: where there is none, one is started that outlives all."""
+    port = free_port()
+    with BrokerProcess(["epmd", "-port", str(port), "-address", "127.0.0.1"], port) as process:
+        process.wait_for_port()
+        yield {"ERL_EPMD_PORT": str(port)}
+
+
+def _control(environment: Mapping[str, str], *arguments: str) -> str:
+    """What RabbitMQ's command for administrators prints."""
+    done = subprocess.run(
+        [_script("rabbitmqctl"), *arguments],
+        check=False,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+    if done.returncode != 0:
+        raise PeerFailed(f"rabbitmqctl {arguments[0]} failed: {done.stdout.strip()}{done.stderr.strip()}")
+    return done.stdout
+
+
+def _script(name: str) -> str:
+    for folder in SCRIPTS:
+        if (folder / name).exists():
+            return str(folder / name)
+    found = shutil.which(name)
+    if found is None:
+        raise PeerFailed("RabbitMQ is not installed")
+    return found

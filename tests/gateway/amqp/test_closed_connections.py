@@ -1,0 +1,551 @@
+"""
+What is left of a connection that has closed: nothing, at once, and without Python's cyclic collector, which would come
+for it long after its engine's buffers were wanted for others.
+
+The clients here work below proton's engine: every object of it that is counted is the gateway's.
+"""
+
+from __future__ import annotations
+
+import gc
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import cproton
+import pytest
+import trustme
+from proton import Message
+from websockets.sync.client import connect as connect_websocket
+from websockets.typing import Subprotocol
+
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, encode
+from gateway.config import Limits, Listener, Tls, WebSocket
+from store.ports import StoreOptions
+from store.sqlite.store import SqliteStore, SqliteStores
+from tests.gateway.amqp.conftest import Start, Telling
+from tests.support.frames import (
+    ATTACH,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    FLOW,
+    SOURCE,
+    TARGET,
+    TRANSFER,
+    attach_frame,
+    flow_frame,
+    frame,
+    transfer_frame,
+)
+from tests.support.messages import data
+from tests.support.peer import OK, Closed, Peer
+from tests.support.running import RunningGateway
+
+OURS = (
+    "gateway.amqp.",
+    "gateway.vpn.delivery.",
+    "gateway.core.log.cursor",
+    "amqp_ext.message.annotations",
+    "amqp_ext.sasl.",
+    "proton.",
+    "uvloop.loop.TCPTransport",
+    "uvloop.loop.SSLProtocol",
+    "uvloop.loop._SSLProtocolTransport",
+    "websockets.server.",
+    "ssl.SSLObject",
+)
+"""Classes that connections are made of."""
+
+WAIT_SECONDS = 20.0
+
+ROUNDS = 2
+
+COORDINATOR, DECLARE, TRANSACTIONAL = 0x30, 0x31, 0x34
+
+REQUEST = Message(id="one", reply_to="$me", address="/queues/q", subject="GET").encode()
+NO_TOKEN = Message(
+    id="one", reply_to="$me", properties={"operation": "put-token", "type": "none", "name": "x"}, body="x"
+).encode()
+
+
+class Tunnel:
+    """A WebSocket as a socket."""
+
+    def __init__(self, url: str) -> None:
+        self._websocket = connect_websocket(
+            url, subprotocols=[Subprotocol("amqp")], compression=None, legacy=True
+        )
+
+    def sendall(self, content: bytes) -> None:
+        self._websocket.send(content)
+
+    def recv(self, size: int) -> bytes:
+        received = self._websocket.recv(WAIT_SECONDS)
+        assert isinstance(received, bytes)
+        return received
+
+    def setsockopt(self, *option: Any) -> None:
+        self._websocket.socket.setsockopt(*option)
+
+    def close(self) -> None:
+        self._websocket.socket.close()
+
+
+class Site:
+    """A gateway with a listener of every kind, and clients of every kind."""
+
+    def __init__(self, gateway: RunningGateway, authority: trustme.CA) -> None:
+        self.gateway = gateway
+        self._authority = authority
+
+    def address(self, listener: int = 0) -> tuple[str, int]:
+        host, _, port = self.gateway.urls[listener].rpartition("://")[2].rpartition(":")
+        return host, int(port)
+
+    def opened(self, listener: int = 0) -> Peer:
+        return Peer.opened(self.address(listener))
+
+    # --- kinds of clients: each returns when the gateway has all that its kind makes it hold -----------------------
+
+    def publisher(self) -> Peer:
+        """Sends messages, the last of them without a look at what became of them, and settled ones."""
+        peer = self.opened()
+        peer.attach_sender("topic://t/a")
+        peer.publish_all([b"x" * 100] * 50)
+        peer.send(*(transfer_frame(0, number, data(b"y")) for number in range(50, 150)))
+        peer.send(transfer_frame(0, 150, data(b"z"), settled=True))
+        return peer
+
+    def relay_publisher(self) -> Peer:
+        """Sends where each message says, and somewhere that there is not."""
+        peer = self.opened()
+        peer.attach_sender(None)
+        peer.send(transfer_frame(0, 0, Message(address="", body="x").encode()))
+        peer.skip_to(DISPOSITION)
+        return peer
+
+    def consumer(self) -> Peer:
+        """Has unsettled deliveries, and settled some."""
+        peer = self.opened()
+        peer.attach_receiver("q", credit=40)
+        for number in range(40):
+            peer.receive(accept=number % 2 == 0)
+        return peer
+
+    def log_reader(self) -> Peer:
+        """Reads history, not to its end."""
+        peer = self.opened()
+        peer.attach_receiver("log://>?replay-start=beginning", credit=20)
+        for _ in range(20):
+            peer.receive(accept=False)
+        return peer
+
+    def live_reader(self) -> Peer:
+        """Waits for what is published."""
+        peer = self.opened()
+        peer.attach_receiver("log://somewhere/>", credit=20)
+        return peer
+
+    def paced_reader(self) -> Peer:
+        """Waits for the turn of its next message, which comes in a second."""
+        peer = self.opened()
+        peer.attach_receiver("log://>?replay-start=beginning&rate=1", credit=20)
+        peer.receive()
+        return peer
+
+    def finished_reader(self) -> Peer:
+        """Has got all of a bounded replay, and leaves it unsettled."""
+        peer = self.opened()
+        peer.attach_receiver("log://>?replay-start=%231&until=%233", credit=20)
+        for _ in range(3):
+            peer.receive(accept=False)
+        return peer
+
+    def stream_reader(self) -> Peer:
+        """Reads a stream."""
+        peer = self.opened()
+        peer.attach_receiver("s?kind=stream", credit=20)
+        return peer
+
+    def browser(self) -> Peer:
+        """Looks at a queue."""
+        peer = self.opened()
+        source = ["q", *[None] * 5, Symbol("copy")]
+        peer.send(_attach(receiver=True, source=source))
+        peer.skip_to(ATTACH)
+        peer.send(flow_frame(0, 0, 20))
+        for _ in range(20):
+            peer.receive(accept=False)
+        return peer
+
+    def subscriber(self) -> Peer:
+        """Has a topic endpoint of its own."""
+        peer = self.opened()
+        peer.attach_receiver("topic://t/>", credit=20)
+        return peer
+
+    def temporary_queue(self) -> Peer:
+        """Has a temporary queue."""
+        peer = self.opened()
+        peer.send(_attach(receiver=True, source=[None, None, None, None, True]))
+        peer.skip_to(ATTACH)
+        return peer
+
+    def transaction(self) -> Peer:
+        """Published and acknowledged in a transaction, and did not discharge it."""
+        peer = self.opened()
+        peer.send(_attach(receiver=False, target=Described(ULong(COORDINATOR), [[]])))
+        peer.expect(ATTACH)
+        peer.expect(FLOW)
+        declare = b"\x00\x53\x77" + encode(Described(ULong(DECLARE), [None]))
+        peer.send(transfer_frame(0, 0, declare))
+        txn_id = peer.skip_to(DISPOSITION).field(4).value[0]
+        state = Described(ULong(TRANSACTIONAL), [txn_id, None])
+        peer.send(attach_frame(1, receiver=False, address="q"))
+        peer.expect(ATTACH)
+        peer.expect(FLOW)
+        transfer = [UInt(1), UInt(1), b"tag", UInt(0), False, False, None, state]
+        peer.send(frame(TRANSFER, transfer, data(b"z")))
+        peer.skip_to(DISPOSITION)
+        peer.send(attach_frame(2, receiver=True, address="q"))
+        peer.expect(ATTACH)
+        peer.send(flow_frame(2, 0, 5))
+        peer.receive(accept=False)
+        accepted = Described(ULong(TRANSACTIONAL), [txn_id, Described(ULong(0x24), [])])
+        peer.send(frame(DISPOSITION, [True, UInt(0), UInt(0), False, accepted]))
+        # It is rejected, and no transaction that it is part of can be committed.
+        denied = [UInt(1), UInt(2), b"tog", UInt(0), False, False, None, state]
+        peer.send(frame(TRANSFER, denied, b"no message"))
+        peer.skip_to(DISPOSITION)
+        return peer
+
+    def management(self) -> Peer:
+        """Asked RabbitMQ's node for something."""
+        return self._paired(self.opened(2), "/management", REQUEST)
+
+    def tokens(self) -> Peer:
+        """Showed a token at Event Hubs' node that is none."""
+        return self._paired(self.opened(3), "$cbs", NO_TOKEN)
+
+    @staticmethod
+    def _paired(peer: Peer, node: str, request: bytes) -> Peer:
+        for handle, receiver in enumerate((False, True)):
+            peer.send(_attach(handle, receiver=receiver, source=[node], target=[node], paired=True))
+            peer.skip_to(ATTACH)
+        peer.send(transfer_frame(0, 0, request))
+        peer.skip_to(DISPOSITION)
+        return peer
+
+    def refused_attach(self) -> Peer:
+        """Asked for what there is not."""
+        peer = self.opened()
+        peer.send(attach_frame(0, receiver=True, address="queue://not//one"))
+        peer.expect(ATTACH)
+        peer.expect(DETACH)
+        return peer
+
+    def detached_links(self) -> Peer:
+        """Has attached and detached links, and is still there."""
+        peer = self.opened()
+        for handle in range(10):
+            peer.send(attach_frame(handle, receiver=handle % 2 == 1, address="q"))
+            peer.skip_to(ATTACH)
+            peer.send(frame(DETACH, [UInt(handle), True]))
+            peer.skip_to(DETACH)
+        return peer
+
+    def protocol_error(self) -> Peer:
+        """Sends on a link that there is not, and is told so."""
+        peer = self.opened()
+        peer.send(transfer_frame(77, 0, data(b"x")))
+        peer.skip_to(CLOSE)
+        return peer
+
+    def over_tls(self) -> Peer:
+        """Publishes over TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._authority.configure_trust(context)
+        return self._publishes(Peer.connect(self.address(4), tls=context))
+
+    def over_websocket(self) -> Peer:
+        """Publishes over WebSocket."""
+        return self._publishes(Peer(Tunnel(self.gateway.urls[1])))  # type: ignore[arg-type]
+
+    @staticmethod
+    def _publishes(peer: Peer) -> Peer:
+        assert peer.anonymous() == OK
+        peer.open()
+        peer.begin()
+        peer.attach_sender("topic://t/a")
+        peer.publish_all([b"x" * 100] * 50)
+        return peer
+
+    def silent(self) -> Peer:
+        """Says nothing."""
+        return Peer.connect(self.address())
+
+    def half_signed_in(self) -> Peer:
+        """Does not go on behind the first header."""
+        peer = Peer.connect(self.address())
+        peer.mechanisms()
+        return peer
+
+    def refused_sign_in(self) -> Peer:
+        """Is nobody that may come in."""
+        peer = Peer.connect(self.address())
+        assert peer.sasl("PLAIN", b"\0nobody\0wrong") != OK
+        return peer
+
+    # --- what is left ---------------------------------------------------------------------------------------------
+
+    def wait_until_gone(self) -> None:
+        """The gateway has no connection."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self.gateway.connections():
+            assert time.monotonic() < deadline, "the gateway keeps a connection"
+
+    def grown(self, before: Counter[str]) -> Counter[str]:
+        """What there is more of than before, once that is nothing, or does not become less."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (grown := self.count() - before) and time.monotonic() < deadline:
+            pass
+        return grown
+
+    def count(self) -> Counter[str]:
+        """Objects of ours by their class, and the engine's objects."""
+        return self.gateway.call(lambda _: _count())
+
+
+def _count() -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for each in gc.get_objects():
+        kind = type(each)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name.startswith(OURS):
+            counted[name] += 1
+    # Each connection, session, link and delivery of the engine that was ever looked at, and its transports.
+    counted["the engine's objects"] = cproton.retained_count()
+    return counted
+
+
+def _attach(
+    handle: int = 0,
+    *,
+    receiver: bool,
+    source: list[Any] | None = None,
+    target: list[Any] | Described | None = None,
+    paired: bool = False,
+) -> bytes:
+    """A link of a kind that only its terminus or properties say."""
+    terminus = target if isinstance(target, Described) else Described(ULong(TARGET), target or ["peer"])
+    return frame(
+        ATTACH,
+        [
+            "pair" if paired else f"link-{handle}",
+            UInt(handle),
+            receiver,
+            UByte(1 if paired and receiver else 0),
+            UByte(0),
+            Described(ULong(SOURCE), source or ["peer"]),
+            terminus,
+            *[None, None, None if receiver else UInt(0), None, None, None],
+            {Symbol("paired"): True} if paired else None,
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def site(tmp_path: Path, start: Start, authority: trustme.CA) -> Iterator[Site]:
+    """With some messages on the queue `q`; the collector is off."""
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    listeners = (
+        Listener(port=0),
+        Listener(port=0, websocket=WebSocket()),
+        Listener(port=0, rabbitmq_mode=True),
+        Listener(port=0, event_hubs_mode=True),
+        Listener(port=0, tls=Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")),
+    )
+    # A page is less than what lies there: readers are in the midst of it.
+    site = Site(start(limits=Limits(read_page_rows=64), listeners=listeners), authority)
+    with Peer.opened(site.address()) as peer:
+        peer.attach_sender("q")
+        peer.publish_all([b"x" * 300] * 1_000)
+    gc.collect()
+    gc.disable()
+    yield site
+    gc.enable()
+
+
+def _resets(peer: Peer) -> None:
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.sock.close()
+
+
+def _leaves(peer: Peer) -> None:
+    peer.sock.close()
+
+
+def _closes(peer: Peer) -> None:
+    with suppress(Closed, OSError):
+        peer.close()
+    peer.sock.close()
+
+
+KINDS = [
+    Site.publisher,
+    Site.relay_publisher,
+    Site.consumer,
+    Site.log_reader,
+    Site.live_reader,
+    Site.paced_reader,
+    Site.finished_reader,
+    Site.stream_reader,
+    Site.browser,
+    Site.subscriber,
+    Site.temporary_queue,
+    Site.transaction,
+    Site.management,
+    Site.tokens,
+    Site.refused_attach,
+    Site.detached_links,
+    Site.over_tls,
+    Site.over_websocket,
+]
+CUT_SHORT = [Site.silent, Site.half_signed_in, Site.refused_sign_in, Site.protocol_error]
+ENDS = [_closes, _leaves, _resets]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"),
+    [*((kind, ENDS) for kind in KINDS), *((kind, ENDS[1:]) for kind in CUT_SHORT)],
+    ids=[kind.__name__ for kind in (*KINDS, *CUT_SHORT)],
+)
+def test_nothing_is_left_of_a_closed_connection(
+    site: Site, kind: Callable[[Site], Peer], ends: list[Callable[[Peer], None]]
+) -> None:
+    """However a connection ends and whatever it was for, no object of ours and none of the engine's outlives it."""
+    # What is made once, with the first of a kind, is not the connection's.
+    for end in ends:
+        end(kind(site))
+    site.wait_until_gone()
+    gc.collect()
+    before = site.count()
+    for end in ends * ROUNDS:
+        end(kind(site))
+    site.wait_until_gone()
+    assert not site.grown(before)
+
+
+def test_nothing_is_left_of_detached_links(site: Site) -> None:
+    """A connection that attaches and detaches again and again holds no more than one that did so once."""
+    with site.opened() as peer:
+
+        def attach_and_detach() -> None:
+            for handle, address in enumerate(("q", "log://>", "topic://t/>", "s?kind=stream")):
+                peer.send(attach_frame(handle, receiver=True, address=address))
+                peer.skip_to(ATTACH)
+                peer.send(flow_frame(handle, 0, 1))
+            peer.send(attach_frame(4, receiver=False, address="q"))
+            peer.skip_to(ATTACH)
+            for handle in range(5):
+                peer.send(frame(DETACH, [UInt(handle), True]))
+                peer.skip_to(DETACH)
+
+        attach_and_detach()
+        gc.collect()
+        before = site.count()
+        for _ in range(ROUNDS):
+            attach_and_detach()
+        assert not site.grown(before)
+
+
+# --- what comes when the link is closed already ---------------------------------------------------------------------
+
+
+def test_a_commit_that_is_told_of_when_its_publisher_is_gone(telling: Telling, site: Site) -> None:
+    """Deliveries of a connection that is gone are not touched, and its messages are there all the same."""
+    before = site.gateway.depth("q") or 0
+    peer = site.opened()
+    peer.attach_sender("q")
+    telling.hold()
+    # Too many for a commit on the loop's own thread.
+    peer.send(*(transfer_frame(0, number, data(b"x" * 1_000)) for number in range(500)))
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not site.gateway.call(lambda gateway: gateway.vpns["default"].committer.pending_bytes):
+        assert time.monotonic() < deadline
+    _resets(peer)
+    site.wait_until_gone()
+    telling.go_on()
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (site.gateway.depth("q") or 0) <= before:
+        assert time.monotonic() < deadline, "nothing of it was stored"
+    with site.opened() as other:
+        other.attach_sender("q")
+        other.publish(b"one more")
+
+
+class _HeldPages(SqliteStores):
+    """Stores whose pages of the log come when they may."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self.was_asked = threading.Event()
+
+    def open(self, vpn: str, now_ms: int, options: StoreOptions) -> SqliteStore:
+        store = super().open(vpn, now_ms, options)
+        log_page = store.reader.log_page
+
+        def held(*arguments: Any, **options: Any) -> Any:
+            if not self.may_read.is_set():
+                self.was_asked.set()
+                assert self.may_read.wait(WAIT_SECONDS)
+            return log_page(*arguments, **options)
+
+        store.reader.log_page = held  # type: ignore[method-assign]
+        return store
+
+
+@pytest.fixture
+def pages(given: dict[str, Any], tmp_path: Path) -> _HeldPages:
+    """Ask for it before a gateway."""
+    pages = _HeldPages(tmp_path / "data")
+    given["stores"] = lambda folder: pages
+    return pages
+
+
+def test_a_page_that_arrives_when_its_reader_is_gone(pages: _HeldPages, site: Site) -> None:
+    """It wakes nobody, and nothing is left of the reader once it is there."""
+    site.gateway.restart()  # History is in the file alone.
+    _resets(site.log_reader())
+    site.wait_until_gone()
+    gc.collect()
+    before = site.count()
+    pages.may_read.clear()
+    peer = site.opened()
+    peer.attach_receiver("log://>?replay-start=beginning", credit=20)
+    assert pages.was_asked.wait(WAIT_SECONDS)
+    _resets(peer)
+    del peer
+    site.wait_until_gone()
+    pages.may_read.set()
+    assert not site.grown(before)
+    with site.opened() as other:
+        other.attach_receiver("log://>?replay-start=beginning", credit=1)
+        other.receive()

@@ -1,0 +1,280 @@
+"""The backlog of an endpoint: how much lies there, in which way, and what is written of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.message.priority import DEFAULT
+from gateway.core.effects import AddReferences, DropCursor, MoveCursor, OpenCursor, SettleInTransaction
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.routed_messages import RoutedMessages
+from gateway.core.model import WHOLE
+
+
+def new_backlog(*, priorities: bool = False, floor: int = 0) -> Backlog:
+    parts = range(10) if priorities else (WHOLE,)
+    return Backlog(7, 70, {part: Cursor(floor) for part in parts})
+
+
+def new_route(backlog: Backlog, number: int = 1, priority: int | None = None) -> RoutedMessages:
+    route = RoutedMessages(number, priority)
+    backlog.add_route(route)
+    return route
+
+
+def came(backlog: Backlog, route: RoutedMessages, messages: int, size_bytes: int) -> None:
+    """As the broker tells of a publication."""
+    route.messages += messages
+    route.size_bytes += size_bytes
+    if backlog.is_awake:
+        backlog.published(route, messages, size_bytes)
+
+
+def replaying(ids: list[int], first: int = 1) -> Backlog:
+    """A replay has put these here, of one byte each."""
+    backlog = new_backlog(floor=100)
+    backlog.begin_replay(71, first)
+    backlog.put(ids, len(ids))
+    return backlog
+
+
+def move(effect: Any) -> MoveCursor:
+    assert isinstance(effect, MoveCursor)
+    return effect
+
+
+# --- how much it is -------------------------------------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["came", "wakes", "sleeps", "settled", "retired", "counted"]), st.integers(1, 4)
+        ),
+        max_size=25,
+    ),
+    priorities=st.booleans(),
+)
+def test_what_there_is_does_not_depend_on_who_counts_it(
+    steps: list[tuple[str, int]], priorities: bool
+) -> None:
+    """Asleep it asks its routes, awake it is told; and the store is told what makes its counts the same."""
+    backlog = new_backlog(priorities=priorities)
+    routes = [new_route(backlog, number, number % 3) for number in (1, 2, 3, 4)]
+    there = {id(route): 0 for route in routes}
+    stored = dict.fromkeys(backlog.parts, 0)
+    message_id = 0
+
+    def write(effects: list[Any]) -> None:
+        for effect in effects:
+            assert effect.counted_id == message_id
+            assert effect.messages * 5 == effect.size_bytes
+            stored[effect.part] += effect.messages
+
+    for what, number in steps:
+        route = routes[number - 1]
+        part = backlog.part_of(route)
+        match what:
+            case "came":
+                message_id += 2
+                if route not in backlog.routes:
+                    backlog.add_route(route)
+                came(backlog, route, 2, 10)
+                there[id(route)] += 2
+            case "wakes" | "sleeps":
+                backlog.wake(what == "wakes")
+            case "settled" if there[id(route)]:
+                there[id(route)] -= 1
+                message_id += 1
+                cursor = backlog.parts[part]
+                cursor.load([message_id])
+                write([backlog.settle(part, [message_id], 5, message_id, ())])
+                assert stored[part] == sum(there[id(r)] for r in routes if backlog.part_of(r) == part)
+            case "retired" if route in backlog.routes and not there[id(route)]:
+                backlog.retire_route(route)
+                route.messages = route.size_bytes = 0
+            case "counted":
+                write(backlog.count_effects(message_id))
+                assert backlog.count_effects(message_id) == []
+                assert sum(stored.values()) == sum(there.values())
+        assert (backlog.messages, backlog.size_bytes) == (sum(there.values()), 5 * sum(there.values()))
+
+
+def test_room_is_what_a_quota_leaves_beside_what_comes_and_goes() -> None:
+    backlog = new_backlog()
+    came(backlog, new_route(backlog), 3, 30)
+    contents = [b"x" * 10] * 5
+    assert backlog.room_for(contents, 0, 0) == 5
+    assert backlog.room_for(contents, 5, 0) == 2
+    assert backlog.room_for(contents, 0, 55) == 2
+    assert backlog.room_for(contents, 0, 60) == 3
+    backlog.reserve(1, 10)
+    assert (backlog.room_for(contents, 5, 0), backlog.room_for(contents, 0, 55)) == (1, 1)
+    backlog.reserve(-2, -20)
+    assert (backlog.room_for(contents, 5, 0), backlog.room_for(contents, 0, 55)) == (3, 3)
+    assert backlog.room_for(contents, 2, 0) == 0
+    assert (backlog.messages, backlog.size_bytes) == (3, 30), "what is reserved is not there yet"
+
+
+def test_what_is_settled_is_let_go_of_and_its_failures_are_forgotten() -> None:
+    backlog = new_backlog()
+    came(backlog, new_route(backlog), 3, 30)
+    backlog.parts[WHOLE].load([2, 3, 5])
+    settled = backlog.settle(WHOLE, [2, 5], 20, 9, [5])
+    assert (settled.cursor, settled.part, settled.floor, settled.ranges) == (70, WHOLE, 2, {4: 5})
+    assert (settled.done, settled.attempts, settled.references) == ([2, 5], [5], ())
+    assert (settled.counted_id, settled.messages, settled.size_bytes) == (9, 1, 10)
+
+
+# --- routes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_without_a_priority_is_in_the_default_part() -> None:
+    backlog = new_backlog(priorities=True)
+    plain, high = new_route(backlog, 1, None), new_route(backlog, 2, 8)
+    high.numbers.append(5)
+    plain.newest_id, high.newest_id = 30, 40
+    assert (backlog.part_of(plain), backlog.part_of(high)) == (DEFAULT, 8)
+    assert (backlog.route_numbers(DEFAULT), backlog.route_numbers(8), backlog.route_numbers(0)) == (
+        [1],
+        [2, 5],
+        [],
+    )
+    assert (backlog.newest_id(DEFAULT), backlog.newest_id(8), backlog.newest_id(0)) == (30, 40, 0)
+
+
+def test_a_message_of_the_store_lies_here_by_its_route_until_it_is_done() -> None:
+    backlog = new_backlog(floor=3)
+    new_route(backlog, 5)
+    backlog.refer([2], 1)
+
+    def row(message_id: int, route: int) -> Any:
+        return (message_id, 0, "a", 0, route, 1, b"x")
+
+    assert [backlog.has(row(i, 5)) for i in (2, 3, 4)] == [True, False, True]
+    assert not backlog.has(row(4, 6))
+
+
+def test_an_endpoint_that_was_emptied_has_nothing_and_counts_what_comes() -> None:
+    for is_awake in (False, True):
+        backlog = new_backlog()
+        route = new_route(backlog)
+        backlog.wake(is_awake)
+        came(backlog, route, 3, 30)
+        backlog.refer([1], 1)
+        backlog.begin_replay(71, 1)
+        assert backlog.drop_effects(9) == [DropCursor(70, 7, 9), DropCursor(71, 0, 0)]
+        backlog.reset(80, 9)
+        assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (0, 0, [])
+        assert (backlog.cursor_number, backlog.emptied_up_to, backlog.parts[WHOLE].floor) == (80, 9, 9)
+        assert backlog.open_effects(9) == [OpenCursor(80, (WHOLE,), 9)]
+        assert backlog.drop_effects(9) == [DropCursor(80, 7, 9)]
+        assert backlog.count_effects(9) == []
+        came(backlog, route, 2, 20)
+        backlog.wake(not is_awake)
+        assert (backlog.messages, backlog.size_bytes) == (2, 20)
+
+
+# --- replays and references -----------------------------------------------------------------------------------------
+
+
+def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_moves() -> None:
+    backlog = replaying([2, 3, 5], first=2)
+    backlog.keep_by_reference(3, 4)
+    assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (3, 3, [2, 3, 5])
+    assert not backlog.is_routed(2)
+    assert backlog.is_routed(4)
+    first, *_ = backlog.settle_all({}, {2, 3}, {2: 1, 3: 1}, 100, {3})
+    assert move(first).references == [3], "the reference goes, and what is held by it"
+    assert (move(first).cursor, move(first).attempts, move(first).messages) == (70, [3], 0)
+    acknowledged = backlog.acknowledged(2)
+    assert (acknowledged.cursor, acknowledged.floor, acknowledged.messages) == (71, 4, -2)
+    assert acknowledged.done == [2]
+    assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (1, 1, [5])
+
+
+def test_what_a_replay_put_stays_by_references_where_it_is_forced_to_be_complete() -> None:
+    backlog = replaying([2, 3, 5])
+    effects = backlog.keep_put(())
+    assert effects == [AddReferences(70, [2, 3, 5]), DropCursor(71, 0, 0)]
+    assert (backlog.messages, backlog.put_ids, backlog.replayed) == (3, [2, 3, 5], None)
+    assert backlog.end_replay() == [], "its cursor is dropped once"
+
+
+def test_a_replay_that_fails_takes_with_it_what_it_had_put() -> None:
+    backlog = replaying([2, 3, 5])
+    backlog.keep_by_reference(3, 4)
+    route = new_route(backlog)
+    came(backlog, route, 2, 9)
+    gone, effects = backlog.drop_put({5: 1}, set())
+    assert gone == [2, 3, 5]
+    dropped, ended = effects
+    assert (move(dropped).references, move(dropped).attempts) == ([3], [5])
+    assert ended == DropCursor(71, 0, 0)
+    assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (2, 9, [])
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_the_replay_fails(
+    is_committed: bool,
+) -> None:
+    backlog = replaying([2, 3])
+    backlog.keep_by_reference(2, 4)
+    _, effects = backlog.drop_put((), {2})
+    assert move(effects[0]).references == [3], "what becomes of the other is the transaction's to say"
+    found = backlog.orphans_settled([2, 3], is_committed=is_committed)
+    assert [move(effect).references for effect in found] == ([] if is_committed else [[2]])
+    assert backlog.orphans_settled([2], is_committed=False) == []
+
+
+def test_a_reference_that_is_newer_than_the_transaction_goes_with_what_it_settles() -> None:
+    """A replay was forced to be complete meanwhile."""
+    backlog = replaying([2, 3])
+    written = backlog.settle_in_transaction({}, {2: 1}, {2}, 1, 100, ())
+    backlog.keep_put(())
+    (newer,) = backlog.put_settled_by_transaction({2: 1}, written)
+    assert move(newer).references == [2]
+    assert (backlog.put_ids, backlog.messages, backlog.size_bytes) == ([3], 1, 1)
+
+
+def test_a_transaction_settles_what_came_in_each_way() -> None:
+    backlog = replaying([2, 4], first=2)
+    backlog.keep_by_reference(4, 5)
+    backlog.refer([9], 1)
+    route = new_route(backlog)
+    came(backlog, route, 3, 6)
+    cursor = backlog.parts[WHOLE]
+    cursor.load([101, 102, 103])
+    sizes = {2: 1, 4: 1, 9: 1, 101: 2, 103: 2}
+    effects = backlog.settle_in_transaction({WHOLE: [101, 103]}, sizes, {2, 4, 9}, 2, 103, {9, 103})
+    counted, routed, put, replayed = map(move, effects)
+    assert (counted.messages, counted.size_bytes, counted.counted_id) == (3, 6, 103)
+    assert not isinstance(counted, SettleInTransaction)
+    assert all(isinstance(effect, SettleInTransaction) for effect in (routed, put, replayed))
+    assert (routed.ranges, routed.messages, routed.size_bytes) == ({101: 101, 103: 103}, -2, -4)
+    assert (routed.done, routed.attempts, routed.counted_id, routed.floor) == ([101, 103], [103], None, None)
+    assert (put.references, put.done, put.attempts, put.messages) == ([4, 9], [4, 9], [9], 0)
+    assert (replayed.cursor, replayed.ranges, replayed.messages) == (71, {2: 4}, -2)
+    assert replayed.done == [2]
+    assert backlog.messages == 6, "it is not known yet"
+    backlog.settled_by_transaction({WHOLE: [101, 103]}, sizes, effects)
+    assert backlog.put_settled_by_transaction({2: 1, 4: 1, 9: 1}, effects) == []
+    assert (backlog.messages, backlog.put_ids) == (1, [])
+    assert backlog.count_effects(103) == [], "the store has counted it"
+    assert (cursor.floor, cursor.ranges) == (101, [(103, 103)])
+    assert (backlog.replayed is not None) and backlog.replayed.floor == 4
+    assert cursor.change().ranges == {101: None, 103: 103}, "what it wrote is in the floor by now"
+    assert backlog.replayed.change().ranges == {2: None}
+
+
+def test_what_is_open_still_is_told_apart_by_part() -> None:
+    backlog = new_backlog(priorities=True)
+    backlog.parts[4].load([2, 3])
+    backlog.parts[9].load([5])
+    backlog.parts[9].settle([5])
+    assert backlog.open_among({4: [2, 3, 4], 9: [5]}) == {4: [2, 3]}

@@ -1,0 +1,230 @@
+"""Routes: interned, restored, merged, forgotten; and what a publication costs the endpoints it is put on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from amqp_ext.topics import TopicPattern
+from gateway.core.endpoint.backlog import Backlog
+from gateway.core.endpoint.cursor import Cursor
+from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.model import WHOLE, RouteDefinition
+from gateway.core.recovered import StoredRoute
+from gateway.core.router import Router
+from gateway.core.routes import Route, RouteTable
+from tests.support.brokers import new_broker, publish
+
+
+def new_endpoint(number: int, settings: EndpointSettings | None = None) -> Endpoint:
+    settings = settings or EndpointSettings()
+    parts = range(10) if settings.priorities else (WHOLE,)
+    backlog = Backlog(number, 100 + number, {part: Cursor(0) for part in parts})
+    return Endpoint(number, f"q{number}", EndpointKind.QUEUE, settings, 10, backlog)
+
+
+def stored(number: int, endpoints: Sequence[int], newest_id: int, priority: int | None = None) -> StoredRoute:
+    return StoredRoute(RouteDefinition(number, tuple(endpoints), priority), newest_id)
+
+
+@pytest.fixture
+def endpoints() -> dict[int, Endpoint]:
+    return {number: new_endpoint(number) for number in (1, 2, 3)}
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def test_a_set_of_endpoints_is_one_route_and_a_number_is_given_once(endpoints: dict[int, Endpoint]) -> None:
+    table = RouteTable()
+    both = table.intern([endpoints[1], endpoints[2]], None)
+    assert table.intern([endpoints[1], endpoints[2]], None) is both
+    others = [table.intern([endpoints[1]], None), table.intern([endpoints[1], endpoints[2]], 4)]
+    assert [route.definition.number for route in (both, *others)] == [1, 2, 3]
+    assert list(endpoints[1].backlog.routes) == [both, *others]
+    assert list(endpoints[2].backlog.routes) == [both, others[1]]
+    assert len(table) == 3
+
+
+def test_routes_that_differ_by_endpoints_that_are_gone_are_one_after_a_start(
+    endpoints: dict[int, Endpoint],
+) -> None:
+    table = RouteTable()
+    table.restore(
+        [stored(1, [1, 9], 30), stored(2, [1], 20), stored(3, [9], 40), stored(5, [8, 9], 50)], endpoints
+    )
+    (route,) = table
+    assert route.definition.endpoints == (1,)
+    assert set(route.numbers) >= {1, 2}
+    assert not {3, 5} & set(route.numbers)
+    assert route.newest_id == 30
+    assert endpoints[1].backlog.route_numbers(WHOLE) == sorted(route.numbers)
+    assert table.intern([endpoints[2]], None).definition.number not in {1, 2, 3, 5, *route.numbers}
+
+
+def test_new_messages_name_a_number_that_says_who_has_them(endpoints: dict[int, Endpoint]) -> None:
+    """A route with an endpoint that is gone is known by its number, and new messages name another."""
+    table = RouteTable()
+    table.restore([stored(1, [1, 9], 30)], endpoints)
+    (route,) = table
+    assert route.numbers[0] == route.definition.number != 1
+    assert table.intern([endpoints[1]], None) is route
+
+
+@pytest.mark.parametrize("is_awake", [False, True])
+def test_an_endpoint_that_goes_makes_routes_one_and_others_keep_what_they_have(
+    endpoints: dict[int, Endpoint], is_awake: bool
+) -> None:
+    table = RouteTable()
+    one, two, three = endpoints.values()
+    both, alone, gone = table.intern([one, two], None), table.intern([one], None), table.intern([two], None)
+    if is_awake:
+        one.watch()
+    for route, messages, newest_id in ((both, 3, 30), (alone, 2, 20), (gone, 1, 40)):
+        route.add(messages, 10 * messages, newest_id)
+        for endpoint in route.awake:
+            endpoint.backlog.published(route, messages, 10 * messages)
+    table.remove_endpoint(two)
+    assert list(table) == [alone]
+    assert both.current() is alone
+    assert list(one.backlog.routes) == [alone]
+    assert (one.depth, one.size_bytes) == (5, 50)
+    assert alone.newest_id == 30
+    assert sorted(alone.numbers) == [1, 2]
+    if is_awake:
+        one.unwatch()
+    else:
+        one.watch()
+    assert (one.depth, one.size_bytes, three.depth) == (5, 50, 0)
+
+
+def test_a_route_without_the_endpoint_is_made_where_there_was_none(endpoints: dict[int, Endpoint]) -> None:
+    table = RouteTable()
+    one, two, three = endpoints.values()
+    first, second = table.intern([one, two, three], None), table.intern([two, three], None)
+    first.add(2, 20, 9)
+    table.remove_endpoint(three)
+    assert {route.definition.endpoints for route in table} == {(1, 2), (2,)}
+    assert first.current().definition.endpoints == (1, 2)
+    assert second.current().definition.endpoints == (2,)
+    assert len({route.definition.number for route in table} | {1, 2}) == 4
+    table.remove_endpoint(two)
+    assert [route.definition.endpoints for route in table] == [(1,)]
+    assert first.current().definition.endpoints == (1,)
+    assert 1 in first.current().numbers
+    assert one.depth == 2
+
+
+@pytest.mark.parametrize("is_awake", [False, True])
+def test_a_route_is_forgotten_when_every_endpoint_is_done_with_it(
+    endpoints: dict[int, Endpoint], is_awake: bool
+) -> None:
+    table = RouteTable()
+    one, two, _ = endpoints.values()
+    route = table.intern([one, two], None)
+    if is_awake:
+        one.watch()
+    route.add(2, 20, 6)
+    for endpoint in route.awake:
+        endpoint.backlog.published(route, 2, 20)
+    for endpoint, floor in ((one, 6), (two, 5)):
+        endpoint.backlog.parts[WHOLE].add(1, floor)
+    table.sweep(set())
+    assert list(table) == [route], "one endpoint has the newest message yet"
+    two.backlog.parts[WHOLE].add(6, 6)
+    table.sweep({route.definition.number})
+    assert list(table) == [route], "the next message may name it"
+    depths = one.depth, two.depth, one.size_bytes, two.size_bytes
+    table.sweep(set())
+    assert list(table) == []
+    assert (one.depth, two.depth, one.size_bytes, two.size_bytes) == depths, (
+        "what is counted of it stays counted"
+    )
+    assert not one.backlog.routes
+    assert not two.backlog.routes
+    assert table.intern([one, two], None).definition.number != route.definition.number
+
+
+# --- routing --------------------------------------------------------------------------------------------------------
+
+
+def new_router(endpoints: dict[int, Endpoint], patterns: dict[int, str]) -> Router:
+    router = Router(
+        {e.name: e for e in endpoints.values()}, lambda topic: not topic.startswith("u/"), RouteTable()
+    )
+    for number, pattern in patterns.items():
+        router.add(TopicPattern.parse(pattern), endpoints[number].name)
+    return router
+
+
+def names(endpoints: Sequence[Endpoint]) -> list[str]:
+    return [endpoint.name for endpoint in endpoints]
+
+
+def test_a_topic_leads_to_who_subscribes_in_the_order_of_their_numbers(
+    endpoints: dict[int, Endpoint],
+) -> None:
+    router = new_router(endpoints, {3: "a/>", 1: "a/x", 2: "b/>"})
+    routing = router.route("a/x")
+    assert names(routing.all.endpoints) == ["q1", "q3"]
+    assert routing.all is routing.live
+    assert routing.logged
+    assert not router.route("u/x").logged
+    assert router.route("u/x").all.route is None, "where it goes to nobody there is no route"
+    assert router.route("a/y").all.route is not routing.all.route
+    router.remove(TopicPattern.parse("a/x"), "q1")
+    assert router.route("a/x").all.route is router.route("a/y").all.route
+    router.remove_all("q3")
+    assert not router.route("a/x").all.endpoints
+
+
+def test_what_an_endpoint_does_not_want_from_an_origin_goes_by_another_route() -> None:
+    choosy = new_endpoint(1, EndpointSettings(no_local="me"))
+    endpoints = {1: choosy, 2: new_endpoint(2)}
+    router = new_router(endpoints, {1: "a/>", 2: "a/x"})
+    routing = router.route("a/x")
+    assert routing.is_picky
+    assert routing.seen_from("somebody") is routing
+    mine = routing.seen_from("me")
+    assert names(mine.all.endpoints) == names(mine.live.endpoints) == ["q2"]
+    assert routing.seen_from("me") is mine
+    assert mine.all.route is not None
+    assert {mine.all.route.definition.number, routing.all.route.definition.number} <= router.numbers()  # type: ignore[union-attr]
+    assert router.route("a/y").seen_from("me").all.route is None
+
+
+def test_messages_of_each_priority_have_a_route_where_an_endpoint_looks_at_it() -> None:
+    endpoints = {1: new_endpoint(1, EndpointSettings(priorities=True)), 2: new_endpoint(2)}
+    routing = new_router(endpoints, {1: "a/>", 2: "a/>"}).route("a/x")
+    assert routing.all.route is None
+    ranked = [routing.all.ranked(priority) for priority in (4, 9, 4)]
+    assert ranked[0] is ranked[2]
+    assert [route.priority for route in ranked] == [4, 9, 4]
+    assert [endpoints[1].backlog.part_of(route) for route in ranked] == [4, 9, 4]
+    assert [endpoints[2].backlog.part_of(route) for route in ranked] == [WHOLE] * 3
+    assert set(routing.all.numbers) == {route.definition.number for route in ranked}
+
+
+def test_publishing_tells_those_alone_that_somebody_consumes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many endpoints a message is put on, one that is asleep is not called, and knows its depth when asked."""
+    broker = new_broker()
+    made = [broker.create(f"q{k}", EndpointKind.QUEUE, EndpointSettings(), ("a/>",))[0] for k in range(50)]
+    made[7].bind(Flow(made[7], None))
+    told: list[str] = []
+    real = Endpoint.add_published
+
+    def counted(self: Endpoint, *args: object) -> bool:
+        told.append(self.name)
+        return real(self, *args)  # type: ignore[arg-type]
+
+    looked_at: list[Route] = []
+    monkeypatch.setattr(Endpoint, "add_published", counted)
+    monkeypatch.setattr(Backlog, "published", lambda self, route, *_: looked_at.append(route))
+    for _ in range(3):
+        publish(broker, "a/x", 4)
+    assert told == ["q7"] * 3
+    assert len(looked_at) == 3
+    monkeypatch.undo()
+    assert [endpoint.depth for endpoint in made if endpoint is not made[7]] == [12] * 49

@@ -1,0 +1,229 @@
+"""Effects as the broker of a Message VPN makes them, worked out from the naive store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from amqp_ext.message.priority import priorities_of
+from gateway.core.effects import (
+    DeleteEndpoint,
+    DropCursor,
+    Effect,
+    HeldRun,
+    MoveCursor,
+    OpenCursor,
+    Publication,
+    SaveEndpoint,
+    TrimLog,
+)
+from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
+from store.sqlite.priorities import by_priority
+from store.sqlite.statements import runs
+from tests.support.naive_store import NaivePart, NaiveStore
+
+BY_PRIORITY = '{"priorities": true}'
+
+
+def route(*endpoints: int, priority: int | None = None) -> RouteDefinition:
+    """The route of these endpoints (numbers below 50); always the same number for the same ones."""
+    number = sum(1 << endpoint for endpoint in endpoints) * 11 + (0 if priority is None else priority + 1)
+    return RouteDefinition(number, tuple(sorted(endpoints)), priority)
+
+
+def queue(
+    number: int, name: str, *, cursor: int | None = None, settings: str = "{}", floor: int = 0
+) -> list[Effect]:
+    """A queue made, with a cursor of the same number if none is said."""
+    cursor = number if cursor is None else cursor
+    return [
+        OpenCursor(cursor, parts(settings), floor),
+        SaveEndpoint(number, cursor, name, "queue", settings, None),
+    ]
+
+
+def parts(settings: str) -> tuple[int, ...]:
+    """Of the cursor of an endpoint with these settings."""
+    return tuple(range(10)) if by_priority(settings) else (WHOLE,)
+
+
+def publication(
+    first: int,
+    contents: Sequence[bytes],
+    *,
+    topic: str = "a",
+    endpoints: tuple[int, ...] = (),
+    logged: bool = True,
+    time_ms: int,
+    bares: Sequence[int] | None = None,
+    ranked: bool = False,
+) -> Publication:
+    """Messages as the broker would publish them, with ids from `first` on; `ranked`: some endpoint goes by priority."""
+    offsets = list(bares or [0] * len(contents))
+    priorities = priorities_of(contents, offsets) if ranked and endpoints else None
+    if priorities is not None:
+        routes = [route(*endpoints, priority=priority) for priority in priorities]
+    else:
+        routes = [route(*endpoints) if endpoints else RouteDefinition(UNROUTED, (), None)] * len(contents)
+    rows: list[Row] = list(
+        zip(
+            range(first, first + len(contents)),
+            repeat(time_ms),
+            repeat(topic),
+            offsets,
+            [definition.number for definition in routes],
+            repeat(None if logged else len(endpoints)),
+            contents,
+            strict=False,
+        )
+    )
+    named = {definition.number: definition for definition in routes} if endpoints else {}
+    return Publication(
+        rows,
+        topic,
+        list(named.values()),
+        logged,
+        sum(map(len, contents)),
+        None,
+        priorities=priorities,
+    )
+
+
+def settled(
+    model: NaiveStore,
+    number: int,
+    ids: Iterable[int],
+    kind: type[MoveCursor] = MoveCursor,
+    *,
+    counted_id: int = 0,
+    is_joined: bool = True,
+) -> list[MoveCursor]:
+    """
+    An endpoint is done with messages that lie on it.
+
+    Args:
+        counted_id: Up to where it counts what it has then, at least.
+        is_joined: Its floor moves, and ranges join, as far as they can; else ranges are added.
+    """
+    cursor = model.cursor_of(number)
+    by_part: dict[int, list[int]] = {}
+    for i in ids:
+        by_part.setdefault(_part_of(model, number, i), []).append(i)
+    return [
+        _move(model, number, key, cursor.parts[key], done, kind, counted_id, is_joined)
+        for key, done in sorted(by_part.items())
+    ]
+
+
+def counted(model: NaiveStore, number: int, up_to: int) -> list[MoveCursor]:
+    """An endpoint counts anew what it has."""
+    cursor = model.cursor_of(number)
+    return [
+        _move(model, number, key, part, [], MoveCursor, up_to, False) for key, part in cursor.parts.items()
+    ]
+
+
+def _part_of(model: NaiveStore, number: int, message_id: int) -> int:
+    cursor, row = model.cursor_of(number), model.messages[message_id]
+    if WHOLE in cursor.parts:
+        return WHOLE
+    if message_id in cursor.references:
+        (priority,) = priorities_of([row[CONTENT]], [row[BARE]])
+        return priority
+    found = model.routes[row[ROUTE]].priority
+    assert found is not None
+    return found
+
+
+def _move(
+    model: NaiveStore,
+    number: int,
+    key: int,
+    part: NaivePart,
+    done: Sequence[int],
+    kind: type[MoveCursor],
+    counted_id: int,
+    is_joined: bool,
+) -> MoveCursor:
+    definition, cursor = model.endpoints[number].definition, model.cursor_of(number)
+    lying = [row for row in model.routed(number) if cursor.part_of(model.routes[row[ROUTE]]) is part]
+    there = {row[ID] for row in lying}
+    routed = [i for i in done if i in there]
+    counted_id = max([counted_id, part.counted_id, *routed])
+    left = [row for row in lying if row[ID] not in routed and row[ID] <= counted_id]
+    ranges: dict[int, int | None] = dict(runs(sorted(routed)))
+    floor = None
+    if is_joined:
+        floor, ranges = _joined(part, ranges, [row[ID] for row in left], counted_id)
+    return kind(
+        definition.cursor,
+        key,
+        floor,
+        ranges,
+        None if counted_id == part.counted_id else counted_id,
+        len(left) - part.messages,
+        sum(len(row[CONTENT]) for row in left) - part.size_bytes,
+        list(done),
+        [i for i in done if i in cursor.attempts],
+        [i for i in done if i in cursor.references],
+    )
+
+
+def _joined(
+    part: NaivePart, added: dict[int, int | None], left: Sequence[int], counted_id: int
+) -> tuple[int, dict[int, int | None]]:
+    """The floor, moved up to the first message that is left, and what ranges become."""
+    floor = max(part.floor, min(left) - 1 if left else counted_id)
+    there = sorted((first, last) for first, last in {**part.ranges, **added}.items() if last is not None)
+    joined: list[tuple[int, int]] = []
+    for first, last in there:
+        if first <= floor + 1:
+            floor = max(floor, last)
+        elif joined and first == joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    found = dict(joined)
+    changed: dict[int, int | None] = {first: None for first in part.ranges if first not in found}
+    changed.update({first: last for first, last in joined if part.ranges.get(first) != last})
+    return floor, changed
+
+
+def trimming(model: NaiveStore, stop: int, new_references: Iterable[tuple[int, int]] = ()) -> TrimLog:
+    """The log trimmed below `stop`, with who still needs what."""
+    first = model.first_id
+    held: list[HeldRun] = []
+    latest: dict[int, int] = {}
+    references = list(new_references)
+    for i in range(first, stop):
+        if not model.is_logged(i):
+            continue
+        row = model.messages[i]
+        references += [(cursor, i) for cursor in model._referred_by(i)]
+        if row[ROUTE] == UNROUTED:
+            continue
+        count = len(model._needed_by(row))
+        k = latest.get(row[ROUTE])
+        if k is not None and held[k].endpoints == count:
+            held[k] = held[k]._replace(last=i)
+        else:
+            latest[row[ROUTE]] = len(held)
+            held.append(HeldRun(row[ROUTE], i, i, count))
+    return TrimLog(first, stop, held, references)
+
+
+def purge(model: NaiveStore, number: int) -> list[Effect]:
+    """An endpoint emptied: it goes on with another cursor, and without a replay."""
+    definition = model.endpoints[number].definition
+    new, up_to = model.next_number, model.last_id
+    return [
+        OpenCursor(new, parts(definition.settings), up_to),
+        SaveEndpoint(number, new, definition.name, definition.kind, definition.settings, None),
+        DropCursor(definition.cursor, number, up_to),
+    ]
+
+
+def deletion(model: NaiveStore, number: int) -> list[Effect]:
+    """An endpoint deleted, with its cursor."""
+    definition = model.endpoints[number].definition
+    return [DeleteEndpoint(number), DropCursor(definition.cursor, number, model.last_id)]

@@ -1,0 +1,162 @@
+"""What every engine's store does, through the port alone: compared with the store that is dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gateway.core.effects import Effect, Publication
+from gateway.core.model import ROUTE
+from store.errors import LogTrimmed, WriteFailed
+from store.ports import Batch, Recovered, Store, StoreOptions, Stores
+from tests.store.effects import publication, purge, queue, settled, trimming
+from tests.store.histories import histories
+from tests.store.port.adapters import ADAPTERS, Adapter
+from tests.store.vpn_file import MADE_MS, empty_model
+from tests.support.naive_reader import NaivePages
+from tests.support.naive_store import NaiveStore
+
+VPN = "orders"
+PAGE_ROWS = 20
+OPTIONS = StoreOptions(
+    page_rows=PAGE_ROWS, page_bytes=1 << 20, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"
+)
+
+
+@pytest.fixture(params=ADAPTERS, ids=lambda adapter: adapter.name)
+def adapter(request: pytest.FixtureRequest) -> Adapter:
+    found: Adapter = request.param
+    return found
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Callable[[], Path]:
+    """A new folder at every call."""
+    numbers = count()
+
+    def made() -> Path:
+        folder = tmp_path / str(next(numbers))
+        folder.mkdir()
+        return folder
+
+    return made
+
+
+def write(store: Store, batches: Sequence[Sequence[Effect]]) -> None:
+    """Commit batches, each told of without an error, and close."""
+    errors: list[WriteFailed | None] = []
+    writer = store.start_writer(lambda told, error: errors.extend([error] * len(told)))
+    for effects in batches:
+        size = sum(effect.size_bytes for effect in effects if isinstance(effect, Publication))
+        writer.submit(Batch(effects, size, False))
+    store.close()
+    assert errors == [None] * len(batches)
+
+
+def applied(model: NaiveStore, effects: Sequence[Effect]) -> list[Effect]:
+    for effect in effects:
+        model.apply(effect)
+    return list(effects)
+
+
+def check_recovered(found: Recovered, model: NaiveStore) -> None:
+    """What a start finds is what the naive store has; routes that no message names may be gone."""
+    known = model.recover(found.log.generation)
+    for field in fields(Recovered):
+        if field.name != "routes":
+            assert getattr(found, field.name) == getattr(known, field.name), field.name
+    routes = {route.definition for route in found.routes}
+    assert routes <= {route.definition for route in known.routes}
+    assert routes >= {model.routes[row[ROUTE]] for row in model.messages.values() if row[ROUTE]}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
+@given(history=histories())
+def test_what_was_committed_is_found_and_read(
+    adapter: Adapter, folders: Callable[[], Path], history: list[list[Effect]]
+) -> None:
+    """After any history, closed and opened again: what is found and read is the naive store's; no promise is broken."""
+    folder, model = folders(), empty_model()
+    stores: Stores = adapter.stores(folder)
+    write(stores.open(VPN, MADE_MS, OPTIONS), history)
+    assert adapter.check(folder, VPN) == []
+    for effects in history:
+        applied(model, effects)
+    store = stores.open(VPN, MADE_MS, OPTIONS)
+    try:
+        check_recovered(store.recovered, model)
+        reader, naive = store.reader, NaivePages(model, PAGE_ROWS)
+        end = model.last_id + 1
+        assert reader.log_page(model.first_id, end, ()) == naive.log_page(model.first_id, end, ())
+        assert reader.last_matching(None) == naive.last_matching(None)
+        assert sorted(reader.tally(1, end, ())) == sorted(naive.tally(1, end, ()))
+        for cursor in model.cursors:
+            assert reader.attempts(cursor) == naive.attempts(cursor)
+        ids = {i for i, row in model.messages.items() if row[ROUTE]}
+        found, after = set[int](), 0
+        while after < model.last_id and model.routes:
+            page = reader.routed_page(sorted(model.routes), after, end)
+            found |= {row[0] for row in page.rows}
+            assert page.position > after
+            after = page.position - 1
+        # What was dropped may still be there for a while, and is nobody's.
+        assert found >= ids
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def opened(adapter: Adapter, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    """Opens one store, again and again."""
+    stores = adapter.stores(tmp_path)
+    yield lambda: stores.open(VPN, MADE_MS, OPTIONS)
+    stores.remove(VPN)
+
+
+def test_a_purged_and_trimmed_store_goes_on(opened: Callable[[], Store]) -> None:
+    """Held, trimmed, purged and settled, with restarts between: each start finds what there is."""
+    model = empty_model()
+    steps: list[Callable[[], Sequence[Effect]]] = [
+        lambda: [*queue(1, "q"), *queue(2, "r")],
+        lambda: [publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)],
+        lambda: [publication(31, [b"y"] * 30, endpoints=(1, 2), logged=False, time_ms=MADE_MS)],
+        lambda: settled(model, 1, range(5, 40)),
+        lambda: [trimming(model, 20)],
+        lambda: purge(model, 2),
+        lambda: settled(model, 1, [1, 2, 3, 4]),
+    ]
+    for step in steps:
+        write(opened(), [applied(model, step())])
+        store = opened()
+        check_recovered(store.recovered, model)
+        store.close()
+    assert sorted(model.messages) == [*range(20, 31), *range(40, 61)]
+
+
+def test_reading_from_before_the_log_is_refused(opened: Callable[[], Store]) -> None:
+    """Whoever reads on where the log has been trimmed is told so."""
+    model = empty_model()
+    made = applied(model, [publication(1, [b"x"] * 9, time_ms=MADE_MS)])
+    write(opened(), [made, applied(model, [trimming(model, 5)])])
+    store = opened()
+    try:
+        with pytest.raises(LogTrimmed):
+            store.reader.log_page(4, 10, ())
+        assert [row[0] for row in store.reader.log_page(5, 10, ()).rows] == [5, 6, 7, 8, 9]
+    finally:
+        store.close()
+
+
+def test_it_says_what_it_is(opened: Callable[[], Store]) -> None:
+    """Its engine with a version, and its place."""
+    store = opened()
+    try:
+        assert any(character.isdigit() for character in store.engine)
+        assert store.place
+    finally:
+        store.close()
