@@ -18,9 +18,11 @@ Everything runs on the event loop's thread, and on what it was given: a store, a
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from gateway.config import AlarmThresholds, Limits, Vpn
 from gateway.core.broker import Broker
+from gateway.core.errors import Refused
 from gateway.core.log.cache_budget import CacheBudget
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.origins import Origins
@@ -140,6 +142,9 @@ class MessageVpn:
         """Commit what is under way and close the store."""
         self.expiry.close()
         self.alarms.close()
+        with suppress(Refused):
+            # What is committed can be counted.
+            await self.committer.committed()
         self.counting.close()
         await self.committer.close()
         self.cache.close()

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import apsw
 
 from store.sqlite import schema
-from store.sqlite.database import connect_reader
+from store.sqlite.database import applied_migrations, connect_reader
 from store.sqlite.priorities import by_priority, header_priority
 from store.sqlite.property_index import SEGMENT_BITS
 
@@ -261,7 +261,7 @@ def _check(connection: apsw.Connection) -> list[str]:
     ]
     if found:
         return found
-    applied = _applied(connection)
+    applied = applied_migrations(connection)
     if schema.FIRST_OF_OLD in applied:
         return ["it was written before routes and cursors, by a version that was never released"]
     unknown = schema.unknown_migrations(applied)
@@ -278,10 +278,3 @@ def _check(connection: apsw.Connection) -> list[str]:
         if len(rows) > MOST_EXAMPLES:
             found.append(f"… and {len(rows) - MOST_EXAMPLES} more like that")
     return found
-
-
-def _applied(connection: apsw.Connection) -> list[str]:
-    """Migrations that the file has seen."""
-    if not connection.table_exists(None, "_sqlite_migrations"):
-        return []
-    return [str(name) for (name,) in connection.execute(schema.APPLIED)]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import apsw
-import sqlite_utils
 
 from store.errors import StoreError, StoreTooNew
 from store.sqlite import schema
@@ -38,7 +38,7 @@ def open_file(
     synchronous: str,
     index: Sequence[str] = (),
     priorities: Mapping[str, bool] = NONE_DECLARED,
-) -> None:
+) -> apsw.Connection:
     """
     Make the file, or migrate it to what this version knows. Nothing may have it open here.
 
@@ -46,33 +46,65 @@ def open_file(
         index: Properties that messages are indexed by from now on.
         priorities: Of queues, by name: whether they deliver by priority from now on.
 
+    Returns:
+        A connection that writes. While it is open, others that come need not read through what a crash left in the
+        WAL once more; and if it is the last one to be closed, it carries all that into the file.
+
     Raises:
         StoreTooNew: It was written by a later version.
         StoreError: It cannot be opened, is no database, or is of the time before routes and cursors.
     """
     try:
-        connection = sqlite3.connect(path, isolation_level=None)
-        try:
-            schema.prepare(connection, synchronous=synchronous)
-            connection.isolation_level = "DEFERRED"
-            db = sqlite_utils.Database(connection)
-            _check_version(path, [migration.name for migration in schema.migrations.applied(db)])
-            schema.migrations.apply(db)
-            with db.atomic():
-                # The generation is random: a log made anew must never be taken for the one before.
-                db.execute(
-                    "insert or ignore into log (only, generation, first_id, last_id, last_time, floor_time, "
-                    "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
-                    [secrets.randbits(63), now_ms, now_ms],
-                )
-                update_spans(connection, index)
-                apply_priorities(connection, priorities)
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
+        connection = connect_writer(path, synchronous=synchronous) if path.exists() else None
+        if connection is None or not _is_migrated(connection, path):
+            if connection is not None:
+                connection.close()
+            _migrate(path, synchronous=synchronous)
+            connection = connect_writer(path, synchronous=synchronous)
+        with connection:
+            # The generation is random: a log made anew must never be taken for the one before.
+            connection.execute(
+                "insert or ignore into log (only, generation, first_id, last_id, last_time, floor_time, "
+                "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
+                (secrets.randbits(63), now_ms, now_ms),
+            )
+            update_spans(connection, index)
+            apply_priorities(connection, priorities)
+    except (apsw.Error, sqlite3.Error) as error:
         raise StoreError(
             "cannot open", path, error, "Restore it from a backup, or move it away to start anew"
         ) from error
+    return connection
+
+
+def applied_migrations(connection: apsw.Connection) -> list[str]:
+    """Names of the migrations that a file has seen, in their order."""
+    if not connection.table_exists(None, "_sqlite_migrations"):
+        return []
+    return [str(name) for (name,) in connection.execute(schema.APPLIED)]
+
+
+def _is_migrated(connection: apsw.Connection, path: Path) -> bool:
+    try:
+        applied = applied_migrations(connection)
+        _check_version(path, applied)
+    except BaseException:
+        connection.close()
+        raise
+    return set(schema.KNOWN) <= set(applied)
+
+
+def _migrate(path: Path, *, synchronous: str) -> None:
+    """By the standard library's SQLite."""
+    # Files are migrated once, and started with every time: what this imports takes longer than all else of a start.
+    import sqlite_utils  # noqa: PLC0415
+
+    from store.sqlite.migrations import migrations  # noqa: PLC0415
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.prepare(connection, synchronous=synchronous)
+        connection.isolation_level = "DEFERRED"
+        migrations.apply(sqlite_utils.Database(connection))
 
 
 def _check_version(path: Path, applied: Sequence[str]) -> None:

@@ -11,7 +11,6 @@ and the routes of its messages.
 from __future__ import annotations
 
 import json
-import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -19,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.message.priority import DEFAULT, HIGHEST, LOWEST, priority_of
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE
+from store.sqlite.schema import Connection
 
 PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
 
@@ -56,7 +56,7 @@ class _Part:
         return message_id <= self.floor or (k > 0 and message_id <= self.ranges[k - 1][1])
 
 
-def apply_priorities(connection: sqlite3.Connection, queues: Mapping[str, bool]) -> None:
+def apply_priorities(connection: Connection, queues: Mapping[str, bool]) -> None:
     """
     Bring stored endpoints to what is declared, inside the caller's transaction. One that changes takes some seconds for
     each million messages on its routes.
@@ -81,7 +81,7 @@ def apply_priorities(connection: sqlite3.Connection, queues: Mapping[str, bool])
         connection.execute("update endpoint set settings = ? where number = ?", (settings.to_json(), number))
 
 
-def _divide(connection: sqlite3.Connection, number: int, cursor: int) -> None:
+def _divide(connection: Connection, number: int, cursor: int) -> None:
     """A part for each priority, each done with what the whole was, and routes with a priority for all the rest."""
     whole = _parts(connection, cursor)[WHOLE]
     routes = _Routes(connection)
@@ -100,7 +100,7 @@ def _divide(connection: sqlite3.Connection, number: int, cursor: int) -> None:
     _write(connection, cursor, {p: _Part(whole.floor, whole.ranges) for p in PRIORITIES}, counts)
 
 
-def _unite(connection: sqlite3.Connection, number: int, cursor: int) -> None:
+def _unite(connection: Connection, number: int, cursor: int) -> None:
     """One part: done with what each part was done with of its own messages."""
     parts = _parts(connection, cursor)
     floor = min(part.floor for part in parts.values())
@@ -126,11 +126,11 @@ def _unite(connection: sqlite3.Connection, number: int, cursor: int) -> None:
     _write(connection, cursor, {WHOLE: _Part(floor, ranges)}, {WHOLE: count})
 
 
-def _messages(connection: sqlite3.Connection, number: int) -> Iterator[_Message]:
+def _messages(connection: Connection, number: int) -> Iterator[_Message]:
     return (_Message(*row) for row in connection.execute(MESSAGES_OF, (number,)))
 
 
-def _parts(connection: sqlite3.Connection, cursor: int) -> dict[int, _Part]:
+def _parts(connection: Connection, cursor: int) -> dict[int, _Part]:
     found = {}
     for part, floor in connection.execute(
         "select part, floor from cursor where number = ?", (cursor,)
@@ -144,7 +144,7 @@ def _parts(connection: sqlite3.Connection, cursor: int) -> dict[int, _Part]:
 
 
 def _write(
-    connection: sqlite3.Connection, cursor: int, parts: Mapping[int, _Part], counts: Mapping[int, list[int]]
+    connection: Connection, cursor: int, parts: Mapping[int, _Part], counts: Mapping[int, list[int]]
 ) -> None:
     """The cursor's rows made anew: all there is was counted."""
     connection.execute("delete from cursor where number = ?", (cursor,))
@@ -164,7 +164,7 @@ def _write(
 class _Routes:
     """Routes with the endpoints of another, and a priority."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         rows = connection.execute("select number, endpoints, priority from route").fetchall()
         self._endpoints: dict[int, str] = {number: endpoints for number, endpoints, _ in rows}

@@ -1,9 +1,5 @@
 """
-The tables of a Message VPN's file, as numbered migrations, and the settings of every connection.
-
-To change a table: add a migration at the end with a name that says why, never touch an old one, keep a file made by
-the version before under ``tests/store/files`` and let the test migrate it. A file that knows migrations we do not
-know was written by a later version and is refused.
+The tables of a Message VPN's file, and the settings of every connection. ``store.sqlite.migrations`` makes them.
 
 Shape, and why:
 
@@ -40,139 +36,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-import sqlite_utils
-from sqlite_utils.migrations import Migrations
-
 from gateway.core.model import ROW_BYTES
 
 PAGE_BYTES: Final = 4096
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
 
-MIGRATION_SET: Final = "rewind"
-
-migrations = Migrations(MIGRATION_SET)
-
-
-@migrations()
-def m001_routes_and_cursors(db: sqlite_utils.Database) -> None:
-    """The first schema."""
-    for statement in (
-        """
-        create table message (
-            id integer primary key,
-            time integer not null,
-            topic text not null,
-            bare integer not null,
-            route integer not null default 0,
-            held integer,
-            content blob not null
-        )
-        """,
-        "create index message_route on message (route) where route <> 0",
-        "create index message_held on message (id) where held is not null",
-        "create table route (number integer primary key, priority integer, endpoints text not null)",
-        """
-        create table endpoint (
-            number integer primary key,
-            cursor integer not null,
-            name text not null unique,
-            kind text not null,
-            settings text not null,
-            replay text
-        )
-        """,
-        """
-        create table subscription (
-            endpoint integer not null,
-            pattern text not null,
-            primary key (endpoint, pattern)
-        ) without rowid
-        """,
-        """
-        create table cursor (
-            number integer not null,
-            part integer not null,
-            floor integer not null,
-            counted_id integer not null,
-            messages integer not null default 0,
-            size_bytes integer not null default 0,
-            primary key (number, part)
-        ) without rowid
-        """,
-        """
-        create table cursor_range (
-            number integer not null,
-            part integer not null,
-            first integer not null,
-            last integer not null,
-            primary key (number, part, first)
-        ) without rowid
-        """,
-        """
-        create table attempt (
-            cursor integer not null,
-            message integer not null,
-            count integer not null,
-            primary key (cursor, message)
-        ) without rowid
-        """,
-        """
-        create table reference (
-            cursor integer not null,
-            message integer not null,
-            primary key (cursor, message)
-        ) without rowid
-        """,
-        "create table garbage (cursor integer primary key, endpoint integer not null, up_to integer not null)",
-        """
-        create table log (
-            only integer primary key check (only = 1),
-            generation integer not null,
-            first_id integer not null,
-            last_id integer not null,
-            last_time integer not null,
-            floor_time integer not null,
-            size_bytes integer not null,
-            largest_bytes integer not null,
-            next_number integer not null,
-            archived_id integer not null default 0,
-            counted_id integer not null default 0
-        )
-        """,
-        """
-        create table point (
-            name text primary key,
-            position integer not null,
-            time integer not null,
-            made integer not null
-        ) without rowid
-        """,
-        """
-        create table indexed (
-            number integer primary key,
-            property text not null,
-            first_id integer not null,
-            end_id integer
-        )
-        """,
-        """
-        create table property_value (
-            segment integer not null,
-            number integer not null,
-            value text not null,
-            message integer not null,
-            primary key (segment, number, value, message)
-        ) without rowid
-        """,
-    ):
-        db.execute(statement)
-
-
 FIRST_OF_OLD: Final = "m001_messages_references_log"
 """The first migration of files from before routes and cursors, which no release ever wrote."""
 
-KNOWN: Final = tuple(migration.name for migration in migrations.pending(sqlite_utils.Database(memory=True)))
-"""Names of the migrations of this version, in their order."""
+KNOWN: Final = ("m001_routes_and_cursors",)
+"""Names of the migrations of this version, in their order. A file that has seen them needs no ``sqlite_utils``, which
+would take as long to import as all else of a start."""
 
 APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rewind' order by rowid"
 """Names of the migrations that a file has seen; fails where it has seen none at all."""
@@ -191,6 +65,8 @@ class Connection(Protocol):
     """What both of Python's ways to SQLite have."""
 
     def execute(self, sql: str, values: Any = (), /) -> Any: ...
+
+    def executemany(self, sql: str, values: Any, /) -> Any: ...
 
 
 def prepare(connection: Connection, *, synchronous: str) -> None:

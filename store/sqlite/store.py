@@ -55,7 +55,7 @@ class SqliteStore:
         """
         self._path = path
         self._options = options
-        open_file(
+        self._opened: apsw.Connection | None = open_file(
             path,
             now_ms,
             synchronous=options.synchronous,
@@ -65,6 +65,7 @@ class SqliteStore:
         try:
             self._found = recover(path)
         except apsw.Error as error:
+            self._opened.close()
             raise StoreError(
                 "cannot read", path, error, "Restore it from a backup, or move it away to start anew"
             ) from error
@@ -108,6 +109,7 @@ class SqliteStore:
             wal_limit_bytes=options.wal_limit_bytes,
             on_largest=self.reader.grow_largest,
         )
+        self._close_opened()
         return self._writer
 
     def close(self) -> None:
@@ -115,3 +117,10 @@ class SqliteStore:
         if self._writer is not None:
             self._writer.close()
         self.reader.close()
+        self._close_opened()
+
+    def _close_opened(self) -> None:
+        """The writer's connection holds the file open from now on, or nothing does any more."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.config import ReplayLog, Vpn
-from gateway.core.model import CONTENT
+from gateway.core.model import CONTENT, WHOLE
+from store.sqlite.recovery import recover
 from tests.bench.filled_log import BODY_BYTES, TOPICS, fill_log
-from tests.bench.filled_store import LOGGED, QUEUE, fill, numbered, publish_into
+from tests.bench.filled_store import LOGGED, QUEUE, fill, message_file, numbered, publish_into
 from tests.bench.load import LoadFailed, recv
 from tests.support.running import RunningGateway, settings_for
 
@@ -25,6 +26,14 @@ def test_the_newest_messages_are_on_the_queue_and_all_are_in_the_log(tmp_path: P
         recv(gateway.address, f"queue://{QUEUE}", SPOOLED)
         recv(gateway.address, "log://>", ALL, "--start", "beginning")
         recv(gateway.address, f"log://{LOGGED}", ALL - SPOOLED, "--start", "beginning")
+
+
+def test_a_start_after_a_stop_has_nothing_to_count(tmp_path: Path) -> None:
+    """A stop commits what is on its way, and counts what lies on queues after that."""
+    fill(tmp_path, SPOOLED, ALL)
+
+    (queue,) = recover(message_file(tmp_path)).endpoints
+    assert (queue.parts[WHOLE].messages, queue.parts[WHOLE].later_messages) == (SPOOLED, 0)
 
 
 def test_a_log_of_messages_with_properties_has_all_its_topics(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ MOST_WAITING = 100
 
 
 def main(path: Path) -> None:
-    open_file(path, 1, synchronous="FULL")
+    open_file(path, 1, synchronous="FULL").close()
     found = recover(path)
     room = threading.Semaphore(MOST_WAITING)
 

@@ -121,7 +121,7 @@ def _needs(
 
 def new_file(path: Path) -> Path:
     """An empty file of a VPN, not synced: these tests pull no plugs."""
-    open_file(path, MADE_MS, synchronous="OFF")
+    open_file(path, MADE_MS, synchronous="OFF").close()
     return path
 
 

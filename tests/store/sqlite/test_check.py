@@ -163,7 +163,7 @@ def test_damage_is_found(sound: Path, expected: str) -> None:
 
 def test_every_promise_is_tested(sound: Path, fresh: Callable[[], Path]) -> None:
     """For each promise there is a damage above that breaks it."""
-    open_file(sound, MADE_MS, synchronous="OFF")  # leaves no WAL beside it
+    open_file(sound, MADE_MS, synchronous="OFF").close()  # leaves no WAL beside it
     told: list[str] = []
     for damage in DAMAGES.values():
         path = fresh()
@@ -185,7 +185,7 @@ def test_much_damage_is_counted_rather_than_listed(sound: Path) -> None:
 
 def test_a_damaged_page_is_found(sound: Path) -> None:
     """What SQLite itself cannot make sense of is told in its words."""
-    open_file(sound, MADE_MS, synchronous="OFF")  # leaves no WAL beside it
+    open_file(sound, MADE_MS, synchronous="OFF").close()  # leaves no WAL beside it
     content = bytearray(sound.read_bytes())
     content[4096:8192] = b"\x5a" * 4096
     sound.write_bytes(content)

@@ -47,7 +47,7 @@ def states(history: list[list[Effect]]) -> list[State]:
 
 def reopened(path: Path) -> State:
     """What a start finds; the file keeps every promise."""
-    open_file(path, MADE_MS + 1, synchronous="OFF")
+    open_file(path, MADE_MS + 1, synchronous="OFF").close()
     assert check(path) == []
     state = state_of(path)
     assert recover(path).log.next_id == state.last_id + 1

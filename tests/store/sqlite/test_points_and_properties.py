@@ -42,7 +42,7 @@ class File:
 
     def run(self, effects: Iterable[Effect], index: Sequence[str] = ()) -> None:
         """Start with this index, commit each effect on its own, stop."""
-        open_file(self.path, MADE_MS, synchronous="NORMAL", index=index)
+        open_file(self.path, MADE_MS, synchronous="NORMAL", index=index).close()
         failures: list[WriteFailed] = []
         writer = SqliteWriter(
             self.path,

@@ -85,14 +85,14 @@ def test_a_changed_queue_is_arranged_with_its_settings(path: Path) -> None:
     model = filled(path)
     on_q, on_r = set(model.on(1)), set(model.on(2))
     depths = depth(path, 1), depth(path, 2)
-    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True, "r": False, "unknown": True})
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True, "r": False, "unknown": True}).close()
     assert check(path) == []
     assert lying(path, 1) == {i: EXPECTED[(i - 1) % 37 + 1] for i in on_q}
     assert lying(path, 2) == dict.fromkeys(on_r, WHOLE)
     assert (depth(path, 1), depth(path, 2)) == depths
     texts = [endpoint.definition.settings for endpoint in recover(path).endpoints]
     assert [json.loads(text).get("priorities") for text in texts] == [True, False]
-    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True})
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True}).close()
     assert check(path) == []
     assert lying(path, 1) == dict.fromkeys(on_q, WHOLE)
     assert lying(path, 2) == {i: EXPECTED[(i - 1) % 37 + 1] for i in on_r}
@@ -103,8 +103,8 @@ def test_an_unchanged_queue_is_left_as_it_is(path: Path) -> None:
     """Nothing is written for a queue that is what it was, or that nobody declares any more."""
     filled(path)
     before = state_of(path), recover(path)
-    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True})
-    open_file(path, MADE_MS, synchronous="FULL")
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": False, "r": True}).close()
+    open_file(path, MADE_MS, synchronous="FULL").close()
     assert (state_of(path), recover(path)) == before
 
 
@@ -124,7 +124,7 @@ def test_whatever_lies_there_stays_there(
     depths = {number: depth(path, number) for number in model.endpoints}
     for by_priority in changes:
         names = [endpoint.definition.name for endpoint in model.endpoints.values()]
-        open_file(path, MADE_MS, synchronous="OFF", priorities=dict.fromkeys(names, by_priority))
+        open_file(path, MADE_MS, synchronous="OFF", priorities=dict.fromkeys(names, by_priority)).close()
         assert check(path) == []
         assert {number: sorted(lying(path, number)) for number in model.endpoints} == routed
         assert {number: depth(path, number) for number in model.endpoints} == depths
@@ -133,7 +133,7 @@ def test_whatever_lies_there_stays_there(
 def test_messages_that_were_settled_keep_their_routes(path: Path) -> None:
     """Only what the queue still has is put on a route with a priority: what is done with is not read."""
     model = filled(path)
-    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True})
+    open_file(path, MADE_MS, synchronous="FULL", priorities={"q": True}).close()
     routes = dict(query(path, "select id, route from message where id < 38"))
     settled_ids = [i for i in routes if i not in model.on(1)]
     assert settled_ids

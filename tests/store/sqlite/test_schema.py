@@ -13,8 +13,9 @@ import sqlite_utils
 from store.errors import StoreError, StoreTooNew
 from store.sqlite.check import check
 from store.sqlite.database import connect_writer, open_file
+from store.sqlite.migrations import migrations
 from store.sqlite.recovery import recover
-from store.sqlite.schema import KNOWN, PAGE_BYTES, migrations, unknown_migrations
+from store.sqlite.schema import KNOWN, PAGE_BYTES, unknown_migrations
 from tests.store.effects import publication, queue
 from tests.store.vpn_file import MADE_MS, commit, execute, query, state_of, writing_to
 
@@ -45,7 +46,7 @@ def test_a_file_from_before_routes_and_cursors_is_refused(name: str, tmp_path: P
     shutil.copy(FILES / f"{name}.db", path)
     before = tables(path), path.read_bytes()
     with pytest.raises(StoreError) as caught:
-        open_file(path, 1, synchronous="FULL")
+        open_file(path, 1, synchronous="FULL").close()
     assert str(caught.value) == (
         f"cannot open {path}: it was written before routes and cursors, by a version that was never released. "
         "Move it away to start anew"
@@ -59,7 +60,7 @@ def test_opening_a_file_again_changes_nothing(path: Path) -> None:
     with closing(writing_to(path)) as connection:
         commit(connection, [*queue(1, "q"), publication(1, [b"x"], endpoints=(1,), time_ms=MADE_MS)])
     before = state_of(path), tables(path), recover(path)
-    open_file(path, 2, synchronous="FULL")
+    open_file(path, 2, synchronous="FULL").close()
     assert (state_of(path), tables(path), recover(path)) == before
 
 
@@ -72,7 +73,7 @@ def test_a_file_of_a_later_version_is_refused(path: Path) -> None:
         )
     before = tables(path), state_of(path)
     with pytest.raises(StoreTooNew) as caught:
-        open_file(path, 1, synchronous="FULL")
+        open_file(path, 1, synchronous="FULL").close()
     assert str(caught.value) == (
         f"cannot open {path}: it knows m998_bar, m999_foo. It was written by a later version: use that"
     )
@@ -84,7 +85,7 @@ def test_a_migration_of_somebody_else_is_no_later_version(path: Path) -> None:
     execute(
         path, "insert into _sqlite_migrations (migration_set, name, applied_at) values ('other', 'm999', '')"
     )
-    open_file(path, 1, synchronous="FULL")
+    open_file(path, 1, synchronous="FULL").close()
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
@@ -101,7 +102,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, pytest.raises(sqlite3.OperationalError):
         later.apply(sqlite_utils.Database(connection))
     assert tables(path) == before
-    open_file(path, 1, synchronous="FULL")
+    open_file(path, 1, synchronous="FULL").close()
     assert check(path) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 
@@ -49,6 +50,31 @@ def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:
         assert again.recovered.log.next_id == 2
         page = again.reader.submit(lambda: again.reader.log_page(1, 2, ())).result()
         assert (page.rows, page.position) == (message.rows, 2)
+    finally:
+        again.close()
+
+
+def test_a_start_after_a_crash_makes_no_checkpoint(tmp_path: Path) -> None:
+    """What is in the WAL is found and stays there, however often the file is opened on the way to a writer."""
+    crashed = tmp_path / "crashed"
+    crashed.mkdir()
+    stores = SqliteStores(tmp_path)
+    store = stores.open("orders", MADE_MS, OPTIONS)
+    done = threading.Event()
+    writer = store.start_writer(lambda batches, error: done.set())
+    writer.submit(Batch([publication(1, [bytes(100_000)], time_ms=MADE_MS)], 100_000, False))
+    assert done.wait(10)
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{store.place}{suffix}", crashed)
+    store.close()
+    wal = crashed / "orders.db-wal"
+    left = wal.read_bytes()
+    again = SqliteStores(crashed).open("orders", MADE_MS, OPTIONS)
+    try:
+        assert again.recovered.log.next_id == 2
+        again.start_writer(lambda batches, error: None)
+        assert len(left) > 100_000
+        assert wal.read_bytes() == left
     finally:
         again.close()
 
