@@ -68,7 +68,10 @@ class LogFile:
 
     def extent(self) -> IdRange:
         """The ids the log holds now; last < first when there are none."""
-        row = self._one("select first_id, last_id, generation from log")
+        # Messages may be above what the log's row says: it is not written with each of them.
+        row = self._one(
+            "select first_id, max(last_id, coalesce((select max(id) from message), 0)), generation from log"
+        )
         return IdRange(*row)
 
     def plan(self, selection: Selection) -> IdRange:

@@ -53,6 +53,10 @@ PARTS: Final = """
             case when by_priority(settings) then '[0,1,2,3,4,5,6,7,8,9]' else '[-1]' end) as parts)
 """
 
+END: Final = f"({schema.LAST_ID})"
+"""The highest id ever given out. What the log's row alone says holds up to its own ``last_id``, and what else is in
+the row was written together with that."""
+
 USED: Final = """
     select cursor from endpoint union select cursor from garbage
     union select json_extract(replay, '$.cursor') from endpoint where replay is not null
@@ -63,17 +67,14 @@ PROMISES: Final = (
     Promise("the log has {} rows instead of one", "select count(*) from log having count(*) <> 1"),
     # --- messages
     Promise(
-        "message {} is above the log's last id {}: it could be given out again",
-        "select id, last_id from message, log where id > last_id",
-    ),
-    Promise(
         "message {} arrived at {} ms, before message {} at {} ms: times must never fall along ids",
         "select id, time, earlier_id, earlier from (select id, time, lag(id) over by_id as earlier_id, "
         "lag(time) over by_id as earlier from message window by_id as (order by id)) where time < earlier",
     ),
     Promise(
-        "the newest message arrived at {} ms, after the log's last time {} ms",
-        "select time, last_time from (select time from message order by id desc limit 1), log where time > last_time",
+        "message {} arrived at {} ms, after the log's last time {} ms, which holds up to {}",
+        "select id, time, last_time, last_id from (select id, time from message, log where id <= last_id "
+        "order by id desc limit 1), log where time > last_time",
     ),
     Promise(
         "message {} begins at byte {} of {}",
@@ -132,15 +133,15 @@ PROMISES: Final = (
     ),
     Promise(
         "part {1} of cursor {0} is done with everything up to {2}, and the log's last id is {3}",
-        "select number, part, floor, last_id from cursor, log where floor > last_id",
+        f"select number, part, floor, last_id from cursor, {END} where floor > last_id",
     ),
     Promise(
         "part {1} of cursor {0} is counted up to {2}, and the log's last id is {3}",
-        "select number, part, cursor.counted_id, last_id from cursor, log where cursor.counted_id > last_id",
+        f"select number, part, cursor.counted_id, last_id from cursor, {END} where cursor.counted_id > last_id",
     ),
     Promise(
         "part {1} of cursor {0} has a range from {2} to {3}, and the log's last id is {4}",
-        "select number, part, first, last, last_id from cursor_range, log where first > last or last > last_id",
+        f"select number, part, first, last, last_id from cursor_range, {END} where first > last or last > last_id",
     ),
     Promise(
         "part {1} of cursor {0} has a range from {2}, and the one before it goes to {3}",
@@ -198,14 +199,15 @@ PROMISES: Final = (
     ),
     # --- the log
     Promise(
-        "the log has {} bytes on record, and holds {}",
-        "select size_bytes, there from log, "
-        f"(select coalesce({schema.SIZE_ON_DISK}, 0) as there from message where held is null) "
+        "the log has {} bytes on record up to {}, and holds {}",
+        "select size_bytes, last_id, there from log, (select coalesce("
+        f"{schema.SIZE_ON_DISK}, 0) as there from message, log where held is null and id <= last_id) "
         "where size_bytes <> there",
     ),
     Promise(
         "the largest content has {} bytes, above the largest on record of {}",
-        "select largest, largest_bytes from log, (select max(length(content)) as largest from message) "
+        "select largest, largest_bytes from log, "
+        "(select max(length(content)) as largest from message, log where id <= last_id) "
         "where largest > largest_bytes",
     ),
     Promise(

@@ -23,8 +23,8 @@ from store.sqlite.schema import PAGE_BYTES
 FRAME_FACTOR: Final = 2
 """Bytes in the WAL for a byte of content, roughly: pages are written whole, and the index of routes comes on top."""
 
-COMMIT_BYTES: Final = 16 * 1024
-"""What even the smallest commit writes: a page each for message, its route in the index, cursor and log."""
+COMMIT_BYTES: Final = 8 * 1024
+"""What even the smallest commit writes: a page for the message, and one for its route in the index, or for a cursor."""
 
 
 class Checkpointer:

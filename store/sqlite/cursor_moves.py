@@ -41,6 +41,8 @@ class CursorMoves:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._moves: dict[tuple[int, int], _Moves] = {}
+        self.has_deleted = False
+        """Messages went that the log does not hold, and that nobody needed any more."""
 
     def add(self, effect: MoveCursor) -> None:
         """Take up a move."""
@@ -80,8 +82,8 @@ class CursorMoves:
                 self._write_ranges(number, part, moves.ranges)
             self._delete("attempt", number, moves.attempts)
             self._delete("reference", number, moves.references)
-            if has_held:
-                let_go_of(connection, moves.done)
+            if has_held and let_go_of(connection, moves.done):
+                self.has_deleted = True
         self._moves = {}
 
     def _write_ranges(self, number: int, part: int, ranges: dict[int, int | None]) -> None:
@@ -107,20 +109,22 @@ class CursorMoves:
             )
 
 
-def let_go_of(connection: apsw.Connection, ids: Collection[int]) -> None:
-    """One endpoint less needs these messages."""
+def let_go_of(connection: apsw.Connection, ids: Collection[int]) -> bool:
+    """One endpoint less needs these messages; whether any went."""
     found, rest = runs_and_rest(ids)
-    for first, last in found:
-        let_go(connection, "id between ? and ?", (first, last))
-    for piece in chunks(rest):
-        let_go(connection, f"id in ({marks(len(piece))})", piece)
+    gone = [let_go(connection, "id between ? and ?", (first, last)) for first, last in found]
+    gone += [let_go(connection, f"id in ({marks(len(piece))})", piece) for piece in chunks(rest)]
+    return any(gone)
 
 
-def let_go(connection: apsw.Connection, which: str, values: Sequence[int | str]) -> None:
+def let_go(connection: apsw.Connection, which: str, values: Sequence[int | str]) -> bool:
     """
     One endpoint less needs the messages for which ``which`` holds: those that the log does not hold go with the last.
 
     ``indexed by``: they may be few among many, and are not to be looked for among all messages.
+
+    Returns:
+        Whether any went: then the log's row is to be brought up to date (``store.sqlite.log_tail``).
     """
     execute: Callable[..., object] = connection.execute
     execute(
@@ -128,3 +132,4 @@ def let_go(connection: apsw.Connection, which: str, values: Sequence[int | str])
         values,
     )
     execute(f"delete from message indexed by message_held where held <= 0 and {which}", values)
+    return connection.changes() > 0

@@ -16,6 +16,7 @@ from typing import Any, Final
 import apsw
 
 from store.sqlite.cursor_moves import let_go
+from store.sqlite.log_tail import LogTail
 
 PIECE_ROWS: Final = 2_000
 """Rows looked at in one transaction: some milliseconds, so that no publisher waits longer for it."""
@@ -47,16 +48,18 @@ class Garbage:
         self._routes: dict[int, str] = {}
         """Of each part, as a JSON array: routes that come later lead to messages that it is not about."""
 
-    def collect(self, connection: apsw.Connection, *, has_held: bool) -> bool:
+    def collect(self, connection: apsw.Connection, *, tail: LogTail, has_held: bool) -> bool:
         """
         Work off a piece, inside the caller's transaction.
 
         Args:
+            tail: What was published and is not in the log's row: it is written there first.
             has_held: There may be messages that the log does not hold.
 
         Returns:
             Whether nothing is left of it.
         """
+        tail.save(connection)
         if has_held:
             for part, floor in self._parts(connection):
                 if floor < self.up_to and not self._let_go(connection, part, floor):

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.message.priority import DEFAULT, HIGHEST, LOWEST, priority_of
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE
-from store.sqlite.schema import Connection
+from store.sqlite.schema import LAST_ID, Connection
 
 PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
 
@@ -149,7 +149,7 @@ def _write(
     """The cursor's rows made anew: all there is was counted."""
     connection.execute("delete from cursor where number = ?", (cursor,))
     connection.execute("delete from cursor_range where number = ?", (cursor,))
-    (last_id,) = connection.execute("select last_id from log").fetchone()
+    (last_id,) = connection.execute(LAST_ID).fetchone()
     for key, part in parts.items():
         connection.execute(
             "insert into cursor (number, part, floor, counted_id, messages, size_bytes) values (?, ?, ?, ?, ?, ?)",

@@ -16,7 +16,7 @@ from amqp_ext.message.sections import MessageView
 from gateway.core.log.indexed_property import indexed_text
 from gateway.core.model import Row
 from gateway.core.replay.search import Key
-from store.sqlite.schema import Connection
+from store.sqlite.schema import LAST_ID, Connection
 
 SEGMENT_BITS: Final = 13
 """Ids of one segment, as a power of two. Its rows stay in memory while it is written, and are dropped in some ten
@@ -48,7 +48,7 @@ def indexed_spans(connection: Connection) -> list[IndexedSpan]:
 
 def update_spans(connection: Connection, names: Sequence[str]) -> None:
     """End the spans of properties not among ``names``, and begin those that are missing; in a transaction."""
-    (next_id,) = connection.execute("select last_id + 1 from log").fetchone()
+    (next_id,) = connection.execute(f"select last_id + 1 from ({LAST_ID})").fetchone()
     going_on = {span.name: span.number for span in indexed_spans(connection) if span.end_id is None}
     for name, number in going_on.items():
         if name not in names:

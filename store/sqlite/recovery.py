@@ -22,6 +22,7 @@ from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference
 from store.ports import Recovered
 from store.sqlite.database import connect_reader
 from store.sqlite.garbage import Garbage, recover_garbage
+from store.sqlite.log_tail import read_tail
 from store.sqlite.property_index import IndexedSpan, indexed_spans
 
 
@@ -65,13 +66,14 @@ def _read(connection: apsw.Connection) -> RecoveredFile:
             "archived_id, counted_id from log"
         )
     )
+    tail = read_tail(connection)
     log = LogState(
         generation=generation,
         first_id=first,
-        next_id=last + 1,
-        last_time_ms=time,
+        next_id=max(last, tail.last_id) + 1,
+        last_time_ms=max(time, tail.last_time),
         floor_ms=floor,
-        size_bytes=size,
+        size_bytes=size + tail.logged_bytes,
         archived_id=archived,
     )
     routes = _routes(connection)
@@ -106,7 +108,7 @@ def _read(connection: apsw.Connection) -> RecoveredFile:
         next_number,
         points,
         garbage,
-        largest,
+        max(largest, tail.largest_bytes),
         indexed_spans(connection),
     )
 

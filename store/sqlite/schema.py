@@ -28,7 +28,8 @@ Shape, and why:
 ``log``         one row: the log's generation, the highest id ever given out (an id is never given twice, even when its
                 message is gone), the newest arrival time, from which time on nothing is missing, what the logged
                 messages take of the disk, the largest content, the id up to which an archive holds it, and the one up
-                to which every cursor counts what it has.
+                to which every cursor counts what it has. Publishing alone does not change it: messages above its
+                ``last_id`` are given out, and count towards times and sizes, as well (``store.sqlite.log_tail``).
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ APPLIED: Final = "select name from _sqlite_migrations where migration_set = 'rew
 
 SIZE_ON_DISK: Final = f"sum(length(content) + octet_length(topic) + {ROW_BYTES})"
 """SQL that sums what messages take of the disk (``gateway.core.model.stored_bytes``); contents are not read for it."""
+
+LAST_ID: Final = "select max(last_id, coalesce((select max(id) from message), 0)) as last_id from log"
+"""SQL for the highest id ever given out: messages may be above what the log's row says."""
 
 
 def unknown_migrations(applied: Iterable[str]) -> list[str]:

@@ -33,6 +33,7 @@ from gateway.core.effects import (
 from gateway.core.model import Row
 from store.sqlite.cursor_moves import CursorMoves
 from store.sqlite.garbage import Garbage
+from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
 from store.sqlite.property_index import IndexedSpan, IndexEntry, index_entries
 from store.sqlite.routes import add_route
 from store.sqlite.statements import SHORTEST_RUN, chunks
@@ -64,6 +65,7 @@ class Transaction:
         self,
         connection: apsw.Connection,
         *,
+        tail: LogTail,
         garbage: Sequence[Garbage] = (),
         routes: Collection[int] = NOTHING_KNOWN,
         indexed: Sequence[IndexedSpan] = (),
@@ -71,6 +73,7 @@ class Transaction:
     ) -> None:
         """
         Args:
+            tail: What was published before, and is not in the log's row.
             garbage: Cursors that were dropped and are still to be worked off.
             routes: Numbers of those that are known to be in the file.
             indexed: Spans of the index that go on; nothing is made of messages where there is none.
@@ -88,15 +91,17 @@ class Transaction:
         self._known_routes = routes
         self._garbage = list(garbage)
         self._dropped = {found.cursor for found in garbage}
-        self._last_id = 0
-        self._last_time = 0
-        self._logged_bytes = 0
+        self._uncounted, self._last_id, self._last_time, self._logged_bytes, _ = tail
+        self._writes_log_row = False
+        """It is changed anyhow."""
         self.new_garbage: list[Garbage] = []
         """Cursors that were dropped."""
         self.new_routes: set[int] = set()
         """Routes that are in the file from now on."""
-        self.largest_bytes = 0
-        """Of the contents written."""
+        self.largest_bytes = tail.largest_bytes
+        """Of the contents written, and of those in the tail."""
+        self.tail = tail
+        """What is not in the log's row when this is committed."""
         self.has_held = has_held
         """Rows were written, or may exist, that the log does not hold."""
 
@@ -119,12 +124,14 @@ class Transaction:
         # In the order of the table: neighbours go on the same page.
         for entries in chunks(sorted(self._entries)):
             self._execute(_insert_entries(len(entries)), list(chain.from_iterable(entries)))
-        if self._last_id:
-            self._execute(
-                "update log set last_id = max(last_id, ?), last_time = ?, size_bytes = size_bytes + ?,"
-                " largest_bytes = max(largest_bytes, ?)",
-                (self._last_id, self._last_time, self._logged_bytes, self.largest_bytes),
-            )
+        self.tail = LogTail(
+            self._uncounted, self._last_id, self._last_time, self._logged_bytes, self.largest_bytes
+        )
+        if self._uncounted and (
+            self._writes_log_row or self._moves.has_deleted or self._uncounted >= MOST_UNSAVED
+        ):
+            self.tail.save(self._connection)
+            self.tail = EMPTY
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -153,6 +160,7 @@ class Transaction:
             self._end_alike()
             self._mixed += rows
             contents = [content for _, _, _, _, _, _, content in rows]
+        self._uncounted += count
         self._last_id = last
         self._last_time = time
         if publication.logged:
@@ -203,10 +211,12 @@ class Transaction:
                 self._moves.write(has_held=self.has_held)
                 self._change_cursors(effect)
             case CountedUpTo(message_id):
+                self._writes_log_row = True
                 execute("update log set counted_id = max(counted_id, ?)", (message_id,))
             case SaveArchived(last_id):
                 # Changed for a moment: SQLite writes no page that is as it was, and with what is so already it is
                 # tried whether the store can be written (``Committer.try_store``).
+                self._writes_log_row = True
                 execute("update log set archived_id = -1 - archived_id")
                 execute("update log set archived_id = max(-1 - archived_id, ?)", (last_id,))
             case SaveReplay(endpoint, replay):
@@ -269,6 +279,7 @@ class Transaction:
                         (cursor, message, count),
                     )
             case TrimLog():
+                self._writes_log_row = True
                 for found in self._garbage:
                     found.leave_span(self._connection, effect.first, effect.stop, has_held=self.has_held)
                 self.has_held = trim(self._connection, effect) or self.has_held
@@ -291,8 +302,10 @@ class Transaction:
             self._execute(f"delete from {table} where {column} = ?", (number,))
 
     def _use_number(self, number: int) -> None:
+        self._writes_log_row = True
         self._execute("update log set next_number = max(next_number, ?)", (number + 1,))
 
     def _give_out(self, message_id: int) -> None:
         """Ids up to this one are given out: none is used again."""
+        self._writes_log_row = True
         self._execute("update log set last_id = max(last_id, ?)", (message_id,))

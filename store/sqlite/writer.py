@@ -26,6 +26,7 @@ from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
 from store.sqlite.garbage import Garbage
+from store.sqlite.log_tail import EMPTY, read_tail
 from store.sqlite.property_index import IndexedSpan
 from store.sqlite.routes import Routes
 from store.sqlite.transaction import Transaction
@@ -116,6 +117,7 @@ class SqliteWriter:
             "select exists (select 1 from message where held is not null)"
         )
         self._has_held = bool(has_held)
+        self._tail = read_tail(self._connection)
         self._owed: list[Effect] = []
         """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
         self._lock = threading.Lock()
@@ -228,6 +230,7 @@ class SqliteWriter:
     def _transaction(self) -> Transaction:
         return Transaction(
             self._connection,
+            tail=self._tail,
             garbage=self._garbage,
             routes=self._routes.known,
             indexed=self._indexed,
@@ -259,6 +262,7 @@ class SqliteWriter:
         self.commit_seconds.add(took)
         self._commit_seconds += (took - self._commit_seconds) / 16
         self._has_held = transaction.has_held
+        self._tail = transaction.tail
         self._garbage.extend(transaction.new_garbage)
         self._routes.committed(transaction.new_routes)
         self._checkpointer.written(sum(batch.size_bytes for batch in batches))
@@ -299,7 +303,7 @@ class SqliteWriter:
         found = self._garbage[0]
         try:
             self._connection.execute("begin immediate")
-            is_through = found.collect(self._connection, has_held=self._has_held)
+            is_through = found.collect(self._connection, tail=self._tail, has_held=self._has_held)
             self._connection.execute("commit")
         except apsw.Error:
             self._roll_back()
@@ -307,6 +311,7 @@ class SqliteWriter:
             self._garbage.rotate(-1)
             time.sleep(LINGER_SECONDS)
             return
+        self._tail = EMPTY
         if is_through:
             self._garbage.popleft()
         self._checkpointer.written(GARBAGE_BYTES)

@@ -18,6 +18,7 @@ from gateway.core.log.point import Point
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.garbage import recover_garbage
+from store.sqlite.log_tail import read_tail
 from store.sqlite.recovery import recover
 from store.sqlite.transaction import Transaction
 from tests.support.naive_store import NaiveStore, State, StoredPart
@@ -70,6 +71,7 @@ def _state(connection: apsw.Connection) -> State:
         "select first_id, floor_time, last_id, last_time, size_bytes, largest_bytes, next_number, archived_id, "
         "counted_id from log"
     )
+    tail = read_tail(connection)
     return State(
         messages=messages,
         routes={number: routes[number] for number in named},
@@ -88,10 +90,10 @@ def _state(connection: apsw.Connection) -> State:
         points={row[0]: Point(*row) for row in rows("select name, position, time, made from point")},
         first_id=first,
         floor_ms=floor,
-        last_id=last,
-        last_time_ms=time,
-        logged_bytes=size,
-        largest_bytes=largest,
+        last_id=max(last, tail.last_id),
+        last_time_ms=max(time, tail.last_time),
+        logged_bytes=size + tail.logged_bytes,
+        largest_bytes=max(largest, tail.largest_bytes),
         next_number=number,
         archived_id=archived,
         counted_id=counted,
@@ -131,7 +133,9 @@ def writing_to(path: Path) -> apsw.Connection:
 
 def commit(connection: apsw.Connection, effects: Iterable[Effect], *, has_held: bool = True) -> None:
     """One transaction."""
-    transaction = Transaction(connection, garbage=recover_garbage(connection), has_held=has_held)
+    transaction = Transaction(
+        connection, tail=read_tail(connection), garbage=recover_garbage(connection), has_held=has_held
+    )
     connection.execute("begin immediate")
     transaction.apply(effects)
     transaction.finish()
@@ -144,7 +148,7 @@ def collect_garbage(path: Path, *, pieces: int | None = None) -> bool:
         left = recover_garbage(connection)
         while left and pieces != 0:
             connection.execute("begin immediate")
-            if left[0].collect(connection, has_held=True):
+            if left[0].collect(connection, tail=read_tail(connection), has_held=True):
                 left.pop(0)
             connection.execute("commit")
             pieces = None if pieces is None else pieces - 1
