@@ -19,8 +19,8 @@ import structlog
 import uvloop
 
 from gateway import log_keys, logging_setup
-from gateway.admin.http import AdminServer
-from gateway.admin.semp.resources import ClientConnection
+from gateway.admin.administered_gateway import ClientConnection
+from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, reconcile
 from gateway.tls import TlsError
@@ -161,11 +161,11 @@ class Gateway:
 
     @property
     def connections(self) -> list[ClientConnection]:
-        """Open AMQP connections (``gateway.admin.semp.resources.AdministeredGateway``)."""
+        """Open AMQP connections (``gateway.admin.administered_gateway.AdministeredGateway``)."""
         return list(self._container.connections) if self._container is not None else []
 
     def problem(self) -> str | None:
-        """Why the gateway is not ready to serve; None when it is (``gateway.admin.http.Health``)."""
+        """Why the gateway is not ready to serve; None when it is (``gateway.admin.administered_gateway.Health``)."""
         for name, vpn in (self._vpns or {}).items():
             if vpn.committer.problem is not None:
                 return f"Message VPN {name!r}: {vpn.committer.problem}"

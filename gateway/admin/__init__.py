@@ -1,7 +1,7 @@
 """Administration over HTTP, in the event loop of the gateway.
 
-``http`` serves it, ``semp`` has its resources, ``administrators`` knows who asks, ``rights`` what each operation needs
-to be permitted, ``metrics`` counts for Prometheus. What an administrator asks for goes through
-``gateway.vpn.administration`` to the same core as what a client asks for; this package is imported by ``gateway.app``
-alone.
+``server`` has its address; ``http`` serves it, and is loaded with the first connection. ``semp`` has its resources,
+``administrators`` knows who asks, ``rights`` what each operation needs to be permitted, ``metrics`` counts for
+Prometheus. What an administrator asks for goes through ``gateway.vpn.administration`` to the same core as what a
+client asks for; this package is imported by ``gateway.app`` alone.
 """

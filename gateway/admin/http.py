@@ -6,10 +6,10 @@ process; a request that fails is answered with 500 and logged.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import uvicorn
 from fastapi import FastAPI, Response, status
@@ -17,11 +17,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from gateway.admin.administered_gateway import AdministeredGateway, Health
 from gateway.admin.administrators import Certified
 from gateway.admin.semp.operations import add_semp
-from gateway.admin.semp.resources import AdministeredGateway
-from gateway.config import AdminListener, authority
-from gateway.tls import peer_common_name, renew, server_context
+from gateway.tls import peer_common_name
 
 _GRACE_S = 2
 """Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the
@@ -33,19 +32,6 @@ _KEEP_ALIVE_S = 75
 FIRST_REQUEST_S = 30
 """Seconds a new connection has until its first request's head is there: longer than any network takes, and a peer that
 says nothing, or a letter a minute, does not hold a socket for ever."""
-
-_BACKLOG = 128
-"""Connections the kernel holds for us; administrators come in small numbers."""
-
-
-_ANY_PORT = AdminListener(port=0)
-
-
-class Health(Protocol):
-    """What ``/readyz`` asks about the gateway."""
-
-    def problem(self) -> str | None:
-        """Why the gateway cannot serve clients just now, in one sentence; None if it can."""
 
 
 class Alive(BaseModel):
@@ -100,27 +86,13 @@ def create_app(health: Health, administered: AdministeredGateway | None = None) 
     return app
 
 
-class AdminServer:
-    """The HTTP server from ``start`` to ``stop``; it starts once."""
+class HttpServer:
+    """FastAPI under uvicorn, on sockets that listen already, from ``start`` to ``stop``; it starts once."""
 
     def __init__(
-        self,
-        health: Health,
-        administered: AdministeredGateway | None = None,
-        *,
-        listener: AdminListener = _ANY_PORT,
-        sockets: Sequence[socket.socket] | None = None,
+        self, health: Health, administered: AdministeredGateway | None, *, tls: ssl.SSLContext | None
     ) -> None:
-        """Serve as ``listener`` says, on ``sockets`` in place of its host and port if they are given, bound already.
-
-        The server owns ``sockets`` from here on and closes them in ``stop``.
-
-        Raises:
-            gateway.tls.TlsError: A file cannot be used; it is named.
-        """
-        self._listener = listener
-        self._tls = server_context(listener.tls) if listener.tls is not None else None
-        self._sockets = list(sockets) if sockets is not None else None
+        """Nothing here belongs to an event loop yet: it may be made on another thread."""
         self._server = _Server(
             uvicorn.Config(
                 create_app(health, administered),
@@ -135,48 +107,24 @@ class AdminServer:
                 timeout_keep_alive=_KEEP_ALIVE_S,
             )
         )
+        self._server.config.load()
+        self._server.config.ssl = tls
         self._serving: asyncio.Task[None] | None = None
 
-    async def start(self) -> list[str]:
-        """Accept requests; the URLs, one for each socket.
-
-        Raises:
-            OSError: The address cannot be had.
-        """
-        listener = self._listener
-        sockets = [_bind(listener.host, listener.port)] if self._sockets is None else self._sockets
-        self._sockets = sockets
-        config = self._server.config
-        config.load()
-        config.ssl = self._tls
-        self._serving = asyncio.create_task(self._server.serve(sockets), name="administration")
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections; returns when it does."""
+        self._serving = asyncio.create_task(self._server.serve(list(sockets)), name="administration")
         listening = asyncio.ensure_future(self._server.listening.wait())
         await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
         if not listening.done():
             listening.cancel()
             await self._serving
-        return [self._url(bound) for bound in sockets]
-
-    def renew(self) -> None:
-        """Read the certificate's files again.
-
-        Raises:
-            gateway.tls.TlsError: One cannot be used; it is named.
-        """
-        if self._tls is not None and self._listener.tls is not None:
-            renew(self._tls, self._listener.tls)
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
         self._server.leave()
         if self._serving is not None:
             await self._serving
-        for bound in self._sockets or ():
-            bound.close()
-
-    def _url(self, bound: socket.socket) -> str:
-        host, port = bound.getsockname()[:2]
-        return replace(self._listener, host=host).url(port)
 
 
 class _Protocol(H11Protocol):
@@ -260,14 +208,3 @@ class _Connections(set[Any]):
         super().discard(connection)
         if not self:
             self.gone.set()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise OSError(
-            error.errno, f"administration cannot listen on {authority(host, port)}: {reason}"
-        ) from error

@@ -10,6 +10,7 @@ from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import parse_text
 from gateway.admin import rights
+from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
@@ -19,7 +20,6 @@ from gateway.admin.semp.replay_log_routes import log_attributes
 from gateway.admin.semp.resources import (
     QUEUES,
     TOPIC_ENDPOINTS,
-    ClientConnection,
     Name,
     check_log,
     client_id,

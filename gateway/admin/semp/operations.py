@@ -7,6 +7,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from gateway.admin import rights
+from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.action_routes import action_routes
 from gateway.admin.semp.alarm_routes import alarm_routes
@@ -16,7 +17,7 @@ from gateway.admin.semp.envelope import tell_errors
 from gateway.admin.semp.monitor_routes import monitor_routes
 from gateway.admin.semp.replay_log_routes import log_routes
 from gateway.admin.semp.replay_point_routes import point_routes
-from gateway.admin.semp.resources import AdministeredGateway, EncodedPaths, Resources
+from gateway.admin.semp.resources import EncodedPaths, Resources
 from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
 
 

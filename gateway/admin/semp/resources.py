@@ -4,18 +4,18 @@ Names in a path are percent-encoded, a ``/`` in them as ``%2F``: ``EncodedPaths`
 found.
 """
 
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 from urllib.parse import unquote
 
 from fastapi import Path, Request
 from pydantic import AfterValidator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
 from gateway.admin.semp.envelope import ROOT, SempError
 from gateway.config import Reloaded
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.errors import Refused
 from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
@@ -26,44 +26,6 @@ LOG_NAME: Final = "default"
 
 QUEUES: Final = (EndpointKind.QUEUE, EndpointKind.STREAM)
 TOPIC_ENDPOINTS: Final = (EndpointKind.TOPIC_ENDPOINT,)
-
-
-class ClientConnection(ClientIdentity, Protocol):
-    """A client's connection, as an administrator sees it."""
-
-    @property
-    def link_count(self) -> int:
-        """Its links."""
-
-    @property
-    def vpn_name(self) -> str | None:
-        """The Message VPN that the client opened; None before it did."""
-
-    def stop(self, refused: Refused) -> None:
-        """Detach every link and close, with an error."""
-
-
-class AdministeredGateway(Protocol):
-    """What there is to administer."""
-
-    @property
-    def users(self) -> Users:
-        """Who may administer, and what."""
-
-    @property
-    def vpns(self) -> MessageVpns:
-        """Message VPNs by name."""
-
-    async def reload(self) -> Reloaded:
-        """Read the configuration again.
-
-        Raises:
-            gateway.config.ConfigError: It cannot be used, and nothing is changed.
-        """
-
-    @property
-    def connections(self) -> list[ClientConnection]:
-        """The open connections."""
 
 
 class Resources:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import uvloop
 
-from gateway.admin.http import AdminServer
+from gateway.admin.server import AdminServer
 from gateway.config import AdminListener
 
 

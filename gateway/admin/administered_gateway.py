@@ -1,0 +1,56 @@
+"""
+A gateway as its administration sees it: whether it can serve, and what there is to administer.
+"""
+
+from typing import Protocol
+
+from gateway.config import Reloaded
+from gateway.core.errors import Refused
+from gateway.users import Users
+from gateway.vpn.clients import ClientIdentity
+from gateway.vpn.message_vpns import MessageVpns
+
+
+class Health(Protocol):
+    """What ``/readyz`` asks about the gateway."""
+
+    def problem(self) -> str | None:
+        """Why the gateway cannot serve clients just now, in one sentence; None if it can."""
+
+
+class ClientConnection(ClientIdentity, Protocol):
+    """A client's connection, as an administrator sees it."""
+
+    @property
+    def link_count(self) -> int:
+        """Its links."""
+
+    @property
+    def vpn_name(self) -> str | None:
+        """The Message VPN that the client opened; None before it did."""
+
+    def stop(self, refused: Refused) -> None:
+        """Detach every link and close, with an error."""
+
+
+class AdministeredGateway(Protocol):
+    """What there is to administer."""
+
+    @property
+    def users(self) -> Users:
+        """Who may administer, and what."""
+
+    @property
+    def vpns(self) -> MessageVpns:
+        """Message VPNs by name."""
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again.
+
+        Raises:
+            gateway.config.ConfigError: It cannot be used, and nothing is changed.
+        """
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """The open connections."""
