@@ -13,8 +13,6 @@ import hmac
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 
-from scramp.utils import ScramException, saslprep  # type: ignore[import-untyped]
-
 __all__ = ["ITERATIONS", "SALT_BYTES", "StoredPassword", "decoy", "hash_password", "normalise", "parse"]
 
 ITERATIONS = 100_000
@@ -140,6 +138,9 @@ def normalise(text: str) -> str:
     Raises:
         ValueError: It has a control character, an unassigned code point, or another that SASLprep forbids.
     """
+    # Here, as in ``amqp_ext.sasl.server``: a gateway without passwords needs neither it nor its certificates' ASN.1.
+    from scramp.utils import ScramException, saslprep  # type: ignore[import-untyped] # noqa: PLC0415
+
     try:
         prepared: str = saslprep(text)
     except ScramException as error:

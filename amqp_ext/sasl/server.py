@@ -22,8 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped]
-
 from amqp_ext.codec import Array, CodecError, Described, Symbol, UByte, ULong, decode, encode
 from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy, normalise
 from amqp_ext.vendor_forms import ANONYMOUS_MECHANISMS
@@ -297,6 +295,8 @@ class SaslServer:
         self.state = SaslState.VERIFYING
 
     def _start_scram(self, mechanism: str, response: bytes) -> None:
+        from scramp import ScramException, ScramMechanism  # type: ignore[import-untyped] # noqa: PLC0415
+
         users: list[str] = []
 
         def find(user: str) -> tuple[bytes, bytes, bytes, int]:
@@ -316,6 +316,8 @@ class SaslServer:
         self._send(_CHALLENGE, challenge.encode())
 
     def _finish_scram(self, server: Any, candidate: Identity, response: bytes) -> None:
+        from scramp import ScramException  # noqa: PLC0415
+
         try:
             server.set_client_final(response.decode())
             signature: str = server.get_server_final()
