@@ -345,7 +345,7 @@ def command_line() -> str:
             f"### {' '.join(names)}\n\n```text\n{_help(names, command, without=shared)}\n```\n\n{note}"
         )
     for title, example in (("AMQP clients", "send"), ("administration", "status")):
-        command = rewind.commands[example]
+        command = _verb(rewind, example)
         own = {parameter.name for parameter in command.params} - _shared(command)[0]
         options = _help(("rewind",), command, without={name for name in own if name}).partition("Options:\n")[
             2
@@ -358,8 +358,14 @@ def _verbs(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tup
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield names, command
     if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            yield from _verbs(command.commands[name], (*names, name))
+        for name in sorted(command.list_commands(click.Context(command))):
+            yield from _verbs(_verb(command, name), (*names, name))
+
+
+def _verb(group: click.Group, name: str) -> click.Command:
+    found = group.get_command(click.Context(group), name)
+    assert found is not None, name
+    return found
 
 
 _OF_CLIENTS: Final = frozenset({"url", "vpn", "user", "password_file", "tls_ca"})

@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import tomllib
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,10 +17,6 @@ import click
 
 from amqp_ext.sasl.passwords import SALT_BYTES
 from amqp_ext.sasl.passwords import hash_password as hash_with_salt
-from gateway.cli.object_commands import OBJECTS
-from gateway.cli.replay_commands import REPLAYS
-from gateway.cli.send import send
-from gateway.cli.tail import tail
 from gateway.config import (
     NO_OVERRIDES,
     ConfigError,
@@ -33,6 +30,29 @@ from gateway.config import (
 
 DISTRIBUTION = "rewind-gateway"
 EXIT_BAD_CONFIGURATION = 2
+
+NEVER_USED = ("numpy", "pandas", "rich")
+"""What structlog and sqlite-utils import where it is installed, to do what a gateway never asks of them. Together they
+weigh more than the gateway."""
+
+CLIENTS = {
+    "send": "gateway.cli.send:send",
+    "tail": "gateway.cli.tail:tail",
+    "status": "gateway.cli.object_commands:status",
+    "alarms": "gateway.cli.object_commands:alarms",
+    "reload": "gateway.cli.object_commands:reload",
+    "vpn": "gateway.cli.object_commands:vpn",
+    "queue": "gateway.cli.object_commands:queue",
+    "topic-endpoint": "gateway.cli.object_commands:topic_endpoint",
+    "subscription": "gateway.cli.object_commands:subscription",
+    "point": "gateway.cli.object_commands:point",
+    "client": "gateway.cli.object_commands:client",
+    "replay": "gateway.cli.replay_commands:replay",
+    "store": "gateway.cli.replay_commands:store",
+    "log": "gateway.cli.log_commands:replay_log",
+    "archive": "gateway.cli.archive:archive",
+}
+"""Verbs that are clients of a gateway, and where they are: a gateway need not load them."""
 
 _config_option = click.option(
     "--config",
@@ -49,7 +69,22 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Verbs(click.Group):
+    """Verbs, of which those of ``CLIENTS`` are loaded when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *CLIENTS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = CLIENTS.get(cmd_name)
+        if place is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = place.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -82,6 +117,8 @@ def serve(
     Prints one line of JSON on stdout when it is ready; logs go to stderr.
     """
     configuration = _configuration(context, file, Overrides(data=data, listen=listen, admin=admin))
+    for name in NEVER_USED:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type] # as if it were not installed
     # The server and its libraries take a while to import; the other commands do not need them.
     from gateway.app import serve as run  # noqa: PLC0415
 
@@ -129,12 +166,6 @@ def make_token(file: Path) -> None:
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {error.strerror}") from error
     click.echo(token_hash(token))
-
-
-main.add_command(send)
-main.add_command(tail)
-for verb in (*OBJECTS, *REPLAYS):
-    main.add_command(verb)
 
 
 def _configuration(

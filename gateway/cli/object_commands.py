@@ -289,6 +289,3 @@ def disconnect(api: Api, name: str) -> None:
     """Close the connections of the client NAME, or of one by its id (`#5`)."""
     data = api.ask("PUT", "action", "clients", name, "disconnect", body={})["data"]
     api.done(data, f"{data['disconnectedCount']} connections closed")
-
-
-OBJECTS = (status, alarms, reload, vpn, queue, topic_endpoint, subscription, point, client)

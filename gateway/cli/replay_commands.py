@@ -10,8 +10,6 @@ from typing import Any, Final
 import click
 
 from gateway.cli.api import Api, api_options
-from gateway.cli.archive import archive
-from gateway.cli.log_commands import replay_log
 from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS = 0.2
@@ -136,6 +134,3 @@ def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
         if not problems:
             click.echo(f"{file}: sound")
     context.exit(0 if is_sound else 1)
-
-
-REPLAYS = (replay, replay_log, store, archive)

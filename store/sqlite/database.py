@@ -104,7 +104,7 @@ def _migrate(path: Path, *, synchronous: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.prepare(connection, synchronous=synchronous)
         connection.isolation_level = "DEFERRED"
-        migrations.apply(sqlite_utils.Database(connection))
+        migrations.apply(sqlite_utils.Database(connection, execute_plugins=False))
 
 
 def _check_version(path: Path, applied: Sequence[str]) -> None:

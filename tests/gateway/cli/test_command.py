@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from amqp_ext.sasl.passwords import hash_password, parse
-from gateway.cli import main
+from gateway.cli import command, main
 from gateway.config import Configuration, Listener, Settings
 
 
@@ -35,6 +35,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     app = ModuleType("gateway.app")
     monkeypatch.setattr(app, "serve", serve, raising=False)
     monkeypatch.setitem(sys.modules, "gateway.app", app)
+    monkeypatch.setattr(command, "NEVER_USED", ())  # other tests in this process may use them
     return started
 
 
