@@ -40,6 +40,7 @@ REASON: Final = "reason"  # a sentence
 RULE: Final = "rule"  # the user's rule that decided
 LIMIT: Final = "limit"  # name of the setting that was reached
 MESSAGES: Final = "messages"  # how many
+UNKNOWN: Final = "unknown"  # messages of which a selector would have taken too long
 ELAPSED_MS: Final = "elapsed_ms"  # milliseconds it took
 
 # The process

@@ -227,6 +227,8 @@ class SearchPage(NamedTuple):
     """The id of the first message that the search takes; None when there is none on this page."""
     position: int
     """The next id to be looked at: below it there is none, except ``found``."""
+    unknown: int = 0
+    """Messages of which an answer would have taken too long: they are not what is looked for."""
 
 
 class Reader(LogProbe, Protocol):

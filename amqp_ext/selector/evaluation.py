@@ -2,7 +2,8 @@
 The meaning of selectors: tree in, one function out, called once for each message.
 
 A tree is compiled to closures, so nothing is looked up by name or walked per message, and what does not
-depend on the message is computed once. Values are those the AMQP codec gives; None is NULL and, as the value
+depend on the message is computed once. What takes longer the longer a value is asks the message first whether that may
+be spent on it, and is unknown where it may not. Values are those the AMQP codec gives; None is NULL and, as the value
 of a condition, unknown (Jakarta Messaging 3.1 section 3.8.1.2 with its tables 3-4 to 3-6, repeated beside the code
 that obeys them).
 
@@ -34,7 +35,7 @@ from amqp_ext.selector.ast import (
 )
 from amqp_ext.selector.fields import SelectorMessage, reader
 from amqp_ext.selector.lexer import SelectorError, Syntax
-from amqp_ext.selector.like import like_matcher
+from amqp_ext.selector.like import compile_like
 from amqp_ext.selector.values import (
     APPROXIMATE,
     BINARY,
@@ -47,12 +48,16 @@ from amqp_ext.selector.values import (
     STRING,
     Operation,
     Relation,
+    comparing_steps,
     in_range,
     kind_of,
     relation,
 )
 
 Evaluator = Callable[[SelectorMessage], Any]
+
+FREE_SIZE = 64
+"""Characters of a value that LIKE looks through without asking: a thousand tokens of a selector are 250 such terms."""
 
 
 def compile_condition(node: Node, syntax: Syntax) -> Evaluator:
@@ -151,7 +156,10 @@ class _Compiler:
                 if isinstance(other, _Constant) and isinstance(other.value, str):
                     return _equals_string(one, other.value)
         relate = self._relation(node.operator)
-        return lambda message: relate(left(message), right(message))
+        if isinstance(left, _Constant) or isinstance(right, _Constant):
+            # What a literal can be compared with character by character is no longer than a selector.
+            return lambda message: relate(left(message), right(message))
+        return _charged(relate, left, right)
 
     def _relation(self, sign: str) -> Relation:
         return relation(COMPARISONS[sign], None if sign in ("=", "<>") else self._ordered.kinds)
@@ -162,6 +170,8 @@ class _Compiler:
 
         def evaluate(message: SelectorMessage) -> bool | None:
             value = operand(message)
+            if (cost := comparing_steps(value)) and not message.spend(cost):
+                return None
             above, below = at_least(value, low(message)), at_most(value, high(message))
             if above is False or below is False:
                 return False
@@ -175,6 +185,8 @@ class _Compiler:
 
         def evaluate(message: SelectorMessage) -> bool | None:
             value = operand(message)
+            if (cost := comparing_steps(value)) and not message.spend(cost):
+                return None
             below, above = less(value, low(message)), more(value, high(message))
             if below is True or above is True:
                 return True
@@ -185,17 +197,22 @@ class _Compiler:
     def _likeness(self, node: Like) -> Evaluator:
         operand = self.compile(node.operand, _LIKABLE)
         try:
-            matches = like_matcher(node.pattern, node.escape)
+            pattern = compile_like(node.pattern, node.escape)
         except ValueError as error:
             raise SelectorError(str(error), node.start) from None
         # No string: JMS brokers take that for a comparison of unlike types, RabbitMQ for unknown.
         unlike = None if self._syntax is Syntax.SQL else False
+        matches, steps = pattern.matches, pattern.steps
 
         def evaluate(message: SelectorMessage) -> bool | None:
             value = operand(message)
             if value is None:
                 return None
-            return matches(value) if isinstance(value, str) else unlike
+            if not isinstance(value, str):
+                return unlike
+            if len(value) > FREE_SIZE and not message.spend(steps(value)):
+                return None
+            return matches(value)
 
         return evaluate
 
@@ -287,6 +304,19 @@ def _null_test(operand: Evaluator) -> Evaluator:
 
 # Comparison
 
+
+def _charged(relate: Relation, left: Evaluator, right: Evaluator) -> Evaluator:
+    """A comparison of two values of the message, each as long as its sender liked."""
+
+    def evaluate(message: SelectorMessage) -> bool | None:
+        one, other = left(message), right(message)
+        if (cost := comparing_steps(one)) and not message.spend(min(cost, comparing_steps(other))):
+            return None
+        return relate(one, other)
+
+    return evaluate
+
+
 _equal = relation(COMPARISONS["="], None)
 
 
@@ -317,7 +347,11 @@ def _membership(operand: Evaluator, choices: list[Evaluator]) -> Evaluator:
             return True
         result: bool | None = False
         for choice in others:
-            equal = _equal(value, choice(message))
+            other = choice(message)
+            if (cost := comparing_steps(value)) and not message.spend(min(cost, comparing_steps(other))):
+                result = None
+                continue
+            equal = _equal(value, other)
             if equal:
                 return True
             if equal is None:

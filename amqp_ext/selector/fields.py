@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from amqp_ext.message.sections import Header, Properties
+from amqp_ext.message.sections.work import QUICK_BYTES, TooMuchWork
 from amqp_ext.selector.lexer import SelectorError, Syntax
 
 
@@ -33,6 +34,8 @@ class SelectorMessage(Protocol):
     def properties(self) -> Properties: ...
     @property
     def application_properties(self) -> Mapping[Any, Any]: ...
+    def spend(self, steps: int) -> bool:
+        """Whether so much more work may be done for it, in steps of some 100 ns; else the answer is unknown."""
 
 
 Reader = Callable[[SelectorMessage], Any]
@@ -144,12 +147,19 @@ def reader(reference: Reference) -> Reader:
             return _JMS_READERS[name]
 
 
-def _id_text(value: Any) -> Any:
+def _spend(message: SelectorMessage, value: bytes) -> None:
+    """Making a text of a long value has a cost; without it there is no value, which is not the same as NULL."""
+    if len(value) > QUICK_BYTES and not message.spend(len(value) // QUICK_BYTES):
+        raise TooMuchWork(0, "making a text of a long value takes too long")
+
+
+def _id_text(message: SelectorMessage, value: Any) -> Any:
     """
     A message-id as JMS clients show it: text as it is, other types with Qpid JMS's prefix
     (AmqpMessageIdHelper).
     """
     if isinstance(value, bytes):
+        _spend(message, value)
         return f"ID:AMQP_BINARY:{value.hex().upper()}"
     if isinstance(value, UUID):
         return f"ID:AMQP_UUID:{value}"
@@ -158,10 +168,11 @@ def _id_text(value: Any) -> Any:
     return value
 
 
-def _user_text(value: Any) -> Any:
+def _user_text(message: SelectorMessage, value: Any) -> Any:
     """user-id is binary in AMQP and a String in JMS; bytes that are not UTF-8 are no String, so NULL."""
     if not isinstance(value, bytes):
         return value
+    _spend(message, value)
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -169,9 +180,9 @@ def _user_text(value: Any) -> Any:
 
 
 _JMS_READERS: Mapping[str, Reader] = {
-    "JMSMessageID": lambda message: _id_text(message.properties.message_id),
-    "JMSCorrelationID": lambda message: _id_text(message.properties.correlation_id),
-    "JMSXUserID": lambda message: _user_text(message.properties.user_id),
+    "JMSMessageID": lambda message: _id_text(message, message.properties.message_id),
+    "JMSCorrelationID": lambda message: _id_text(message, message.properties.correlation_id),
+    "JMSXUserID": lambda message: _user_text(message, message.properties.user_id),
     "JMSDeliveryMode": lambda message: "PERSISTENT" if message.header.durable else "NON_PERSISTENT",
     "JMSRedelivered": lambda message: message.header.delivery_count > 0,
     "JMSXDeliveryCount": lambda message: message.header.delivery_count + 1,

@@ -21,6 +21,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.replay.search_turns import ADMINISTRATION
 from store.errors import LogTrimmed, WriteFailed
 
 TALLY_IDS: Final = 50_000
@@ -268,7 +269,7 @@ class Administration:
         position, end = resolved.first, vpn.broker.log.next_id
         while position < end:
             stop = min(position + TALLY_IDS, end)
-            async with vpn.search_turn:
+            async with vpn.search_turns.turn(ADMINISTRATION):
                 tally = vpn.reader.submit(partial(vpn.reader.tally, position, stop, patterns))
                 found = await asyncio.wrap_future(tally)
             for topic, count, size in found:
@@ -337,7 +338,7 @@ class Administration:
         end = vpn.broker.log.next_id
         while position < end:
             try:
-                async with vpn.search_turn:
+                async with vpn.search_turns.turn(ADMINISTRATION):
                     page = await asyncio.wrap_future(
                         reader.submit(partial(reader.log_page, position, end, patterns))
                     )

@@ -18,6 +18,7 @@ from gateway.core.replay.search import search_for
 from gateway.core.replay.starts import LogFacts, LogProbe, Resolved, check_start, resolve
 from gateway.vpn.committer import Committer
 from gateway.vpn.replay.log_search import LogSearch, SearchShared
+from gateway.vpn.replay.search_turns import ADMINISTRATION
 from store.errors import WriteFailed
 from store.ports import Reader
 
@@ -74,24 +75,34 @@ class MessageLog:
 
     # --- where a replay starts ------------------------------------------------------------------------------------
 
-    async def resolve_start(self, start: ReplayStart, patterns: Sequence[str]) -> Resolved:
+    async def resolve_start(
+        self, start: ReplayStart, patterns: Sequence[str], user: str = ADMINISTRATION
+    ) -> Resolved:
         """
         Where a replay of these topics starts, as it was asked for.
+
+        Args:
+            user: Who asks: of searches, users take turns.
 
         Raises:
             Refused: It cannot start there.
         """
-        return await self._resolve(start, patterns, topic_matcher(patterns))
+        return await self._resolve(start, patterns, topic_matcher(patterns), user)
 
-    async def resolve_start_on(self, endpoint: Endpoint, start: ReplayStart) -> Resolved:
+    async def resolve_start_on(
+        self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
+    ) -> Resolved:
         """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
-        return await self._resolve(start, self.patterns_of(endpoint), self.matcher_of(endpoint), endpoint)
+        return await self._resolve(
+            start, self.patterns_of(endpoint), self.matcher_of(endpoint), user, endpoint
+        )
 
     async def _resolve(
         self,
         start: ReplayStart,
         patterns: Sequence[str],
         matches: Callable[[str], bool] | None,
+        user: str,
         endpoint: Endpoint | None = None,
     ) -> Resolved:
         """
@@ -109,7 +120,7 @@ class MessageLog:
         search = search_for(start, matches)
         found = None
         if search is not None:
-            found = await LogSearch(self._search, start, search, patterns, facts).run()
+            found = await LogSearch(self._search, user, start, search, patterns, facts).run()
         facts, reader = self.facts(endpoint), self.reader
         probe: LogProbe = reader
         return await asyncio.wrap_future(

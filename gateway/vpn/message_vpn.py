@@ -17,7 +17,6 @@ Everything runs on the event loop's thread, and on what it was given: a store, a
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 from gateway.config import AlarmThresholds, Limits, Vpn
@@ -34,6 +33,7 @@ from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_feed import LogFeedShared
 from gateway.vpn.delivery.readers import Readers
+from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.log import MessageLog
@@ -41,6 +41,7 @@ from gateway.vpn.publishing import Publishing
 from gateway.vpn.replay.log_search import SearchShared
 from gateway.vpn.replay.pump import PumpShared
 from gateway.vpn.replay.runner import ReplayRunner
+from gateway.vpn.replay.search_turns import SearchTurns
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings, log_policy
 from gateway.vpn.upkeep.alarms import AlarmWatch
@@ -91,13 +92,14 @@ class MessageVpn:
         self.counters = counters = Counters()
         self.origins = Origins()
         pace = HistoryPace(counters, runtime.clock, runtime.tuning.longest_pause)
-        self.search_turn = asyncio.Semaphore(1)
+        self.search_turns = SearchTurns()
 
         self.committer = committer = Committer(store, broker, cache, counters, runtime)
-        self.log = MessageLog(broker, committer, SearchShared(reader, counters, runtime, self.search_turn))
-        feeds = Feeds(current, reader, cache, runtime)
+        self.log = MessageLog(broker, committer, SearchShared(reader, counters, runtime, self.search_turns))
+        selection = SelectionTurns(runtime)
+        feeds = Feeds(current, reader, cache, runtime, selection)
         self.consumers = consumers = Consumers(broker, feeds, committer, counters)
-        self.readers = readers = Readers(LogFeedShared(reader, cache, counters, pace, runtime))
+        self.readers = readers = Readers(LogFeedShared(reader, cache, counters, pace, selection, runtime))
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)
         self.replays = replays = ReplayRunner(
             PumpShared(broker, committer, reader, cache, runtime), feeds, consumers, current

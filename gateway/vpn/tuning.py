@@ -23,6 +23,10 @@ class Tuning:
     endpoint_turn_rows: int = 1_024
     """Messages that an endpoint hands out in one turn of the loop: some milliseconds, then others have their turn."""
 
+    selection_turn_seconds: float = 0.005
+    """What the selectors of all of a Message VPN's consumers take of one turn of the loop: about what the other things
+    take that are done in one. One evaluation more may begin before it is over, which is as long at most."""
+
     log_slice_rows: int = 256
     """Messages sent to a log reader before its link is asked again whether it can take more."""
 

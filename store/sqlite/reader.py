@@ -19,8 +19,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 import apsw
 
-from gateway.core.model import Row
-from gateway.core.replay.search import Search
+from gateway.core.model import ID, Row
+from gateway.core.replay.search import PageWork, Search
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from store.sqlite.database import connect_reader
@@ -157,11 +157,13 @@ class SqliteReader:
         except LogTrimmed as trimmed:
             # What is gone is no start; the search goes on with what is left.
             return SearchPage(None, min(trimmed.first_id, end))
-        row = next(filter(search.takes, page.rows), None)
-        if row is None:
-            return SearchPage(None, page.position)
-        found, *_ = row
-        return SearchPage(found, page.position)
+        work = PageWork()
+        for row in page.rows:
+            if work.is_over:
+                return SearchPage(None, row[ID], work.unknown)
+            if search.takes(row, work):
+                return SearchPage(row[ID], page.position, work.unknown)
+        return SearchPage(None, page.position, work.unknown)
 
     @_reads
     def routed_page(

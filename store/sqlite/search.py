@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from gateway.core.replay.search import Search
+from gateway.core.replay.search import PageWork, Search
 from store.ports import SearchPage
 from store.sqlite.packed import COLUMNS
 from store.sqlite.property_index import SEGMENT_BITS, IndexedSpan
@@ -41,17 +41,20 @@ def look_up(
         f"select message from property_value where segment = ? and number = ? and value in ({_places(texts)}) "
         "and message >= ? and message < ? order by message limit ?"
     )
+    work = PageWork()
     for _ in range(PAGE_SEGMENTS):
         if position >= stop:
             break
         segment = position >> SEGMENT_BITS
         bound = min(stop, (segment + 1) << SEGMENT_BITS)
         ids = _ids(connection, statement, [segment, span.number, *texts, position, bound, PAGE_CANDIDATES])
-        found = _first_taken(connection, search, ids)
+        found, stopped = _first_taken(connection, search, ids, work)
+        if stopped is not None:
+            return SearchPage(None, stopped, work.unknown)
         if found is not None or len(ids) == PAGE_CANDIDATES:
-            return SearchPage(found, ids[-1] + 1)
+            return SearchPage(found, ids[-1] + 1, work.unknown)
         position = bound
-    return SearchPage(None, position)
+    return SearchPage(None, position, work.unknown)
 
 
 def scan(
@@ -86,21 +89,29 @@ def scan(
         " order by id limit ?",
         [position, stop, *values, *search.needles, PAGE_CANDIDATES],
     )
-    found = _first_taken(connection, search, ids)
+    work = PageWork()
+    found, stopped = _first_taken(connection, search, ids, work)
+    if stopped is not None:
+        return SearchPage(None, stopped, work.unknown)
     if found is not None or len(ids) == PAGE_CANDIDATES:
-        return SearchPage(found, ids[-1] + 1)
-    return SearchPage(None, stop)
+        return SearchPage(found, ids[-1] + 1, work.unknown)
+    return SearchPage(None, stop, work.unknown)
 
 
-def _first_taken(connection: apsw.Connection, search: Search, ids: Iterable[int]) -> int | None:
+def _first_taken(
+    connection: apsw.Connection, search: Search, ids: Iterable[int], work: PageWork
+) -> tuple[int | None, int | None]:
+    """The first message that the search takes; and that before which the page's work was done."""
     # One by one: the first one is nearly always it, and contents may be large.
     for message_id in ids:
+        if work.is_over:
+            return None, message_id
         rows: list[Any] = connection.execute(
             f"select {COLUMNS} from message where id = ?", (message_id,)
         ).fetchall()
-        if any(map(search.takes, rows)):
-            return message_id
-    return None
+        if any(search.takes(row, work) for row in rows):
+            return message_id, None
+    return None, None
 
 
 def _ids(connection: apsw.Connection, statement: str, values: Sequence[int | str | bytes]) -> list[int]:

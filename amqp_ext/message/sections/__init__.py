@@ -43,6 +43,7 @@ from amqp_ext.message.sections.contents import (
     to_address,
 )
 from amqp_ext.message.sections.view import MessageView
+from amqp_ext.message.sections.work import TooMuchWork
 
 __all__ = [
     "AMQP_SEQUENCE",
@@ -60,6 +61,7 @@ __all__ = [
     "MessageView",
     "Properties",
     "Section",
+    "TooMuchWork",
     "application_properties",
     "bare_offset",
     "body",

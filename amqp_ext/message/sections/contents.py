@@ -25,6 +25,7 @@ from amqp_ext.message.sections.boundaries import (
     section_at,
     walk,
 )
+from amqp_ext.message.sections.work import MOST_STEPS, check_decoding
 
 
 class Body(NamedTuple):
@@ -203,11 +204,11 @@ def properties_at(content: bytes, offset: int) -> Properties:
     """
     if offset < 0:
         return _NO_PROPERTIES
-    return Properties(**_fields(_value_at(content, offset), _PROPERTY_FIELDS, "properties", offset))
+    return Properties(**_fields(content, offset, _PROPERTY_FIELDS, "properties"))
 
 
 def _decode_header(encoded: bytes) -> Header:
-    return Header(**_fields(_value_at(encoded, 0), _HEADER_FIELDS, "header", 0))
+    return Header(**_fields(encoded, 0, _HEADER_FIELDS, "header"))
 
 
 # Publishers send the same few headers over and over. 1,024 of at most 32 bytes are nothing to keep.
@@ -215,9 +216,12 @@ _cached_header = lru_cache(maxsize=1024)(_decode_header)
 
 
 def _fields(
-    values: list[Any], fields: tuple[tuple[str, tuple[type, ...]], ...], section: str, offset: int
+    content: bytes, offset: int, fields: tuple[tuple[str, tuple[type, ...]], ...], section: str
 ) -> dict[str, Any]:
-    """The fields of a list that are present, by name, after a look at their types."""
+    """The fields of the list at ``offset`` that are present, by name, after a look at their types."""
+    # What cannot be right is not built: a list of a million nulls, or one where a number should be.
+    check_decoding(content, offset, MOST_STEPS)
+    values: list[Any] = _value_at(content, offset)
     if len(values) > len(fields):
         raise MalformedMessage(
             offset, f"{section} has {len(values)} fields, at most {len(fields)} are defined"

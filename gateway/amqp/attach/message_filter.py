@@ -17,20 +17,29 @@ from amqp_ext.filters.property_filter import (
 from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
+from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, ID, Row
 
 
-def selection_of(client: Client, filters: Filters) -> Callable[[Row], bool] | None:
+def selection_of(client: Client, filters: Filters, link: str) -> Callable[[Row], bool] | None:
     """
     What the consumer of a source is to be given: what passes its filters, and with no-local what did not come from
     its own container, as far as that is known (see ``Origins``). None when everything passes.
 
+    Args:
+        link: The consumer's, for the log.
+
     Raises:
         Refused: INVALID_FIELD, with the place in the selector and the reason.
     """
-    passes = compile_filters(filters)
+    log = client.log
+
+    def too_costly(row: Row) -> None:
+        log.warning("selection_too_costly", **{log_keys.LINK: link, log_keys.FIRST: row[ID]})
+
+    passes = compile_filters(filters, too_costly)
     if not filters.no_local:
         return passes
     origins, own = client.vpn.origins, client.origin
@@ -41,10 +50,16 @@ def selection_of(client: Client, filters: Filters) -> Callable[[Row], bool] | No
     return lambda row: origins.of(row[ID]) != own and passes(row)
 
 
-def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
+def compile_filters(
+    filters: Filters, too_costly: Callable[[Row], None] | None = None
+) -> Callable[[Row], bool] | None:
     """
     The filters of a source that look at messages, compiled; None when everything passes. A message has to pass every
     one (AMQP 1.0 section 3.5.8); one whose sections cannot be read passes none.
+
+    Args:
+        too_costly: Is told once, at the first message for which an answer would have taken too long: the filters are
+            unknown of it, and it does not pass.
 
     Raises:
         Refused: INVALID_FIELD, with the place in the selector and the reason.
@@ -65,11 +80,18 @@ def compile_filters(filters: Filters) -> Callable[[Row], bool] | None:
     if not tests:
         return None
 
+    untold = too_costly
+
     def passes(row: Row) -> bool:
+        nonlocal untold
         view: Any = MessageView(row[CONTENT], row[BARE])
         try:
             return all(test(view) for test in tests)
         except CodecError:
             return False
+        finally:
+            if untold is not None and view.is_exhausted:
+                told, untold = untold, None
+                told(row)
 
     return passes

@@ -50,7 +50,7 @@ class BrowserSource(LinkSetup):
             raise Refused(
                 ErrorCode.BROWSER_FLOW, "a browser cannot ask for a replay; consume, or read log://"
             )
-        self._selects = selection_of(self._client, self._filters)
+        self._selects = selection_of(self._client, self._filters, self._request.link.name)
 
     async def bind(self) -> ReadyLink:
         client, log = self._client, self._client.vpn.log

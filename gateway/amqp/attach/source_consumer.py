@@ -75,12 +75,14 @@ class ConsumerSource(LinkSetup):
         vpn, endpoint = self._client.vpn, self._endpoint
         if self._is_made:
             await vpn.committer.committed()
-        self._selects = selection_of(self._client, self._filters)
+        self._selects = selection_of(self._client, self._filters, self._request.link.name)
         # A default is for who comes alone: nobody who asked for nothing is refused because others are there.
         if self._start is None and endpoint.settings.default_start and not endpoint.flows:
             self._start = parse_text(endpoint.settings.default_start)
         start = self._start
-        self._resolved = await vpn.log.resolve_start_on(endpoint, start or NOTHING_YET)
+        self._resolved = await vpn.log.resolve_start_on(
+            endpoint, start or NOTHING_YET, self._client.identity.user
+        )
         if start is not None and (start.speed or start.rate):
             raise Refused(
                 ErrorCode.UNKNOWN_START, "speed and rate are for log readers: an endpoint sets its own pace"

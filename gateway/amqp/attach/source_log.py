@@ -64,8 +64,10 @@ class LogSource(LinkSetup):
     async def prepare(self) -> None:
         vpn = self._client.vpn
         vpn.log.check_reads("there is nothing to read")
-        self._selects = selection_of(self._client, self._filters)
-        self._resolved = await vpn.log.resolve_start(self._start or NOTHING_YET, self._patterns)
+        self._selects = selection_of(self._client, self._filters, self._request.link.name)
+        self._resolved = await vpn.log.resolve_start(
+            self._start or NOTHING_YET, self._patterns, self._client.identity.user
+        )
 
     async def bind(self) -> ReadyLink:
         client, request = self._client, self._request

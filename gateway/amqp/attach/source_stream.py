@@ -63,11 +63,13 @@ class StreamSource(LinkSetup):
     async def prepare(self) -> None:
         vpn, endpoint = self._client.vpn, self._endpoint
         vpn.log.check_reads("there is nothing to read")
-        self._selects = selection_of(self._client, self._filters)
+        self._selects = selection_of(self._client, self._filters, self._request.link.name)
         self._epoch = self._request.epoch(self._options)
         if self._start is None and endpoint.settings.default_start:
             self._start = parse_text(endpoint.settings.default_start)
-        self._resolved = await vpn.log.resolve_start_on(endpoint, self._start or NOTHING_YET)
+        self._resolved = await vpn.log.resolve_start_on(
+            endpoint, self._start or NOTHING_YET, self._client.identity.user
+        )
         if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted meanwhile")
 

@@ -27,12 +27,40 @@ _READ_AS_THEY_ARE: Final = frozenset({"properties", "application_properties", "m
 """Sections in which a text that equals a literal stands with the literal's own bytes."""
 
 
+PAGE_STEPS: Final = 200_000
+"""What asking the messages of one page may take, in steps of some 100 ns: 20 ms, about what reading one takes."""
+
+ROW_STEPS: Final = 20
+"""Asking one message, whatever it holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """Every message searched for is filed under one of ``texts`` for this property."""
 
     name: str
     texts: tuple[str, ...]
+
+
+class PageWork:
+    """What the messages of one page of a search have taken."""
+
+    __slots__ = ("_steps", "unknown")
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self.unknown = 0
+        """Messages of which an answer would have taken too long."""
+
+    def add(self, view: MessageView) -> None:
+        """One was asked."""
+        self._steps += ROW_STEPS + view.spent
+        self.unknown += view.is_exhausted
+
+    @property
+    def is_over(self) -> bool:
+        """The page has taken as much as one may: others have their turn."""
+        return self._steps >= PAGE_STEPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +73,24 @@ class Search:
     needles: tuple[bytes, ...] = ()
     """Every message searched for contains one of these; none when that cannot be said."""
 
-    def takes(self, row: Row) -> bool:
-        """Whether this is a message searched for. One that cannot be read is not."""
+    def takes(self, row: Row, work: PageWork | None = None) -> bool:
+        """
+        Whether this is a message searched for. One that cannot be read is not, nor is one of which it is unknown.
+
+        Args:
+            work: Counts what it takes.
+        """
         _, _, topic, bare, _, held, content = row
         if held is not None or not (self.matches is None or self.matches(topic)):
             return False
+        view = MessageView(content, bare)
         try:
-            return self.accepts(MessageView(content, bare))
+            return self.accepts(view)
         except CodecError:
             return False
+        finally:
+            if work is not None:
+                work.add(view)
 
 
 def search_for(start: ReplayStart, matches: Callable[[str], bool] | None) -> Search | None:

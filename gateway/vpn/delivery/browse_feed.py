@@ -17,6 +17,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, WHOLE, Row
 from gateway.vpn.clients import ConsumerLink
+from gateway.vpn.delivery.selection_turns import SelectionTurns, WaitingTurn
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader
 
@@ -34,6 +35,7 @@ class BrowseFeed:
 
     Args:
         matches: The browser's selector; None shows everything.
+        selection: How long it may take of a turn of the loop.
         closed: Is told once this feed shows nothing any more; more than once does no harm.
     """
 
@@ -45,6 +47,7 @@ class BrowseFeed:
         reader: Reader,
         cache: MessageCache,
         runtime: Runtime,
+        selection: SelectionTurns,
         closed: Callable[[BrowseFeed], None],
     ) -> None:
         self.endpoint = endpoint
@@ -62,6 +65,11 @@ class BrowseFeed:
         self._end = 0
         """One past the last id that the page under way, or the last one, could hold."""
         self._rows: Sequence[Row] = ()
+        """What is to be shown next."""
+        self._page: Sequence[Row] = ()
+        """What was read and not yet chosen from."""
+        self._selection = selection
+        self._turn: WaitingTurn | None = None
         self._is_reading = False
         self._is_closed = False
 
@@ -79,14 +87,22 @@ class BrowseFeed:
             if room <= 0:
                 return
             if not self._rows:
-                self._read()
-                return
+                if not self._page:
+                    self._read()
+                    return
+                if self._turn is not None:
+                    return
+                self._choose()
+                continue
             now, self._rows = self._rows[:room], self._rows[room:]
             link.send(now, self.endpoint.attempts, None)
 
     def close(self) -> None:
         """Show nothing any more."""
         self._is_closed = True
+        self._rows = self._page = ()
+        if self._turn is not None:
+            self._turn.cancel()
         self._tell_closed(self)
 
     def _read(self) -> None:
@@ -135,8 +151,29 @@ class BrowseFeed:
                 self._link.nothing_to_send()
             return
         self._shown_up_to[part] = position - 1
-        matches, lies_here = self._matches, self.endpoint.backlog.has
-        self._rows = [row for row in rows if lies_here(row) and (matches is None or matches(row))]
+        self._page = rows
+        self.run()
+
+    def _choose(self) -> None:
+        """Those of the page that the browser wants, as far as this turn of the loop goes."""
+        page, matches, lies_here = self._page, self._matches, self.endpoint.backlog.has
+        if matches is None:
+            self._page, self._rows = (), [row for row in page if lies_here(row)]
+            return
+        chosen: list[Row] = []
+        looked_at = 0
+        is_over = self._selection.is_over
+        for row in page:
+            if is_over():
+                self._turn = self._selection.wait(self._run_again)
+                break
+            looked_at += 1
+            if lies_here(row) and matches(row):
+                chosen.append(row)
+        self._page, self._rows = page[looked_at:], chosen
+
+    def _run_again(self) -> None:
+        self._turn = None
         self.run()
 
 

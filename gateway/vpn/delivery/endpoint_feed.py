@@ -14,6 +14,7 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, Row
+from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader, RoutedPage
 
@@ -52,6 +53,7 @@ class FeedShared:
     runtime: Runtime
     dead_letters: DeadLetterOffice
     replays: BlockedReplays
+    selection: SelectionTurns
 
 
 def no_ttl(content: bytes) -> None:
@@ -74,6 +76,7 @@ class EndpointFeed:
         self._tuning = shared.runtime.tuning
         self._dead_letters = shared.dead_letters
         self._replays = shared.replays
+        self._selection = shared.selection
         self._page_rows = page_rows
         self._stash: dict[int, Row] = {}
         self.is_reading = False
@@ -99,6 +102,10 @@ class EndpointFeed:
                 self._loop.call_soon(self._run_again)
                 return
             if flow.candidates is not None:
+                if self._selection.is_over():
+                    self._is_scheduled = True
+                    self._selection.wait(self._run_again)
+                    return
                 looked_at = self._select(flow)
                 if looked_at == 0 and flow.candidates:
                     # Their contents are on their way, or more of a higher priority is to come first.
@@ -145,13 +152,16 @@ class EndpointFeed:
             return 0
         chosen: list[Row] = []
         looked_at = 0
+        is_over = self._selection.is_over
         for row in rows:
-            if len(chosen) >= flow.demand:
+            if len(chosen) >= flow.demand or (looked_at and is_over()):
                 break
             looked_at += 1
             if matches(row):
                 chosen.append(row)
         flow.candidates.put_back(ids[looked_at:])
+        if looked_at < len(rows) and rows[looked_at][ID] < self._cache.first_id:
+            self.keep(rows[looked_at:])
         if chosen:
             self._hand_out(flow, chosen)
         return looked_at

@@ -18,6 +18,7 @@ from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_source import LogSource
+from gateway.vpn.delivery.selection_turns import RowsAtOnce, SelectionTurns, WaitingTurn
 from gateway.vpn.delivery.waiting_readers import WaitingReaders
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
@@ -37,6 +38,7 @@ class LogFeedShared:
     cache: MessageCache
     counters: Counters
     pace: HistoryPace
+    selection: SelectionTurns
     runtime: Runtime
 
 
@@ -78,7 +80,9 @@ class LogFeed:
             shared.cache, shared.reader, shared.runtime, cursor.position, patterns, self._woken
         )
         self._closed = False
-        self._turn: asyncio.Handle | None = None
+        self._turn: asyncio.Handle | WaitingTurn | None = None
+        self._selection = shared.selection if cursor.selects is not None else None
+        self._chosen_from = RowsAtOnce(self._seconds, shared.runtime.tuning.log_slice_rows)
         self._activity = 0
         self._due = 0.0
         """When the next turn may be taken."""
@@ -148,7 +152,7 @@ class LogFeed:
     def _send(self, left: int) -> int:
         """Send up to so many rows; how many of those there might still have been. None: there are more to send."""
         cursor, link, source = self.cursor, self._link, self._source
-        cache, slice_rows = self._cache, self._tuning.log_slice_rows
+        cache, slice_rows, selection = self._cache, self._tuning.log_slice_rows, self._selection
         while not cursor.is_finished or self._due_later:
             room = link.room()
             if room <= 0:
@@ -159,6 +163,11 @@ class LogFeed:
                 continue
             if left <= 0:
                 return left
+            if selection is not None:
+                if selection.is_over():
+                    self._turn = selection.wait(self._run_again)
+                    return max(left, 1)
+                slice_rows = self._chosen_from.count
             try:
                 found = source.read(min(room, left, slice_rows))
             except (LogTrimmed, ReadFailed) as error:
@@ -173,7 +182,11 @@ class LogFeed:
                 found = (), source.position
             rows, position = found
             left -= max(len(rows), 1)
-            chosen, is_end = cursor.offer(rows, position, cache.next_id, room)
+            if selection is None:
+                chosen, is_end = cursor.offer(rows, position, cache.next_id, room)
+            else:
+                with self._chosen_from:
+                    chosen, is_end = cursor.offer(rows, position, cache.next_id, room)
             if is_end:
                 self._end_id = chosen[-1][0]
             if chosen and self._pacer is not None:

@@ -70,7 +70,14 @@ class Readers:
         """A browser of an endpoint for a link. Call ``run`` and ``close`` as with ``read_log``."""
         shared = self._shared
         feed = BrowseFeed(
-            endpoint, client, selects, shared.reader, shared.cache, shared.runtime, self._browser_closed
+            endpoint,
+            client,
+            selects,
+            shared.reader,
+            shared.cache,
+            shared.runtime,
+            shared.selection,
+            self._browser_closed,
         )
         endpoint.watch()
         self._browsers.setdefault(endpoint.name, {})[feed] = None

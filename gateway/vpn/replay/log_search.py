@@ -1,7 +1,7 @@
 """
 Looks through the log for the message at which a replay starts, page by page, and lets everybody else go first.
 
-At most one reader thread of a Message VPN is searching, however many searches there are: they take turns, a page each.
+At most one reader thread of a Message VPN is searching, however many searches there are: users take turns, a page each.
 Beside live traffic a search rests after a page for as long as the page took. A long one says how far it is, every few
 seconds; its attach waits meanwhile, and it ends with its connection.
 """
@@ -17,6 +17,7 @@ from gateway import log_keys
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogFacts
 from gateway.vpn.counters import Counters
+from gateway.vpn.replay.search_turns import SearchTurns
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader
 
@@ -28,7 +29,7 @@ class SearchShared:
     reader: Reader
     counters: Counters
     runtime: Runtime
-    turn: asyncio.Semaphore
+    turns: SearchTurns
     """Held by the one search that reads a page of the log."""
 
 
@@ -37,6 +38,7 @@ class LogSearch:
     One search of the log as it is now: what is published meanwhile is not looked at.
 
     Args:
+        user: Whose it is.
         patterns: The topics that are looked at.
         facts: The log, or the part of it that is looked at.
     """
@@ -44,13 +46,16 @@ class LogSearch:
     def __init__(
         self,
         shared: SearchShared,
+        user: str,
         start: ReplayStart,
         search: Search,
         patterns: Sequence[str],
         facts: LogFacts,
     ) -> None:
         self._shared = shared
+        self._user = user
         self._search = search
+        self._unknown = 0
         self._patterns = patterns
         self._position, self._end = facts.first_id, facts.next_id
         self._log = shared.runtime.log.bind(**{log_keys.START: str(start)})
@@ -62,7 +67,7 @@ class LogSearch:
         found: int | None = None
         while found is None and self._position < self._end:
             activity = counters.activity
-            async with self._shared.turn:
+            async with self._shared.turns.turn(self._user):
                 page_began = clock()
                 found = await self._read_page()
                 now = clock()
@@ -81,9 +86,12 @@ class LogSearch:
             reader.submit(lambda: reader.search_page(search, patterns, position, end))
         )
         self._position = page.position
+        self._unknown += page.unknown
         return page.found
 
     def _report(self, event: str, seconds: float, **more: int | None) -> None:
+        if self._unknown:
+            more[log_keys.UNKNOWN] = self._unknown
         self._log.info(
             event,
             **{

@@ -220,9 +220,21 @@ def test_a_page_looks_through_so_many_bytes(file: File) -> None:
     with file.reader(page_bytes=50_000) as opened:
         assert result(opened, search_of("message-id:m-40"), (">",), 1, 41) == (40, 8)
         page = opened.search_page(search_of("message-id:none"), (">",), 1, 41)
-        assert page == (None, 6)
+        assert page == (None, 6, 0)
     with file.reader(page_bytes=1) as opened:
-        assert opened.search_page(search_of("message-id:none"), (">",), 1, 41) == (None, 2)
+        assert opened.search_page(search_of("message-id:none"), (">",), 1, 41) == (None, 2, 0)
+
+
+@pytest.mark.parametrize("needle", ["", "kind = 'trade' AND "])
+@pytest.mark.parametrize("index", [[], ["kind"]])
+def test_a_page_asks_so_much(file: File, needle: str, index: list[str]) -> None:
+    """Messages that are costly to ask make a page short, however they are found: others have their turn soon."""
+    costly = [row(i, trade(properties={"kind": "trade", "x": "ab" * 20_000})) for i in range(1, 41)]
+    file.publish(costly, index)
+    wanted = search_of(f"match:{needle}x LIKE '%a_c%'")
+    with file.reader() as opened:
+        assert opened.search_page(wanted, (">",), 1, 41) == (None, 6, 0)
+        assert result(opened, wanted, (">",), 1, 41)[0] is None
 
 
 def test_the_first_of_several_readings_is_found(file: File) -> None:

@@ -14,7 +14,7 @@ from amqp_ext.message.message_id import readings, traces
 from amqp_ext.message.sections import MessageView, bare_offset
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.log.indexed_property import TEXT_CHARACTERS, indexed_text
-from gateway.core.replay.search import Search, search_for
+from gateway.core.replay.search import PageWork, Search, search_for
 from tests.support.messages import data
 from tests.support.trades import annotated, row, trade
 
@@ -204,3 +204,26 @@ def test_a_message_that_cannot_be_read_is_not_taken() -> None:
     broken = b"\x00\x53\x73\xc0\x03\x01\xa1\x09m" + data("")
     assert not by_id("m").takes((1, 0, "t", 0, 0, None, broken))
     assert indexed_text(MessageView(broken, 0), "message-id") is None
+
+
+# --- what it costs ------------------------------------------------------------------------------------------------
+
+
+def test_a_page_of_costly_messages_is_soon_over() -> None:
+    """What asking takes is counted: a few costly messages are a page, and thousands of usual ones."""
+    search = by_selector("x LIKE '%a_c%'")
+    costly, usual = PageWork(), PageWork()
+    for number in range(1, 11):
+        assert not search.takes(row(number, trade(properties={"x": "ab" * 20_000})), costly)
+    assert costly.is_over
+    assert costly.unknown == 0
+    for number in range(1, 1_001):
+        search.takes(row(number, trade(properties={"x": "ab"})), usual)
+    assert not usual.is_over
+
+
+def test_what_takes_too_long_is_not_found_and_counted() -> None:
+    """A message of which the selector is unknown is none that was searched for, and the search knows how many were."""
+    work = PageWork()
+    assert not by_selector("x LIKE '%a_b%'").takes(row(1, trade(properties={"x": "ab" * 200_000})), work)
+    assert work.unknown == 1
