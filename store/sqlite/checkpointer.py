@@ -6,10 +6,15 @@ nobody, but with writers going on it never reaches the end of the WAL. RESTART b
 frames since then are left, so it is short, and the WAL begins anew. Readers that still use old frames make RESTART
 give up at once; it is tried again after the next commit. While a reader keeps PASSIVE from getting on, RESTART is not
 tried at all: the moment the reader ended, the writer would do all that PASSIVE could not.
+
+Until the WAL begins anew for the first time, its file grows. To sync a file that has grown, the file system writes its
+own journal as well, which takes half as long again as to sync the same bytes in place: so small commits find the file
+longer than it has to be. What is in it behind the last frame, SQLite never looks at.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +31,9 @@ FRAME_FACTOR: Final = 2
 COMMIT_BYTES: Final = 8 * 1024
 """What even the smallest commit writes: a page for the message, and one for its route in the index, or for a cursor."""
 
+AHEAD: Final = bytes(256 * 1024)
+"""What the WAL's file is made longer by: the smallest commits fill it in thirty-two, and it is written with one."""
+
 
 class Checkpointer:
     def __init__(self, path: Path, checkpoint_bytes: int) -> None:
@@ -36,6 +44,9 @@ class Checkpointer:
         self._wanted = threading.Event()
         self._ready = False
         self._closing = False
+        self._wal_file = -1
+        self._wal_bytes = -1
+        """How long the WAL's file was made; another length is what SQLite made of it."""
         self._thread = threading.Thread(target=self._run, name=f"checkpointer {path.stem}", daemon=True)
         self._thread.start()
 
@@ -63,10 +74,26 @@ class Checkpointer:
             writer.set_busy_timeout(BUSY_MS)
             self._ready = bool(busy)
 
+    def lengthen_wal(self) -> None:
+        """
+        Called by the writer inside a small transaction, before it is committed: nobody else writes to the WAL then. Its
+        file gets longer where SQLite has come to its end.
+        """
+        # A disk that is full has no room ahead; whether it has room for the commit, the commit says.
+        with suppress(OSError):
+            if self._wal_file < 0:
+                self._wal_file = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
+            size = os.fstat(self._wal_file).st_size
+            if size != self._wal_bytes:
+                self._wal_bytes = size
+                self._wal_bytes += os.pwrite(self._wal_file, AHEAD, size)
+
     def close(self) -> None:
         self._closing = True
         self._wanted.set()
         self._thread.join()
+        if self._wal_file >= 0:
+            os.close(self._wal_file)
 
     def _run(self) -> None:
         connection = apsw.Connection(str(self._path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE)

@@ -146,7 +146,7 @@ class SqliteWriter:
             return False, None
         try:
             was_due = self._routes.is_due
-            error = self._write([batch])
+            error = self._write([batch], is_small=True)
         finally:
             self._lock.release()
         if self._checkpointer.is_ready or not was_due:
@@ -237,7 +237,7 @@ class SqliteWriter:
             has_held=self._has_held,
         )
 
-    def _write(self, batches: list[Batch]) -> WriteFailed | None:
+    def _write(self, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
         """One transaction."""
         connection = self._connection
         transaction = self._transaction()
@@ -248,6 +248,8 @@ class SqliteWriter:
                 transaction.apply(batch.effects)
             transaction.finish()
             self._on_largest(transaction.largest_bytes)
+            if is_small:
+                self._checkpointer.lengthen_wal()
             started = time.monotonic()
             connection.execute("commit")
         except Exception as error:

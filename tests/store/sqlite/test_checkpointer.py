@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
@@ -10,11 +11,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from store.sqlite.checkpointer import Checkpointer
+from store.ports import Batch
+from store.sqlite import writer as writer_module
+from store.sqlite.check import check
+from store.sqlite.checkpointer import AHEAD, Checkpointer
 from store.sqlite.database import connect_reader
 from store.sqlite.garbage import PIECE_ROWS
 from tests.store.effects import publication, purge, queue
-from tests.store.vpn_file import MADE_MS, empty_model, writing_to
+from tests.store.vpn_file import MADE_MS, empty_model, state_of, writing_to
 from tests.store.writing import Writing, writing
 
 KILOBYTE = 1024
@@ -153,3 +157,53 @@ def test_a_restart_that_a_reader_prevents_is_tried_again(path: Path, checkpointe
             assert checkpointer.is_ready
         checkpointer.restart_wal(writer)
         assert not checkpointer.is_ready
+
+
+def copied(path: Path, to: Path) -> Path:
+    """The files as a kill would leave them now."""
+    shutil.copy(path, to)
+    shutil.copy(f"{path}-wal", f"{to}-wal")
+    return to
+
+
+def test_small_commits_find_the_wal_longer_than_what_is_in_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file grows a piece at a time, not with each of them; what a kill leaves holds all that was committed."""
+    monkeypatch.setattr(writer_module, "COMMIT_NOW_SECONDS", float("inf"))
+    sizes = set()
+    commits = 200
+    with writing(path) as w:
+        for number in range(1, commits + 1):
+            batch = Batch([publication(number, [b"x" * 300], time_ms=MADE_MS)], 300, is_lazy=False)
+            # The thread may be at work.
+            while (done := w.writer.commit_now(batch)) == (False, None):
+                pass
+            assert done == (True, None)
+            sizes.add(wal_bytes(path))
+            if number % 40 == 0:
+                killed = copied(path, tmp_path / f"killed-{number}.db")
+                assert list(state_of(killed).messages) == list(range(1, number + 1))
+                assert check(killed) == []
+        assert wal_bytes(path) > 2 * len(AHEAD)
+    assert len(sizes) < commits / 10
+
+
+def test_a_kill_while_the_wal_gets_longer_leaves_what_was_there(
+    path: Path, tmp_path: Path, checkpointer: Checkpointer
+) -> None:
+    """Before the first commit, when not even the WAL's header is written, and after one."""
+    with closing(writing_to(path)) as writer:
+        for count_before in (0, 1):
+            writer.execute("begin immediate")
+            fill(writer, KILOBYTE)
+            checkpointer.lengthen_wal()
+            killed = copied(path, tmp_path / f"killed-{count_before}.db")
+            writer.execute("commit")
+            assert wal_bytes(killed) >= len(AHEAD)
+            with closing(writing_to(killed)) as connection:
+                assert connection.execute("select count(*) from message").fetchall() == [(count_before,)]
+                fill(connection, KILOBYTE)
+            assert check(killed) == []
+            with closing(connect_reader(path)) as reader:
+                assert reader.execute("select count(*) from message").fetchall() == [(count_before + 1,)]
