@@ -30,7 +30,7 @@ class ReplayLog:
     """Whether it can be replayed and read. Off, it is filled all the same, for a time when it can."""
 
     quota_mb: Quota = 0
-    """Megabytes the log may take of the disk: each message counts with its content, its topic and 48 bytes. 0 is no
+    """Megabytes the log may take of the disk: each message counts with its share of the file's pages. 0 is no
     bound but the disk. The oldest messages are trimmed near it; those still on a queue are delivered all the same, and
     count no longer."""
 

@@ -27,10 +27,11 @@ from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point, check_point_name
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row, stored_bytes
+from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
@@ -331,11 +332,11 @@ class Broker:
                         f"{endpoint.name!r} is at its quota; consume from it or raise the quota",
                         **{"rewind:reason": "endpoint-quota", "rewind:endpoint": endpoint.name},
                     )
-        size = sum(map(len, contents))
+        sizes = list(map(len, contents))
         log = self.log
         quota = self.policy.quota_bytes
-        if logged and quota and log.size_bytes + stored_bytes(topic, count, size) > quota:
-            fits = _fitting(contents, quota - log.size_bytes, stored_bytes(topic, 1, 0))
+        if logged and quota and log.size_bytes + stored_bytes(topic, sizes) > quota:
+            fits = _fitting(topic, sizes, quota - log.size_bytes)
             if fits < room:
                 room = fits
                 refused = Refused(
@@ -348,8 +349,7 @@ class Broker:
         if room < count:
             if room == 0:
                 return None, 0, refused
-            contents = contents[:room]
-            size = sum(map(len, contents))
+            contents, sizes = contents[:room], sizes[:room]
         now_ms = log.last_time_ms = max(now_ms, log.last_time_ms)
         first = self.next_id
         self.next_id = first + room
@@ -360,7 +360,7 @@ class Broker:
         priorities = None
         if route is not None:
             numbers = repeat(route.definition.number)
-            parts = ((route, room, size),)
+            parts = ((route, room, sum(sizes)),)
         elif fan_out.is_ranked:
             priorities = priorities_of(contents, bares)
             numbers, parts = _ranked_parts(fan_out, priorities, contents)
@@ -380,11 +380,11 @@ class Broker:
         )
         routes = [part[0].definition for part in parts]
         publication = Publication(
-            rows, topic, routes, logged, size, receipt, Put(parts, fan_out.limited), priorities
+            rows, topic, routes, logged, sizes, receipt, Put(parts, fan_out.limited), priorities
         )
         log.size_bytes += publication.logged_bytes
         for endpoint in fan_out.limited:
-            endpoint.reserve(room, size)
+            endpoint.reserve(room, publication.size_bytes)
         return publication, room, refused
 
     def committed(self, publication: Publication) -> list[Endpoint]:
@@ -579,9 +579,9 @@ def _ranked_parts(
     return numbers, tuple(parts)
 
 
-def _fitting(contents: Sequence[bytes], room_bytes: int, more_bytes: int) -> int:
-    for count, content in enumerate(contents):
-        room_bytes -= len(content) + more_bytes
+def _fitting(topic: str, sizes: Sequence[int], room_bytes: int) -> int:
+    for count, size in enumerate(sizes):
+        room_bytes -= stored_bytes(topic, (size,))
         if room_bytes < 0:
             return count
-    return len(contents)
+    return len(sizes)

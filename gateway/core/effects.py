@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point
-from gateway.core.model import RouteDefinition, Row, stored_bytes
+from gateway.core.model import RouteDefinition, Row
 
 
 class Publication:
@@ -47,17 +48,21 @@ class Publication:
         topic: str,
         routes: Sequence[RouteDefinition],
         logged: bool,
-        size_bytes: int,
+        sizes: Sequence[int],
         receipt: Any,
         put: Any = None,
         priorities: Sequence[int] | None = None,
     ) -> None:
+        """
+        Args:
+            sizes: Of the rows' contents, in bytes.
+        """
         self.rows = rows
         self.topic = topic
         self.routes = routes
         self.logged = logged
-        self.logged_bytes = stored_bytes(topic, len(rows), size_bytes) if logged else 0
-        self.size_bytes = size_bytes
+        self.logged_bytes = stored_bytes(topic, sizes) if logged else 0
+        self.size_bytes = sum(sizes)
         self.receipt = receipt
         self.put = put
         self.priorities = priorities

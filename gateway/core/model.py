@@ -41,16 +41,6 @@ class RouteDefinition:
     """Of its messages, where some of the endpoints deliver by priority; else None."""
 
 
-ROW_BYTES: Final = 48
-"""What a message takes of the disk beside its content and its topic: numbers, its entry in the index of routes, and its
-share of pages that are not full."""
-
-
-def stored_bytes(topic: str, count: int, size_bytes: int) -> int:
-    """What messages of one topic take of the disk, whose contents have so many bytes together."""
-    return size_bytes + count * (len(topic.encode()) + ROW_BYTES)
-
-
 @dataclass(slots=True)
 class LogState:
     """The replay log as the store has it. Its owner at run time is ``gateway.core.broker.Broker``."""
@@ -65,6 +55,6 @@ class LogState:
     floor_ms: int
     """From this time on nothing is missing, ms since the epoch."""
     size_bytes: int = 0
-    """What all logged messages take of the disk (``stored_bytes``)."""
+    """What all logged messages take of the disk (``gateway.core.log.disk_usage``)."""
     archived_id: int = 0
     """The log is in an archive up to this id, itself included."""

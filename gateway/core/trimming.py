@@ -8,6 +8,7 @@ at no cursor: from then on these messages are held by so many.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Final, Protocol
 
 from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog
@@ -20,6 +21,16 @@ from gateway.core.settlements import Settlements
 
 TRIM_IDS: Final = 1_000
 """Ids trimmed in one commit: some milliseconds, so that publishers hardly wait for it."""
+
+TRIM_PACE: Final = 2
+"""Ids trimmed for each that came while the last piece was committed, where that is more: on a slow disk a commit takes
+long, and brings more messages than ``TRIM_IDS``."""
+
+MOST_TRIM_IDS: Final = 20_000
+"""Ids trimmed in one commit at most: a tenth of a second."""
+
+URGENT: Final = 0.95
+"""Share of the quota past which pieces are as large as they may be: better wait a little than be refused."""
 
 
 class TrimmedBroker(Protocol):
@@ -45,6 +56,10 @@ class Trimming:
         self._settlements = settlements
         self.below = 0
         """Ids below this are trimmed, or are about to be: no replay may put them back."""
+        self._next_id = 0
+        """Of the log, when the newest piece was made."""
+        self._came = 0
+        """Ids that came while the last piece was committed."""
 
     @property
     def usage(self) -> float:
@@ -63,6 +78,13 @@ class Trimming:
             min(log.next_id, log.archived_id + 1) if self._broker.policy.keep_until_archived else log.next_id
         )
 
+    def room_below(self, usage: float) -> int:
+        """The id below which messages go so that the log uses that share of its quota; by what they take on average."""
+        log = self._broker.log
+        first = max(log.first_id, self.below)
+        share = 1 - usage * self._broker.policy.quota_bytes / log.size_bytes if log.size_bytes else 0.0
+        return first + max(ceil(share * (log.next_id - first)), 1)
+
     @property
     def is_possible(self) -> bool:
         """Whether anything could be trimmed now."""
@@ -74,15 +96,22 @@ class Trimming:
         kept. Committed messages alone are trimmed. Once it is committed, tell ``trimmed``.
         """
         first = max(self._broker.log.first_id, self.below)
-        stop = min(before_id, self.possible_below, first + TRIM_IDS)
+        stop = min(before_id, self.possible_below, first + self._piece_ids())
         # What a transaction is about to settle is neither needed nor not.
         stop = self._settlements.oldest_pending(stop)
         if stop <= first:
             return None
         self.below = stop
+        self._next_id = self._broker.log.next_id
         endpoints = self._broker.endpoints.values()
         references = held_references(endpoints, first, stop)
         return TrimLog(first, stop, held_runs(self._routes, endpoints, first, stop - 1), references)
+
+    def _piece_ids(self) -> int:
+        """How many ids the next piece may have."""
+        if self.usage > URGENT:
+            return MOST_TRIM_IDS
+        return min(max(TRIM_PACE * self._came, TRIM_IDS), MOST_TRIM_IDS)
 
     def replay_positions(self) -> list[Effect]:
         """How far replays have read: to be known before the log is trimmed under them."""
@@ -101,6 +130,7 @@ class Trimming:
     def trimmed(self, effect: TrimLog) -> None:
         """A piece is gone from the log."""
         log = self._broker.log
+        self._came = log.next_id - self._next_id
         log.first_id = max(log.first_id, effect.stop)
         log.size_bytes -= effect.freed_bytes
         if effect.newest_ms:

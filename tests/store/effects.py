@@ -83,7 +83,7 @@ def publication(
         topic,
         list(named.values()),
         logged,
-        sum(map(len, contents)),
+        list(map(len, contents)),
         None,
         priorities=priorities,
     )

@@ -60,7 +60,7 @@ def main(path: Path) -> None:
             rows: list[Row] = [
                 (i, time_ms, "a", 0, endpoint, held, content) for i, content in enumerate(contents, position)
             ]
-            submit(Publication(rows, "a", [route], held is None, sum(map(len, contents)), None))
+            submit(Publication(rows, "a", [route], held is None, list(map(len, contents)), None))
             position += len(contents)
         submit(DeleteEndpoint(endpoint), DropCursor(endpoint, endpoint, position - 1))
 

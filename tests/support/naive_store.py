@@ -33,6 +33,7 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
+from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point
 from gateway.core.model import (
     BARE,
@@ -47,7 +48,6 @@ from gateway.core.model import (
     LogState,
     RouteDefinition,
     Row,
-    stored_bytes,
 )
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
 from store.ports import Recovered
@@ -499,7 +499,7 @@ class NaiveStore:
 
 
 def _weight(row: Row) -> int:
-    return stored_bytes(row[TOPIC], 1, len(row[CONTENT]))
+    return stored_bytes(row[TOPIC], [len(row[CONTENT])])
 
 
 def _recovered(part: NaivePart) -> StoredCursor:

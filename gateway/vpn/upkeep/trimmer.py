@@ -24,6 +24,9 @@ TRIM_AT: Final = 0.90
 TRIM_TO: Final = 0.88
 """Share at which it ends: a little below, so that it is not begun again for every message."""
 
+TRIM_NO_FURTHER: Final = 0.80
+"""Share to which a piece may go, about: a log of few, large messages is not emptied for one that is too many."""
+
 
 class Trimmer:
     def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
@@ -60,7 +63,10 @@ class Trimmer:
         elif self._is_making_room and broker.trimming.usage <= TRIM_TO:
             self._is_making_room = False
             self._log.info("trimming_ended", **{log_keys.FIRST: broker.log.first_id})
-        effect = broker.trimming.next_piece(broker.log.next_id if self._is_making_room else self._before_id)
+        before_id = self._before_id
+        if self._is_making_room:
+            before_id = max(before_id, broker.trimming.room_below(TRIM_NO_FURTHER))
+        effect = broker.trimming.next_piece(before_id)
         self._waits = effect is None and broker.trimming.waits
         if self._waits:
             return

@@ -65,7 +65,7 @@ def test_a_full_log_rejects_until_it_is_archived(kept: RunningGateway) -> None:
     """Past its quota the log trims nothing of its own accord: publishers are told why, and go on once it may."""
     with kept as gateway, Client(gateway.url) as client, administration(gateway) as api:
         sender = client.sender("topic://a")
-        sender.send_all(data(KILOBYTE) for _ in range(950))
+        sender.send_all(data(KILOBYTE) for _ in range(700))
         told = sender.rejection(sender.send(data(KILOBYTE * 100)))
         assert told.info["rewind:reason"] == "replay-log-quota"
         assert "keeps what is not archived: archive it" in told.text

@@ -12,9 +12,11 @@ from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
+from gateway.core.log.disk_usage import stored_bytes
+from gateway.core.log.policy import LogPolicy
 from gateway.core.model import WHOLE
 from gateway.core.routes import RouteTable
-from gateway.core.trimming import held_references, held_runs
+from gateway.core.trimming import MOST_TRIM_IDS, TRIM_IDS, held_references, held_runs
 from tests.support.brokers import new_broker, publish
 
 LAST = 20
@@ -124,3 +126,46 @@ def test_nothing_is_trimmed_that_a_transaction_is_about_to_settle() -> None:
     assert piece is not None
     assert (piece.first, piece.stop) == (3, 7)
     assert [tuple(run[1:]) for run in piece.held] == [(5, 6, 1)]
+
+
+def test_pieces_keep_up_with_commits_that_bring_more() -> None:
+    """On a slow disk many messages come with each commit: twice as many go with the next."""
+    broker = new_broker()
+    publish(broker, "t", 10_000)
+    sizes = []
+    for came in (3_000, 0, 50_000, 0):
+        piece = broker.trimming.next_piece(broker.log.next_id)
+        assert piece is not None
+        sizes.append(piece.stop - piece.first)
+        if came:
+            publish(broker, "t", came)
+        broker.trimming.trimmed(piece)
+    assert sizes == [TRIM_IDS, 6_000, TRIM_IDS, MOST_TRIM_IDS]
+
+
+def test_a_log_that_is_nearly_full_is_trimmed_in_large_pieces() -> None:
+    """A publisher had rather wait for a tenth of a second than be refused."""
+    each = stored_bytes("t", [1])
+    broker = new_broker(LogPolicy(quota_bytes=10_000 * each))
+    publish(broker, "t", 9_400)
+    calm = broker.trimming.next_piece(broker.log.next_id)
+    assert calm is not None
+    assert (calm.first, calm.stop) == (1, TRIM_IDS + 1)
+    publish(broker, "t", 200)
+    urgent = broker.trimming.next_piece(broker.log.next_id)
+    assert urgent is not None
+    assert (urgent.first, urgent.stop) == (TRIM_IDS + 1, 9_601)
+
+
+def test_room_is_made_by_as_many_messages_as_are_too_many() -> None:
+    """However few they are: of a hundred that fill a log, twenty go for it to be 80 % full; one goes at least."""
+    each = stored_bytes("t", [1])
+    broker = new_broker(LogPolicy(quota_bytes=100 * each))
+    publish(broker, "t", 100)
+    assert broker.trimming.room_below(0.80) == 21
+    assert broker.trimming.room_below(1.0) == 2
+    piece = broker.trimming.next_piece(broker.trimming.room_below(0.80))
+    assert piece is not None
+    piece.freed_bytes = 20 * each
+    broker.trimming.trimmed(piece)
+    assert (broker.log.first_id, broker.trimming.usage) == (21, 0.80)

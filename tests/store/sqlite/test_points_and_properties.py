@@ -84,9 +84,7 @@ class File:
 def publication(rows: list[Row]) -> Publication:
     held = rows[0][HELD]
     routes = [] if held is None else [RouteDefinition(HELD_ROUTE, (1,), None)]
-    return Publication(
-        rows, rows[0][TOPIC], routes, held is None, sum(len(one[CONTENT]) for one in rows), None
-    )
+    return Publication(rows, rows[0][TOPIC], routes, held is None, [len(one[CONTENT]) for one in rows], None)
 
 
 def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:

@@ -446,7 +446,7 @@ def on_route(number: int, first: int, *, logged: bool = False) -> Publication:
     """A message of a subscription that lives for a moment."""
     held = None if logged else 1
     rows = [(first, MADE_MS, "a", 0, number, held, b"x")]
-    return Publication(rows, "a", [RouteDefinition(number, (1,), None)], logged, 1, None)
+    return Publication(rows, "a", [RouteDefinition(number, (1,), None)], logged, [1], None)
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])

@@ -17,7 +17,8 @@ from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
-from gateway.core.model import CONTENT, WHOLE, Row, stored_bytes
+from gateway.core.log.disk_usage import stored_bytes
+from gateway.core.model import CONTENT, WHOLE, Row
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime
@@ -305,7 +306,7 @@ class World:
         for room in range(len(contents), 0, -1):
             size = sum(map(len, contents[:room]))
             quota = self.broker.policy.quota_bytes
-            weight = stored_bytes(topic, room, size)
+            weight = stored_bytes(topic, [len(content) for content in contents[:room]])
             fits = not (is_logged and quota) or self.broker.log.size_bytes + weight <= quota
             for endpoint in endpoints:
                 most, most_bytes = endpoint.settings.quota_messages, endpoint.settings.quota_bytes
