@@ -4,21 +4,27 @@ Called from ``gateway.app`` alone, once, before anything logs: loggers keep what
 Libraries that use the standard library's logging (asyncio, uvicorn) come out in the same form.
 """
 
+import atexit
 import logging
 import sys
+import threading
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import Processor
 
+from gateway import log_keys
 from gateway.config import Logging
+from gateway.log_lines import LineWriter
+from gateway.log_values import shown_values
 
 
 def configure(settings: Logging, stream: TextIO | None = None) -> None:
     """Write log lines of ``settings.level`` and above to ``stream`` (stderr if None); times are ISO 8601 in
     UTC."""
-    stream = cast(TextIO, _Lossy(sys.stderr if stream is None else stream))
+    writer = LineWriter(sys.stderr.fileno()) if stream is None else None
+    stream = cast(TextIO, writer or _Lossy(cast(TextIO, stream)))
     level = logging.getLevelNamesMapping()[settings.level.upper()]
     for_people = settings.format == "console" or (settings.format == "auto" and stream.isatty())
     shared: list[Processor] = [
@@ -27,10 +33,29 @@ def configure(settings: Logging, stream: TextIO | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     rendering: list[Processor]
+
     if for_people:
-        rendering = [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        rendering = [
+            structlog.processors.format_exc_info,
+            shown_values,
+            structlog.dev.ConsoleRenderer(colors=stream.isatty()),
+        ]
     else:
-        rendering = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        # Without local variables: there are passwords, and messages, among them.
+        tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        rendering = [
+            structlog.processors.ExceptionRenderer(tracebacks),
+            shown_values,
+            structlog.processors.JSONRenderer(),
+        ]
+    if writer is not None:
+        lines: Any = structlog.wrap_logger(structlog.ReturnLogger(), [*shared, *rendering])
+
+        def told(count: int) -> str:
+            return f"{lines.warning('log_lines_dropped', **{log_keys.LINES: count})}\n"
+
+        writer.start(told)
+        atexit.register(writer.close)
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -41,7 +66,7 @@ def configure(settings: Logging, stream: TextIO | None = None) -> None:
 
 
 class _Lossy:
-    """A stream that leaves out what cannot be written: whoever logs on a full disk has more to do than that."""
+    """A stream that leaves out what cannot be written, for a stream that is given: it is written to at once."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -72,3 +97,22 @@ def _adopt_standard_logging(
     root.handlers[:] = [handler]
     root.setLevel(level)
     logging.captureWarnings(True)
+    # What Python itself would write to stderr, and wait for it.
+    sys.unraisablehook = _log_unraisable
+    threading.excepthook = _log_of_thread
+
+
+def _log_unraisable(found: Any) -> None:
+    logging.getLogger("python").error(
+        "%s %s",
+        found.err_msg or "exception ignored in",
+        type(found.object).__name__,
+        exc_info=(found.exc_type, found.exc_value, found.exc_traceback),
+    )
+
+
+def _log_of_thread(found: Any) -> None:
+    name = found.thread.name if found.thread is not None else ""
+    logging.getLogger("python").error(
+        "exception in thread %s", name, exc_info=(found.exc_type, found.exc_value, found.exc_traceback)
+    )

@@ -20,6 +20,7 @@ from gateway.admin.loop_lag import LoopLag
 from gateway.admin.rights import WHOLE_VPN, needs
 from gateway.admin.semp.resources import resources_of
 from gateway.core.replay.states import ReplayState
+from gateway.log_lines import COUNTS
 from gateway.vpn.counters import REFUSALS
 from gateway.vpn.message_vpn import MessageVpn
 from store.histogram import Histogram
@@ -79,6 +80,16 @@ def metrics_routes() -> APIRouter:
             families.counter(
                 "rewind_refusals", "Refusals by AMQP condition.", ["condition"], [condition], count
             )
+        families.counter(
+            "rewind_log_lines_dropped", "Log lines that nobody took in time.", [], [], COUNTS.dropped
+        )
+        families.counter(
+            "rewind_log_lines_held_back",
+            "Log lines that one connection had too many of.",
+            [],
+            [],
+            COUNTS.held_back,
+        )
         resources = resources_of(request)
         series = EndpointSeries()
         for name in resources.names:

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
         self._acceptor.left(self)
         if client is not None:
             client.left()
-            self.log.info("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
+            self.log.last("connection_closed", **{log_keys.REASON: str(exc) if exc else None})
         self._let_go()
 
     def pause_writing(self) -> None:

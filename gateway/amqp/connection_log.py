@@ -1,15 +1,22 @@
 """
 Lines of the log about one connection: each says which one, and what is known of its peer.
+
+What a peer can cause again and again is limited by rate, each kind of line by itself. What was held back is counted:
+the next line of its kind says how many there were, and the last one of the connection how many nobody was told of.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import structlog
 
 from gateway import log_keys
+from gateway.line_rate import LineRate
+from gateway.log_lines import COUNTS
+from gateway.log_values import cut
 
 log = structlog.get_logger()
 
@@ -30,19 +37,39 @@ class ConnectionLog:
 
     def __init__(self, number: int) -> None:
         self._log = log.bind(**{log_keys.CONNECTION: number})
+        self._rate = LineRate(time.monotonic)
 
     def bind(self, **values: Any) -> None:
         """Have every line from now on say this, too."""
-        self._log = self._log.bind(**values)
+        self._log = self._log.bind(**{key: cut(value) for key, value in values.items()})
 
     def info(self, event: str, **values: Any) -> None:
-        """One line about something that happened once."""
-        self._log.info(event, **values)
+        """One line about something that happened."""
+        if self._admits(event, values):
+            self._log.info(event, **values)
 
     def warning(self, event: str, **values: Any) -> None:
         """One line about something that should not have been asked for, or should not have come."""
-        self._log.warning(event, **values)
+        if self._admits(event, values):
+            self._log.warning(event, **values)
 
     def exception(self, event: str) -> None:
         """One line about a mistake of ours, with where it was made."""
-        self._log.exception(event)
+        values: dict[str, Any] = {}
+        if self._admits(event, values):
+            self._log.exception(event, **values)
+
+    def last(self, event: str, **values: Any) -> None:
+        """The last line about this connection."""
+        if self._rate.held_back:
+            values[log_keys.HELD_BACK] = self._rate.held_back
+        self._log.info(event, **values)
+
+    def _admits(self, event: str, values: dict[str, Any]) -> bool:
+        held_back = self._rate.admit(event)
+        if held_back is None:
+            COUNTS.held_back += 1
+            return False
+        if held_back:
+            values[log_keys.HELD_BACK] = held_back
+        return True

@@ -5,11 +5,14 @@ by these numbers and by nothing else.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from gateway.config.setting_types import UINT_MAX, USHORT_MAX, Bytes, Count, table
+
+MOST_MESSAGE_BYTES: Final = 512 * 2**20
+"""What every store can keep as one row, with room for what stands beside it."""
 
 
 @table
@@ -46,9 +49,10 @@ class Limits:
     """Links per session (`handle-max` is one less). Enough for a client with a link per topic; a leak ends
     here."""
 
-    max_message_bytes: Bytes = 16 * 2**20
+    max_message_bytes: Annotated[int, Field(ge=1, le=MOST_MESSAGE_BYTES)] = 16 * 2**20
     """Largest message we take, in bytes over all its frames; announced as each link's `max-message-size`. 16
-    MiB, as RabbitMQ 4 has it: a message is held in memory as a whole."""
+    MiB, as RabbitMQ 4 has it: a message is held in memory as a whole. At most 512 MiB: SQLite stores no row of 10⁹
+    bytes, and a message that cannot be stored must be refused before it comes."""
 
     link_credit: Count = 2_000
     """Transfers a publisher may have in flight on one link. Must cover a commit's duration at full rate (0.02

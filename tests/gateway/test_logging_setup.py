@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -178,3 +180,70 @@ def test_a_line_that_cannot_be_written_is_left_out() -> None:
     stream.is_full = False
     structlog.get_logger().error("kept")
     assert only_line(stream)["event"] == "kept"
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_what_a_peer_says_is_cut_and_escaped(format_: Literal["json", "console"]) -> None:
+    """A name of control characters is 200 of them, none of which a terminal obeys; a line is one line."""
+    stream = io.StringIO()
+    logging_setup.configure(Logging(format=format_), stream)
+    hostile = "\x1b]0;owned\x07\x1b[2J\n\u202e" + "\x1b" * 64_000
+    structlog.get_logger().info(
+        "opened", container=hostile, names=[hostile], more={hostile: hostile}, reason=hostile
+    )
+    logging.getLogger("asyncio").error("odd: %s", hostile)
+    text = stream.getvalue()
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert "\u202e" not in text
+    assert text.count("\n") == 2
+    assert len(text) < 20_000
+
+
+@pytest.mark.parametrize("format_", ["json", "console"])
+def test_a_traceback_has_no_local_variables(format_: Literal["json", "console"]) -> None:
+    """Passwords and messages lie in local variables; nor does an error's text reach a terminal as it is."""
+
+    def sign_in(password: str) -> None:
+        raise LookupError("no \x1b[2J such user")
+
+    stream = io.StringIO()
+    logging_setup.configure(Logging(format=format_), stream)
+    try:
+        sign_in("hunter" + "2")
+    except LookupError:
+        structlog.get_logger().exception("callback_failed")
+        logging.getLogger("asyncio").exception("callback failed")
+    text = stream.getvalue()
+    assert "hunter2" not in text
+    assert "\x1b[2J" not in text
+    assert text.count("LookupError") >= 2
+    assert "sign_in" in text
+
+
+def test_what_was_dropped_is_told_in_the_log_s_own_form() -> None:
+    """A process whose stderr is not read for a while goes on, and says afterwards what is missing."""
+    program = (
+        "import sys, structlog\n"
+        "from gateway import logging_setup\n"
+        "from gateway.config import Logging\n"
+        "logging_setup.configure(Logging())\n"
+        "for number in range(60_000):\n"
+        "    structlog.get_logger().info('line', number=number)\n"
+        "print('logged', flush=True)\n"
+        "sys.stdin.readline()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "logged\n"
+    _, written = process.communicate("end\n", timeout=60)
+    lines = [json.loads(line) for line in written.splitlines()]
+    dropped = sum(line["lines"] for line in lines if line["event"] == "log_lines_dropped")
+    assert dropped > 0
+    assert dropped + sum(line["event"] == "line" for line in lines) == 60_000
