@@ -31,7 +31,7 @@ from gateway.config.administered import (
 from gateway.config.setting_types import VpnName
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cache_budget import CacheBudget
-from gateway.vpn.clock import Clock, SystemClock
+from gateway.vpn.clock import Clock, SteadyClock, SystemClock
 from gateway.vpn.declared import redeclare
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime
@@ -73,7 +73,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             folder: Where it is kept what administrators made.
             stores: Where messages are kept.
             connections: Those that are open now.
-            clock: The machine's, if none is given.
+            clock: The machine's, made steady, if none is given.
 
         Raises:
             store.errors.StoreError: A file cannot be used.
@@ -83,7 +83,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._folder = folder
         self._stores = stores
         self._connections = connections
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._tuning = tuning or Tuning()
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
@@ -122,8 +122,10 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
     def _open(self, name: str, vpn: Vpn) -> MessageVpn:
         settings = self._configuration.settings
-        store = self._stores.open(name, self._clock.now_ms(), _store_options(settings, vpn))
-        runtime = Runtime(self._loop, structlog.get_logger(**{log_keys.VPN: name}), self._clock, self._tuning)
+        now_ms = (self._clock or SystemClock()).now_ms()
+        store = self._stores.open(name, now_ms, _store_options(settings, vpn))
+        clock = self._clock or SteadyClock(store.recovered.log.last_time_ms)
+        runtime = Runtime(self._loop, structlog.get_logger(**{log_keys.VPN: name}), clock, self._tuning)
         opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, store, runtime, self._cache_budget)
         opened.set_limits(settings.limits, settings.alarms)
         return opened

@@ -1,6 +1,6 @@
 """
-Watches what alarms are about: once a second the use of quotas, and at once whether the store can be written; while it
-cannot, it is tried again every second.
+Watches what alarms are about: once a second the use of quotas and the clock, and at once whether the store can be
+written; while it cannot, it is tried again every second.
 
 Nothing is looked at for a message. Each alarm is one log line when it is raised and one when it is cleared.
 """
@@ -31,6 +31,7 @@ class AlarmWatch:
         self._broker = broker
         self._committer = committer
         self._loop = runtime.loop
+        self._clock = runtime.clock
         self._now_ms = runtime.clock.now_ms
         self._alarms = Alarms(self._tell)
         self._left: list[Endpoint] = []
@@ -77,6 +78,7 @@ class AlarmWatch:
 
     def _begin(self) -> None:
         broker, thresholds = self._broker, self.thresholds
+        self._alarms.note(AlarmKind.CLOCK, "", self._clock.problem(), self._now_ms())
         self._alarms.keep(self._is_current)
         self._alarms.note_use(
             AlarmKind.LOG_USE,
@@ -104,7 +106,7 @@ class AlarmWatch:
                 )
 
     def _is_current(self, alarm: Alarm) -> bool:
-        if alarm.kind is AlarmKind.STORE:
+        if alarm.kind in (AlarmKind.STORE, AlarmKind.CLOCK):
             return True
         if alarm.kind is AlarmKind.LOG_USE:
             return alarm.threshold_percent in self.thresholds.log_percent
