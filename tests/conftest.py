@@ -4,6 +4,7 @@
 """
 
 import os
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import TestCase
@@ -20,8 +21,19 @@ STATE_MACHINE_SECONDS = 600
 SPARK_FOLDERS = ("spark_bridge", "store/archive")
 """Folders whose tests need what comes with the extra ``spark``."""
 
+SPARK_SECONDS = 300
+"""How long one of them may take: the first waits for Spark to start, beside whatever else starts at that time."""
+
 SPARK_TESTS = {Path(__file__).parent / name for name in SPARK_FOLDERS}
+SPARK_RUN = SPARK_TESTS | {Path(__file__).parent / "docs"}
+"""Where tests may be marked ``spark``: tox runs those of these folders (pyproject.toml)."""
+
 HAS_SPARK = find_spec("pyspark") is not None
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2 * 2**30
+"""What must be free there, or the tests' folders lie on the disk: some tests write hundreds of megabytes."""
+
 
 # A machine shared with other work makes any one example slow now and then: no deadline anywhere.
 settings.register_profile("dev", max_examples=50, deadline=None)
@@ -33,9 +45,22 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 collect_ignore = [] if HAS_SPARK else [*SPARK_FOLDERS]
 
 
-def pytest_report_header() -> str | None:
-    """Says so when tests are left out, which would otherwise look like a pass."""
-    return None if HAS_SPARK else f"no pyspark here: of tests, {', '.join(SPARK_FOLDERS)} are left out"
+def pytest_configure() -> None:
+    """
+    Puts the tests' folders into memory, where there is enough of it.
+
+    Most of a store's test is waiting for the disk. What a killed process has written is there all the same, in memory
+    as on a disk: no test takes the power away.
+    """
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+def pytest_report_header() -> list[str]:
+    """Says where folders lie, and so when tests are left out, which would otherwise look like a pass."""
+    where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
+    left_out = f"no pyspark here: of tests, {', '.join(SPARK_FOLDERS)} are left out"
+    return [f"folders of tests: in {where}"] * bool(where) + [left_out] * (not HAS_SPARK)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,8 +72,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     is_nightly = settings.get_current_profile_name() == "nightly"
     for item in items:
+        if item.get_closest_marker("spark") and not SPARK_RUN.intersection(item.path.parents):
+            raise pytest.UsageError(f"{item.nodeid}: tox looks for tests of Spark in {SPARK_RUN}")
         if SPARK_TESTS.intersection(item.path.parents):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.timeout(SPARK_SECONDS))  # one of the test's own goes before
         if is_nightly:
             item.add_marker(pytest.mark.timeout(0))  # none: examples are as many as take hours
         elif is_state_machine(item):

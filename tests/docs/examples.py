@@ -41,6 +41,12 @@ _BLOCK = re.compile(
 )
 _ADDRESSES = {"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:8672"}
 """What the pages say; here the ports are free ones."""
+_SPARK_DEFAULTS = """\
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.sql.shuffle.partitions 1
+spark.ui.enabled false
+"""
+"""What a page's Spark does not say: it is to start quickly, and has a few rows to look at."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +111,14 @@ class Reader:
         )
         run.chmod(0o755)
         (folder / "spark_bridge").symlink_to(ROOT / "spark_bridge")
+        (folder / "spark-conf").mkdir()
+        (folder / "spark-conf" / "spark-defaults.conf").write_text(_SPARK_DEFAULTS)
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("REWIND_")},
             "PATH": f"{binaries}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "COLUMNS": "200",
+            "SPARK_CONF_DIR": str(folder / "spark-conf"),
         }
         self._shell: subprocess.Popen[str] | None = None
 
