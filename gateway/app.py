@@ -86,6 +86,11 @@ class Gateway:
         """
         settings = self._configuration.settings
         self._folder = DataFolder(settings.data)
+        if found := self._folder.open_to_others():
+            log.warning(
+                "data_open_to_others",
+                **{log_keys.DATA: str(self._folder.path), log_keys.REASON: ", ".join(found)},
+            )
         try:
             self._vpns = MessageVpns(
                 self._configuration,

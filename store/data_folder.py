@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
 from store.errors import StoreError, StoreLocked
 
 LOCK_FILE: Final = "rewind.lock"
+
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""What is made is its user's alone: messages are in it, and what administrators keep."""
+
+OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class DataFolder:
@@ -27,8 +34,9 @@ class DataFolder:
         """
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(FOLDER_MODE, exist_ok=True)
+            self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise StoreError(
                 "cannot use the data folder", path, error, "Give a folder this user may write, with --data"
@@ -46,6 +54,21 @@ class DataFolder:
             ) from error
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def open_to_others(self) -> list[str]:
+        """
+        What of it other users of the machine may read or write, with its mode: the folder, and files in it. Empty where
+        the folder keeps them out, whatever its files say.
+        """
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        if not mode & OTHERS:
+            return []
+        found = [f"{self.path} {mode:04o}"]
+        for entry in sorted(os.scandir(self.path), key=lambda entry: entry.name):
+            mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
+            if mode & OTHERS:
+                found.append(f"{entry.name} {mode:04o}")
+        return found
 
     def release(self) -> None:
         os.close(self._lock)

@@ -67,7 +67,7 @@ def write_administered(data: Path, kept: ChangesByVpn) -> None:
         OSError: It could not be written.
     """
     fresh = data / f"{FILE}.new"
-    with fresh.open("w", encoding="utf-8") as out:
+    with open(fresh, "w", encoding="utf-8", opener=_private) as out:
         json.dump({"vpn": kept}, out, indent=2, ensure_ascii=False)
         out.flush()
         os.fsync(out.fileno())
@@ -119,3 +119,8 @@ def _nested(changes: Changes) -> dict[str, Any]:
             table = table.setdefault(step, {})
         table[last] = value
     return nested
+
+
+def _private(path: str, flags: int) -> int:
+    """A file that is its user's alone."""
+    return os.open(path, flags, 0o600)

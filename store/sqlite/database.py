@@ -8,6 +8,7 @@ else is APSW's.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Final
 
 import apsw
 
+from store.data_folder import FILE_MODE
 from store.errors import StoreError, StoreTooNew
 from store.sqlite import schema
 from store.sqlite.priorities import apply_priorities
@@ -101,6 +103,8 @@ def _migrate(path: Path, *, synchronous: str) -> None:
 
     from store.sqlite.migrations import migrations  # noqa: PLC0415
 
+    # Its user's alone; the WAL and what goes with it get the mode of the file.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.prepare(connection, synchronous=synchronous)
         connection.isolation_level = "DEFERRED"

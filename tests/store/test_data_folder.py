@@ -11,6 +11,7 @@ import pytest
 
 from store.data_folder import LOCK_FILE, DataFolder
 from store.errors import StoreError, StoreLocked
+from store.sqlite.database import open_file
 from store.sqlite.store import message_file
 
 HOLDER = """
@@ -94,3 +95,34 @@ def test_a_folder_that_may_not_be_written_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="Permission denied"):
         DataFolder(tmp_path / "data")
     tmp_path.chmod(0o700)
+
+
+def test_what_is_made_is_its_user_s_alone(tmp_path: Path) -> None:
+    """Folder, lock, file and WAL, whatever the umask is; and that is no reason to tell anybody."""
+    before = os.umask(0)
+    try:
+        folder = DataFolder(tmp_path / "data")
+        connection = open_file(message_file(folder.path, "default"), 1, synchronous="full")
+        connection.execute("update log set next_number = 2")
+    finally:
+        os.umask(before)
+    modes = {entry.name: entry.stat().st_mode & 0o777 for entry in os.scandir(folder.path)}
+    connection.close()
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert {"rewind.lock", "default.db", "default.db-wal", "default.db-shm"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
+    assert folder.open_to_others() == []
+    folder.release()
+
+
+def test_what_others_may_read_is_named(tmp_path: Path) -> None:
+    """A folder that was made open is left so; it and the files in it that are open, too, are told with their modes."""
+    path = tmp_path / "data"
+    path.mkdir()
+    path.chmod(0o755)
+    for name, mode in (("old.db", 0o644), ("closed.db", 0o600)):
+        (path / name).touch()
+        (path / name).chmod(mode)
+    folder = DataFolder(path)
+    assert folder.open_to_others() == [f"{path} 0755", "old.db 0644"]
+    folder.release()
