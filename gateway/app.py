@@ -5,12 +5,14 @@ The composition root: the one place that builds a gateway from its settings, run
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -38,6 +40,9 @@ SWITCH_SECONDS: Final = 0.0005
 steps to take beside a busy loop would wait 25 ms for its turns."""
 
 GC_THRESHOLDS: Final = (20_000, 50, 100)
+
+M_ARENA_MAX: Final = -8
+"""glibc's name for how many heaps its ``malloc`` may have (``malloc.h``)."""
 
 log = structlog.get_logger()
 
@@ -234,6 +239,7 @@ def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
     logging_setup.configure(configuration.settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
+    _share_one_heap()
     # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
     # visits in vain, so it comes less often.
     gc.freeze()
@@ -248,3 +254,14 @@ def serve(configuration: Configuration) -> int:
         print(f"rewind: {error.strerror if error.filename is None else error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _share_one_heap() -> None:
+    """
+    Have all threads take memory from one heap: what a reader allocates and the loop frees can be used by both again.
+
+    With a heap for each thread a gateway under mixed load weighs 20 MB more. It is no slower: threads wait for the
+    interpreter, not for the heap. Elsewhere than with glibc there is nothing to do.
+    """
+    with suppress(AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 from tests.bench.filled_store import QUEUE, fill
@@ -10,6 +11,8 @@ from tests.system.conftest import Start
 from tests.system.gateway_process import GatewayProcess
 
 MEGABYTE = 2**20
+HEAP_BYTES = 64 * MEGABYTE
+"""What glibc reserves for the heap of a thread (``HEAP_MAX_SIZE``)."""
 SPOOLED = 2_000_000
 
 
@@ -19,6 +22,30 @@ def consume(gateway: GatewayProcess, queue: str, count: int) -> None:
         peer.attach_receiver(f"queue://{queue}", credit=count)
         for _ in range(count):
             peer.receive()
+
+
+def heaps_of_threads(gateway: GatewayProcess) -> int:
+    """glibc's heaps beside the first one: each is the writable beginning of 64 MiB at a multiple of that."""
+    mappings = [line.split() for line in Path(f"/proc/{gateway.pid}/maps").read_text().splitlines()]
+    spans = [
+        (int(first, 16), int(end, 16), access)
+        for span, access, *_ in mappings
+        for first, _, end in [span.partition("-")]
+    ]
+    return sum(
+        start % HEAP_BYTES == 0 and access == "rw-p" and after == (end, start + HEAP_BYTES, "---p")
+        for (start, end, access), after in pairwise(spans)
+    )
+
+
+def test_threads_share_one_heap(start: Start) -> None:
+    """The writer, the readers and the loop have one heap, so that what one of them frees serves the others."""
+    gateway = start()
+    with Peer.opened(gateway.address) as publisher:
+        publisher.attach_sender("queue://q")
+        publisher.publish_all([b"x" * 8_000] * 1_000)
+    consume(gateway, "q", 500)
+    assert heaps_of_threads(gateway) == 0
 
 
 def test_a_queue_of_two_million_messages_costs_a_window_of_ids(start: Start, tmp_path: Path) -> None:
