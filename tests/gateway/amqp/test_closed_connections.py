@@ -362,6 +362,15 @@ def _attach(
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _only_new_objects() -> Iterator[None]:
+    """What was there before these tests, a million objects of all that was imported, is not looked at again."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
