@@ -10,6 +10,7 @@ the two read it, or on what lies beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -44,7 +45,6 @@ P = TypeVar("P", bound=_Page)
 MOST_REMEMBERED: Final = 1_024  # topics and fronts; both start anew when full
 
 _SHORT_HEADER = b"\x00\x53\x70\xc0"
-_HEX = np.frombuffer(b"".join(b"%04x" % number for number in range(1 << 16)), "S4")
 _BESIDE = {"offset", "enqueuedTime", "topic", "replayId", "partition"}  # what a store keeps beside a message
 
 
@@ -283,6 +283,14 @@ def _repeated(system: dict[str, str | None], size: int) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(edges), repeated(keys, size), repeated(values, size))
 
 
+@cache
+def _hexadecimal() -> npt.NDArray[np.bytes_]:
+    """Every number of four digits; made when it is first needed: most of Spark's processes never do."""
+    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
+    numbers = np.arange(1 << 16)[:, None]
+    return np.frombuffer(digits[numbers >> np.array([12, 8, 4, 0]) & 15], "S4")
+
+
 def _replay_ids(generation: int, ids: npt.NDArray[np.int64]) -> pa.Array:
     """The replay ids of rising ids: only their last four digits change within a run of 65,536."""
     size = len(format_replay_id(generation, 0))
@@ -291,7 +299,7 @@ def _replay_ids(generation: int, ids: npt.NDArray[np.int64]) -> pa.Array:
     table["run"] = np.array([format_replay_id(generation, run << 16)[:-4] for run in runs.tolist()], "S")[
         place
     ]
-    table["digits"] = _HEX[ids & 0xFFFF]
+    table["digits"] = _hexadecimal()[ids & 0xFFFF]
     edges = np.arange(len(ids) + 1, dtype=np.int32) * np.int32(size)
     return pa.StringArray.from_buffers(len(ids), pa.py_buffer(edges), pa.py_buffer(table))
 

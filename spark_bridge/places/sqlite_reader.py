@@ -6,15 +6,19 @@ when one closes it, the kernel drops the other's locks. So whatever the Spark br
 through this driver alone.
 
 Invariant: between two calls no statement is open, so that nothing keeps the gateway's WAL from being begun anew.
+
+What the driver offers as DB-API is left alone: importing that imports pandas where it is installed, half a second of
+each of Spark's workers.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import adbc_driver_sqlite
 import pyarrow as pa
-from adbc_driver_manager import Error
-from adbc_driver_sqlite import StatementOptions, dbapi
+from adbc_driver_manager import AdbcConnection, AdbcStatement, Error
+from adbc_driver_sqlite import StatementOptions
 
 BUSY_MS = 10_000  # how long to wait for a lock; a gateway that starts holds one for a moment
 
@@ -26,10 +30,15 @@ class SqliteReader:
     Every method raises ``SqliteReader.Failed``, a tuple of exceptions, where the file cannot be read.
     """
 
-    Failed = (Error, pa.ArrowException)
+    Failed = (Error, pa.ArrowException, OSError)
 
     def __init__(self, path: Path) -> None:
-        self._connection = dbapi.connect(f"{path.absolute().as_uri()}?mode=ro", autocommit=True)
+        self._database = adbc_driver_sqlite.connect(f"{path.absolute().as_uri()}?mode=ro")
+        try:
+            self._connection = AdbcConnection(self._database)
+        except BaseException:
+            self._database.close()
+            raise
         try:
             self.row(f"pragma busy_timeout = {BUSY_MS}")
             self.row("pragma query_only = on")
@@ -39,13 +48,19 @@ class SqliteReader:
 
     def rows(self, query: str, limit: int, *values: str) -> pa.RecordBatch | None:
         """The first ``limit`` rows of an answer, as a batch; None where there are none."""
-        with self._connection.cursor() as cursor:
+        with AdbcStatement(self._connection) as statement:
             # The driver tells types from the rows of its first batch, and takes those of the others for the same.
-            cursor.adbc_statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(limit)})
-            cursor.execute(query, list(values) or None)
-            for batch in cursor.fetch_record_batch():
-                if batch.num_rows:
-                    return batch
+            statement.set_options(**{StatementOptions.BATCH_ROWS.value: str(limit)})
+            statement.set_sql_query(query)
+            if values:
+                names = [str(number) for number in range(len(values))]
+                statement.prepare()
+                statement.bind(pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names))
+            stream, _ = statement.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as batches:
+                for batch in batches:
+                    if batch.num_rows:
+                        return batch
         return None
 
     def row(self, query: str, *values: str) -> tuple[int, ...] | None:
@@ -56,3 +71,4 @@ class SqliteReader:
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
+        self._database.close()
