@@ -25,6 +25,7 @@ from typing import Final, TypeAlias
 
 from amqp_ext import codec
 from amqp_ext.codec import Symbol, UByte, UInt
+from amqp_ext.message.reader_batches import DATA_HEAD, HEAD_SIZE, batch_of, head_of
 from amqp_ext.message.sections import (
     HEADER,
     MESSAGE_ANNOTATIONS,
@@ -88,7 +89,7 @@ class Splicer:
         self._start = self._middle = self._end = self._high = b""
         self._digit_count = 0
         self._starts: dict[str, bytes] = {}
-        self._packs: dict[tuple[int, int, int], Callable[..., bytes]] = {}
+        self._packs: dict[tuple[int, int, int, bool], tuple[Callable[..., bytes], int]] = {}
 
     def fronts(
         self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None
@@ -106,11 +107,29 @@ class Splicer:
                 self.front(i, time_ms, topic, bare, content, attempts.get(i, 0), i == end_id)
                 for i, time_ms, topic, bare, _, _, content in rows
             ]
-        fronts: list[bytes] = []
-        append = fronts.append
-        last_digits = _LAST_DIGITS
+        return self._parts(rows, in_batch=False)
+
+    def batch(self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None) -> bytes:
+        """
+        The messages whole, in one envelope (``amqp_ext.message.reader_batches``).
+
+        Args: as for ``fronts``.
+        """
+        if attempts or end_id is not None or self._stream_offset:
+            rests = [content[bare:] for _, _, _, bare, _, _, content in rows]
+            return batch_of(self.fronts(rows, attempts, end_id), rests)
+        return b"".join(self._parts(rows, in_batch=True))
+
+    def _parts(self, rows: Sequence[OutgoingRow], *, in_batch: bool) -> list[bytes]:
+        """
+        The front of each row; in a batch, each with the head of a data section before it and the rest of the message
+        behind it. Both in one loop: a batch in a loop of its own over the fronts takes half as long again.
+        """
+        parts: list[bytes] = []
+        append = parts.append
+        last_digits, data_head = _LAST_DIGITS, DATA_HEAD
         # Topics take turns in most logs, and headers are alike: what a row needs of both is kept.
-        known: dict[str, tuple[bytes, Callable[..., bytes]]] = {}
+        known: dict[str, tuple[bytes, int, Callable[..., bytes]]] = {}
         topic_now: str | None = None
         header_now: bytes | None = None
         time_now, first, stop, digits = self._time_ms, self._first, self._stop, self._digit_count
@@ -127,7 +146,12 @@ class Splicer:
             header = content[:bare]
             if header != header_now:
                 if bare and not _is_short_header(header):
-                    append(_with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0))
+                    front = _with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0)
+                    if in_batch:
+                        rest = content[bare:]
+                        parts += (head_of(len(front) + len(rest)), front, rest)
+                    else:
+                        append(front)
                     continue
                 header_now = header
                 known.clear()
@@ -137,11 +161,29 @@ class Splicer:
                 if found is None:
                     self._prepare(message_id, time_ms, topic)
                     start = header + self._start
-                    found = known[topic] = start, self._pack(len(start))
-                start, pack = found
+                    pack, size = self._pack(len(start), in_batch=in_batch)
+                    # The message grows by its front, which has the header already.
+                    found = known[topic] = start, size - HEAD_SIZE - bare, pack
+                start, growth, pack = found
                 topic_now = topic
-            append(pack(start, message_id, middle, last_digits[message_id & 0xFF], end, b"%d" % message_id))
-        return fronts
+            last = last_digits[message_id & 0xFF]
+            if in_batch:
+                append(
+                    pack(
+                        data_head,
+                        growth + len(content),
+                        start,
+                        message_id,
+                        middle,
+                        last,
+                        end,
+                        b"%d" % message_id,
+                    )
+                )
+                append(content[bare:] if bare else content)
+            else:
+                append(pack(start, message_id, middle, last, end, b"%d" % message_id))
+        return parts
 
     def front(
         self,
@@ -163,7 +205,8 @@ class Splicer:
 
     def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
         self._prepare(message_id, time_ms, topic)
-        return self._pack(len(self._start))(
+        pack, _ = self._pack(len(self._start), in_batch=False)
+        return pack(
             self._start,
             message_id,
             self._middle,
@@ -210,16 +253,18 @@ class Splicer:
         # A map's size counts from behind itself: the four bytes of the count, and the pairs.
         return _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
 
-    def _pack(self, start_size: int) -> Callable[..., bytes]:
-        sizes = (start_size, len(self._middle), self._digit_count)
-        pack = self._packs.get(sizes)
-        if pack is None:
+    def _pack(self, start_size: int, *, in_batch: bool) -> tuple[Callable[..., bytes], int]:
+        """What puts a front together, in a batch with the head of a data section, and the size of what it makes."""
+        sizes = (start_size, len(self._middle), self._digit_count, in_batch)
+        found = self._packs.get(sizes)
+        if found is None:
             if len(self._packs) >= PACK_CACHE:
                 self._packs.clear()
-            pack = self._packs[sizes] = struct.Struct(
-                f">{start_size}sq{sizes[1]}s2s{len(self._end)}s{sizes[2]}s"
-            ).pack
-        return pack
+            layout = struct.Struct(
+                f">{'II' if in_batch else ''}{start_size}sq{sizes[1]}s2s{len(self._end)}s{sizes[2]}s"
+            )
+            found = self._packs[sizes] = layout.pack, layout.size
+        return found
 
     def _extended(self, annotations: bytes, message_id: int, is_end: bool) -> bytes:
         pairs = annotations[12:]

@@ -19,19 +19,24 @@ from amqp_ext.codec import CodecError
 
 BATCHES: Final = "rewind:batches"
 
-_DATA: Final = 0x005375B0
-"""A data section, its size in four bytes: the only spelling that is used here."""
+DATA_HEAD: Final = 0x005375B0
+"""A data section, its size in the four bytes behind this: the only spelling that is used here."""
 _HEAD: Final = Struct(">II")
 _pack = _HEAD.pack
 HEAD_SIZE: Final = _HEAD.size
 """Octets in front of each message of an envelope."""
 
 
+def head_of(size: int) -> bytes:
+    """What stands in front of a message of ``size`` octets."""
+    return _pack(DATA_HEAD, size)
+
+
 def batch_of(fronts: Iterable[bytes], rests: Iterable[bytes]) -> bytes:
     """The envelope for messages that are in two parts each, as many of the one as of the other."""
     parts: list[bytes] = []
     for front, rest in zip(fronts, rests, strict=True):
-        parts += (_pack(_DATA, len(front) + len(rest)), front, rest)
+        parts += (head_of(len(front) + len(rest)), front, rest)
     return b"".join(parts)
 
 
@@ -56,7 +61,7 @@ def ends_of(envelope: bytes) -> list[int]:
         CodecError: It is none.
     """
     ends: list[int] = []
-    read, size, data, end = _HEAD.unpack_from, HEAD_SIZE, _DATA, len(envelope)
+    read, size, data, end = _HEAD.unpack_from, HEAD_SIZE, DATA_HEAD, len(envelope)
     append = ends.append
     start = position = 0
     try:

@@ -17,7 +17,6 @@ from cproton_ffi import ffi, lib
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
-from amqp_ext.message.reader_batches import batch_of
 from gateway.amqp.engine.native import (
     ACCEPTED,
     MODIFIED,
@@ -28,7 +27,7 @@ from gateway.amqp.engine.native import (
     state_fields,
 )
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import BARE, CONTENT, Row
+from gateway.core.model import CONTENT, Row
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
@@ -126,10 +125,10 @@ class OutgoingTransfers:
         deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
         unsettled = self._unsettled
         pre_settled = self._pre_settled
-        fronts = self._splicer.fronts(rows, attempts, end_id)
         if self.in_batches:
-            self._send_batches(rows, fronts)
+            self._send_batches(rows, attempts, end_id)
             return
+        fronts = self._splicer.fronts(rows, attempts, end_id)
         total = 0
         for (message_id, _, _, bare, _, _, content), front in zip(rows, fronts, strict=True):
             tag[0] = message_id
@@ -149,14 +148,13 @@ class OutgoingTransfers:
                 unsettled[delivery] = message_id
         self._average_bytes = max(total // len(rows), 1) + 200
 
-    def _send_batches(self, rows: Sequence[Row], fronts: Sequence[bytes]) -> None:
+    def _send_batches(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
-        total = sum(len(row[CONTENT]) for row in rows)
+        total = sum([len(row[CONTENT]) for row in rows])
         count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
         for first in range(0, len(rows), count):
             batch = rows[first : first + count]
-            bares = [row[CONTENT][row[BARE] :] if row[BARE] else row[CONTENT] for row in batch]
-            data = batch_of(fronts[first : first + count], bares)
+            data = self._splicer.batch(batch, attempts, end_id)
             _tag[0] = batch[0][0]
             delivery = lib.pn_delivery(self._link, _tag_bytes)
             lib.pn_link_send(self._link, data, len(data))

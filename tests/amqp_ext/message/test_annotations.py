@@ -14,6 +14,7 @@ from amqp_ext import codec
 from amqp_ext.codec import Described, Long, Symbol, Timestamp, UByte, UInt, ULong
 from amqp_ext.message import annotations as module
 from amqp_ext.message.annotations import OutgoingRow, Splicer, annotated
+from amqp_ext.message.reader_batches import messages_of
 from amqp_ext.message.sections import (
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -314,6 +315,27 @@ def test_messages_together_and_one_by_one_are_the_same(rows: list[OutgoingRow]) 
     assert together == [
         splicer.front(i, t, topic, b, content, 0, False) for i, t, topic, b, _, _, content in rows
     ]
+
+
+@given(
+    st.lists(rows_of_messages, min_size=1, max_size=3),
+    st.dictionaries(ids, st.integers(1, 3), max_size=2),
+    st.none() | ids,
+    st.booleans(),
+)
+def test_a_batch_has_the_messages_that_go_out_one_by_one(
+    batches: Sequence[list[OutgoingRow]], attempts: dict[int, int], end_id: int | None, stream_offset: bool
+) -> None:
+    """In one envelope a message is what it is in a delivery of its own, whatever the same link sent before."""
+    one_by_one = Splicer(GENERATION, stream_offset=stream_offset)
+    together = Splicer(GENERATION, stream_offset=stream_offset)
+    for rows in batches:
+        fronts = one_by_one.fronts(rows, attempts, end_id)
+        assert list(messages_of(together.batch(rows, attempts, end_id))) == [
+            front + content[bare:] for front, (_, _, _, bare, _, _, content) in zip(fronts, rows, strict=True)
+        ]
+        # Both templates may be in use on one link: what the one leaves behind must do for the other.
+        assert together.fronts(rows, {}, None) == one_by_one.fronts(rows, {}, None)
 
 
 def test_remembered_layouts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
