@@ -5,10 +5,9 @@ from __future__ import annotations
 from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.options import Options
 from spark_bridge.places.addresses import Archived, Folder
-from spark_bridge.places.archive_place import ArchivePlace
 from spark_bridge.places.broker_place import BrokerPlace
 from spark_bridge.places.file_place import FilePlace
-from spark_bridge.places.log_place import LogPlace
+from spark_bridge.places.log_place import LiveLog, LogPlace
 
 
 def log_places(options: Options) -> tuple[LogPlace, ...]:
@@ -20,9 +19,16 @@ def log_place(options: Options, number: int) -> LogPlace:
     """One of them."""
     address = options.addresses[number]
     if isinstance(address, Archived):
-        return ArchivePlace(address.url)
+        return _archive(address.url)
     log = live_log(address)
-    return log if options.archive is None else ArchivePlace(options.archive, log)
+    return log if options.archive is None else _archive(options.archive, log)
+
+
+def _archive(url: str, log: LiveLog | None = None) -> LogPlace:
+    # Parquet and the file systems take longer to load than all else here, and few reads are of archives.
+    from spark_bridge.places.archive_place import ArchivePlace  # noqa: PLC0415
+
+    return ArchivePlace(url, log)
 
 
 def live_log(address: Broker | Folder) -> BrokerPlace | FilePlace:

@@ -1,6 +1,8 @@
 """The data source as Spark uses it, without Spark: schema, reader, partitions, read; pickled in between."""
 
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -35,6 +37,14 @@ def rows(reader: LogReader) -> list[tuple[int, str]]:
     ]
     assert all(batch.schema == to_arrow_schema(SCHEMA, timezone="UTC") for batch in batches)
     return [(row["offset"], row["topic"]) for batch in batches for row in batch.to_pylist()]
+
+
+def test_what_spark_loads_in_each_of_its_processes_is_no_more_than_a_log_needs() -> None:
+    """pandas, and what reads Parquet, are in none that reads a file or asks a broker: half a second of each."""
+    heavy = {"pandas", "pyarrow.dataset", "pyarrow.parquet", "pyarrow.fs"}
+    code = f"import sys, spark_bridge.source; print(sorted({heavy} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 @pytest.fixture
