@@ -237,9 +237,9 @@ async def _reload(gateway: Gateway) -> None:
 
 def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
+    _share_one_heap()  # before there is a second thread, which would take a heap of its own
     logging_setup.configure(configuration.settings.log)
     sys.setswitchinterval(SWITCH_SECONDS)
-    _share_one_heap()
     # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
     # visits in vain, so it comes less often.
     gc.freeze()
