@@ -233,7 +233,8 @@ class Backlog:
             for part, ids in routed.items()
         ]
         if put:
-            effects += self._settle_put({i: sizes[i] for i in put}, [i for i in put if i in failed])
+            ids = sorted(put)
+            effects += self.settle_put(ids, sum(sizes[i] for i in ids), [i for i in ids if i in failed])
         return effects
 
     def open_among(self, routed: Mapping[int, list[int]]) -> dict[int, list[int]]:
@@ -251,10 +252,19 @@ class Backlog:
             for route in self.routes
         )
 
-    def _settle_put(self, sizes: Mapping[int, int], attempts: Sequence[int]) -> list[Effect]:
-        ids = sorted(sizes)
+    def has_put_all(self, ids: list[int]) -> bool:
+        """Whether a replay has put all of these, rising, one after the other."""
+        return self.replayed is not None and self.replayed.has_all(ids)
+
+    def settle_put(self, ids: list[int], size_bytes: int, attempts: Sequence[int]) -> list[Effect]:
+        """
+        Messages that a replay or references have here (rising ids) are consumed for good.
+
+        Args:
+            attempts: Those of them whose deliveries failed before.
+        """
         self._put_messages -= len(ids)
-        self._put_bytes -= sum(sizes.values())
+        self._put_bytes -= size_bytes
         references = [i for i in ids if i in self.references] if self.references else []
         self.references.difference_update(references)
         effects: list[Effect] = []

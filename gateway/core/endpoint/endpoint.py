@@ -421,8 +421,7 @@ class Endpoint:
 
     def hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
         """Hand ready messages to a flow: unsettled from now on. The next ones, as ``peek`` named them, or selected."""
-        flow.unsettled.update([(row[ID], len(row[CONTENT])) for row in rows])
-        flow.demand -= len(rows)
+        flow.hold(rows)
         self.ready.hand_out(rows)
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
@@ -457,21 +456,18 @@ class Endpoint:
             The ids that were unsettled on this flow (others are ignored: a late settlement is not an error), rising,
             and the effects.
         """
-        unsettled = flow.unsettled
-        sizes: dict[int, int] = {}
-        for i in ids:
-            content = unsettled.pop(i, None)
-            if content is not None:
-                sizes[i] = content
-        if not sizes:
+        taken, sizes = flow.take(ids)
+        if not taken:
             return [], []
-        gone = sorted(sizes)
+        gone = sorted(taken)
         failed = [i for i in gone if self.attempts.pop(i, None) is not None] if self.attempts else ()
-        backlog = self.backlog
-        if self.replay is None and not backlog.references and not self.settings.priorities:
-            effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes.values()), newest_id, failed)]
+        backlog, is_one_way = self.backlog, not (self.backlog.references or self.settings.priorities)
+        if is_one_way and (self.replay is None or not self.replay.is_under_way):
+            effects: list[Effect] = [backlog.settle(WHOLE, gone, sum(sizes), newest_id, failed)]
+        elif is_one_way and backlog.has_put_all(gone):
+            effects = backlog.settle_put(gone, sum(sizes), failed) + self._acknowledge(gone)
         else:
-            effects = self._settle(gone, sizes, newest_id, failed)
+            effects = self._settle(gone, dict(zip(taken, sizes, strict=True)), newest_id, failed)
         self.ready.settled(gone)
         return gone, effects
 

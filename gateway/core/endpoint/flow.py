@@ -4,11 +4,15 @@ A flow: a consumer bound to an endpoint, what it can take, and what it has unset
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final, Generic, TypeVar
 
 from gateway.core.endpoint.ready_queue import Candidates
-from gateway.core.model import ID, Row
+from gateway.core.model import CONTENT, ID, Row
+
+NOT_HELD: Final = -1
+"""The size of a message that is not among the unsettled."""
 
 E = TypeVar("E")
 """What it is bound to: an endpoint."""
@@ -68,6 +72,27 @@ class BoundFlow(Generic[E]):
         if selector is None:
             return lambda row: row[ID] not in excluded
         return lambda row: row[ID] not in excluded and selector(row)
+
+    def hold(self, rows: Sequence[Row]) -> None:
+        """These are handed to it."""
+        ids, sizes = [row[ID] for row in rows], [len(row[CONTENT]) for row in rows]
+        self.unsettled.update(zip(ids, sizes, strict=True))
+        self.demand -= len(rows)
+
+    def take(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
+        """
+        Messages are no longer its.
+
+        Returns:
+            Those of them that it had unsettled, and their content sizes in bytes.
+        """
+        unsettled, taken = self.unsettled, list(ids)
+        before = len(unsettled)
+        sizes = list(map(unsettled.pop, taken, repeat(NOT_HELD)))
+        if before - len(unsettled) < len(taken):
+            taken = [i for i, size in zip(taken, sizes, strict=True) if size != NOT_HELD]
+            sizes = [size for size in sizes if size != NOT_HELD]
+        return taken, sizes
 
     @property
     def is_hungry(self) -> bool:

@@ -26,6 +26,13 @@ def expiries(
         ttl_of: The time to live that the header of a message's content says, in ms.
     """
     found: dict[int, int] = {}
+    if not rows or rows[-1][ID] < fresh_from:
+        return found
+    if not longest_ms:
+        # Headers are alike: most say nothing of it, and are looked at once for all.
+        fronts = {content[:bare] for _, _, _, bare, _, _, content in rows if bare}
+        if all(ttl_of(front) is None for front in fronts):
+            return found
     for row in rows:
         if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
             lives_ms = ttl_of(row[CONTENT]) if row[BARE] else None

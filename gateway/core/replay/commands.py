@@ -16,7 +16,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import BARE, CONTENT, ID, Row
+from gateway.core.model import BARE, CONTENT, Row
 from gateway.core.replay.states import Replay
 
 
@@ -104,12 +104,18 @@ class ReplayCommands:
 
     @staticmethod
     def put(
-        endpoint: Endpoint, rows: Sequence[Row], size_bytes: int, routed: Sequence[int], position: int
+        endpoint: Endpoint,
+        ids: Sequence[int],
+        rows: Sequence[Row],
+        size_bytes: int,
+        routed: Sequence[int],
+        position: int,
     ) -> None:
         """
         Messages read from the log go on the endpoint; ``position`` is the next id to read.
 
         Args:
+            ids: Of ``rows``, rising.
             size_bytes: Content of those that are not among ``routed``.
             routed: Ids of those that the log did not take, and that lie on the endpoint by their routes: acknowledged,
                 they count as the others do.
@@ -117,7 +123,7 @@ class ReplayCommands:
         priorities = None
         if endpoint.settings.priorities:
             priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
-        endpoint.put_replayed([row[ID] for row in rows], priorities, size_bytes, routed, position)
+        endpoint.put_replayed(ids, priorities, size_bytes, routed, position)
 
     @staticmethod
     def subscriptions_changed(endpoint: Endpoint, position: int) -> list[Effect]:

@@ -13,7 +13,8 @@ from amqp_ext.message.ttl import ttl_of
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.model import ID, Row
+from gateway.core.model import ID, ROUTE, Row
+from gateway.vpn.delivery.kept_rows import KeptRows
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader, RoutedPage
@@ -78,14 +79,19 @@ class EndpointFeed:
         self._replays = shared.replays
         self._selection = shared.selection
         self._page_rows = page_rows
-        self._stash: dict[int, Row] = {}
+        self._kept = KeptRows()
         self.is_reading = False
         """A page, or some messages, are on their way from the store."""
         self._is_scheduled = False
 
-    def keep(self, rows: Sequence[Row]) -> None:
-        """Contents that are at hand and will be wanted soon."""
-        self._stash.update([(row[ID], row) for row in rows])
+    def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
+        """
+        Contents that are at hand and will be wanted soon.
+
+        Args:
+            ids: Of ``rows``, rising.
+        """
+        self._kept.keep(ids, rows)
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
@@ -124,7 +130,7 @@ class EndpointFeed:
                 self._read_rows(ids)
                 return
             left -= len(rows)
-            self._hand_out(flow, rows)
+            self._hand_out(flow, ids if len(rows) == len(ids) else ids[: len(rows)], rows)
         if endpoint.flows and self._read_ahead():
             return
         if endpoint.ready.selectable is not None:
@@ -161,23 +167,24 @@ class EndpointFeed:
                 chosen.append(row)
         flow.candidates.put_back(ids[looked_at:])
         if looked_at < len(rows) and rows[looked_at][ID] < self._cache.first_id:
-            self.keep(rows[looked_at:])
+            self.keep(ids[looked_at : len(rows)], rows[looked_at:])
         if chosen:
-            self._hand_out(flow, chosen)
+            self._hand_out(flow, [row[ID] for row in chosen], chosen)
         return looked_at
 
-    def _hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
-        """Send messages to a flow; those that are dead go where the dead go."""
+    def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row]) -> None:
+        """Send messages to a flow, ``rows`` with these ids; those that are dead go where the dead go."""
         endpoint = self.endpoint
         endpoint.hand_out(flow, rows)
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
             rows = [row for row in rows if row[ID] not in dead]
+            ids = [row[ID] for row in rows]
         if rows:
             replay = endpoint.replay
             if replay is not None and replay.is_under_way:
-                replay.transmit([row[ID] for row in rows], self._now_ms())
+                replay.transmit(ids, self._now_ms())
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
 
@@ -233,7 +240,7 @@ class EndpointFeed:
             flow = Flow(endpoint, None)
             gone = rows[:count]
             endpoint.hand_out(flow, gone)
-            self._forget(gone)
+            self._kept.forget(ids[:count])
             self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
 
@@ -243,32 +250,22 @@ class EndpointFeed:
 
     def clear(self) -> None:
         """Nothing lies on the endpoint any more, and no replay is under way."""
-        self._stash.clear()
+        self._kept.clear()
 
-    def _rows(self, ids: Sequence[int]) -> Sequence[Row]:
+    def _rows(self, ids: list[int]) -> Sequence[Row]:
         """Rows of ``ids``, as many from the first on as are at hand; they are not kept here any longer."""
         rows = self._at_hand(ids)
-        self._forget(rows)
+        if rows and self._kept:
+            self._kept.forget(ids[: len(rows)])
         return rows
 
-    def _forget(self, rows: Sequence[Row]) -> None:
-        if self._stash:
-            for row in rows:
-                self._stash.pop(row[ID], None)
-
-    def _at_hand(self, ids: Sequence[int]) -> Sequence[Row]:
+    def _at_hand(self, ids: list[int]) -> Sequence[Row]:
         cache = self._cache
         if ids[0] >= cache.first_id:
             return cache.pick(ids)
-        stash = self._stash
-        rows: list[Row] = []
-        for i in ids:
-            row = stash.get(i)
-            if row is None:
-                if i < cache.first_id:
-                    break
-                row = cache.pick((i,))[0]
-            rows.append(row)
+        rows = self._kept.first_of(ids)
+        if len(rows) < len(ids) and ids[len(rows)] >= cache.first_id:
+            rows += cache.pick(ids[len(rows) :])
         return rows
 
     def _read_ahead(self) -> bool:
@@ -287,6 +284,9 @@ class EndpointFeed:
         )
         # What is committed beyond this will be told in a moment: were it in the page, it would be here twice.
         after, until = queue.next_page(self._cache.next_id)
+        if after + 1 >= self._cache.first_id:
+            self._take(self._cached_page(routes, after, until, limit), queue, read_up_to)
+            return
 
         def read() -> Page:
             page = reader.routed_page(routes, after, until, limit)
@@ -294,6 +294,33 @@ class EndpointFeed:
             return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
 
         self._read(read, lambda page: self._add_page(queue, page, read_up_to))
+
+    def _cached_page(self, routes: list[int], after: int, until: int, limit: int | None) -> Page:
+        """
+        The same of messages that are in the message cache. What the store would know of failed deliveries is known
+        here: they were after the start, as the messages were.
+        """
+        count = self._page_rows if limit is None else min(limit, self._page_rows)
+        numbers, position = set(routes), min(after + 1 + self._page_rows, until)
+        rows = [row for row in self._cache.since(after + 1, position - after - 1) if row[ROUTE] in numbers]
+        if len(rows) > count:
+            rows, position = rows[:count], rows[count][ID]
+        return RoutedPage(rows, position), []
+
+    def _take(self, found: Page, queue: ReadyQueue, read_up_to: int) -> None:
+        """A page need not be read: it is there in the loop's next turn."""
+        if self.is_reading:
+            return
+        self.is_reading = True
+        number = self.endpoint.cursor_number
+
+        def done() -> None:
+            self.is_reading = False
+            if self.endpoint.cursor_number == number:
+                self._add_page(queue, found, read_up_to)
+            self.run()
+
+        self._loop.call_soon(done)
 
     def read_head(self, limit: int) -> bool:
         """Read the messages that would be delivered next, where only the store has them; whether that is so."""
@@ -304,19 +331,24 @@ class EndpointFeed:
 
     def head(self, message_id: int) -> Row | None:
         """The message that would be delivered next, if it is at hand."""
-        rows = self._at_hand((message_id,))
+        rows = self._at_hand([message_id])
         return rows[0] if rows else None
 
     def _read_rows(self, ids: Sequence[int]) -> None:
         reader = self._reader
-        self._read(lambda: reader.messages(ids), self.keep)
+        self._read(lambda: reader.messages(ids), lambda rows: self.keep([row[ID] for row in rows], rows))
 
     def _add_page(self, queue: ReadyQueue, found: Page, read_up_to: int) -> None:
         page, attempts = found
         if queue.read_up_to != read_up_to:
             return  # What was in memory was let go of meanwhile, or was put there by another way.
-        self.endpoint.add_page(queue, [row[ID] for row in page.rows], page.position, attempts)
-        self.keep([row for row in page.rows if not queue.cursor.is_done(row[ID])])
+        rows, cursor = page.rows, queue.cursor
+        ids = [row[ID] for row in rows]
+        self.endpoint.add_page(queue, ids, page.position, attempts)
+        if ids and cursor.has_done_after(ids[0]):
+            rows = [row for row in rows if not cursor.is_done(row[ID])]
+            ids = [row[ID] for row in rows]
+        self.keep(ids, rows)
 
     def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
         if self.is_reading:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol
 
 from gateway.core.broker import Broker
@@ -26,6 +27,8 @@ from gateway.vpn.delivery.log_source import LogSource
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
+
+CONTENT_OF = itemgetter(CONTENT)
 
 STEP_ROWS = 1_000
 """Messages of the log looked at in one step."""
@@ -72,8 +75,12 @@ class _ReplayCursor(LogCursor):
         replayed, starts, matchers = self._endpoint.backlog.replayed, self._starts, self._matchers
         assert replayed is not None
         if len(matchers) == 1 and rows and not replayed.has_done_after(rows[0][ID]):
-            (matches,) = matchers
-            return [row for row in rows if row[HELD] is None and matches(row[TOPIC])]
+            # Topics repeat: each is matched once.
+            topics = {row[TOPIC] for row in rows}
+            wanted = set(filter(matchers[0], topics))
+            if wanted == topics:
+                return [row for row in rows if row[HELD] is None]
+            return [row for row in rows if row[HELD] is None and row[TOPIC] in wanted]
         return [
             row
             for row in rows
@@ -201,12 +208,12 @@ class ReplayPump:
         position = self.position
         passed = [row for row in self._routed if row[ID] < position]
         self._routed = self._routed[len(passed) :]
-        size = sum(len(row[CONTENT]) for row in rows)
+        size = sum(map(len, map(CONTENT_OF, rows)))
         rows = sorted([*rows, *passed]) if passed else rows
-        routed = [row[ID] for row in passed]
-        self._broker.replay_commands.put(self._endpoint, rows, size, routed, position)
+        ids, routed = [row[ID] for row in rows], [row[ID] for row in passed]
+        self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position)
         if rows:
-            self._feed.keep(rows)
+            self._feed.keep(ids, rows)
             self._feed.run()
 
     def _hand_over(self) -> None:

@@ -119,8 +119,8 @@ class ReplayRunner:
         rows = [row for row in rows if endpoint.backlog.has(row)]
         if rows:
             ids = [row[ID] for row in rows]
-            self._broker.replay_commands.put(endpoint, rows, 0, ids, replay.position)
-            self._feeds.of(endpoint).keep(rows)
+            self._broker.replay_commands.put(endpoint, ids, rows, 0, ids, replay.position)
+            self._feeds.of(endpoint).keep(ids, rows)
         if list(endpoint.subscriptions) != replay.subscriptions[-1][1]:
             # The configuration says others than when it was stopped.
             self._committer.commit(

@@ -470,3 +470,25 @@ def test_what_came_by_its_route_beside_a_replay_is_there_after_a_restart(machine
     machine.settle_down()
     (consumer,) = machine.world.consumers
     assert list(consumer.unsettled) == [7]
+
+
+def test_what_is_in_the_message_cache_is_consumed_without_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a queue that nobody consumed little is in its window; the store is not asked for what memory has."""
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(window=2, ahead=20, tail_bytes=1_000_000))
+    world = machine.world
+    publish(machine, 9)
+    machine.settle_down()
+    publish(machine, 3, UNLOGGED)
+    machine.settle_down()
+
+    def routed_page(*_: object) -> None:
+        raise AssertionError("the store was asked")
+
+    monkeypatch.setattr(world.reader, "routed_page", routed_page)
+    machine.attach_plain(machine.endpoint(0), credit=20)
+    machine.settle_down()
+    (consumer,) = world.consumers
+    assert consumer.history == [*range(1, 10)]
+    monkeypatch.undo()
+    machine.teardown()

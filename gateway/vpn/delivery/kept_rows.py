@@ -1,0 +1,83 @@
+"""
+Rows that were read and are wanted soon: kept until they are handed out.
+
+They are mostly taken in the order in which they came, so they lie in two lists and are taken as slices. Where they are
+not (by priority, by selectors, given back), they lie in a dictionary until all of them are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.core.model import Row
+
+
+class KeptRows:
+    """Invariant: a row is in the lists, whose ids rise, or in the dictionary, and one of both is empty."""
+
+    __slots__ = ("_by_id", "_ids", "_rows")
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._rows: list[Row] = []
+        self._by_id: dict[int, Row] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids) or len(self._by_id)
+
+    def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
+        """
+        Take these.
+
+        Args:
+            ids: Of ``rows``, rising.
+        """
+        if not ids:
+            return
+        if self._by_id or (self._ids and ids[0] <= self._ids[-1]):
+            self._mix()
+            self._by_id.update(zip(ids, rows, strict=True))
+        else:
+            self._ids += ids
+            self._rows += rows
+
+    def first_of(self, ids: list[int]) -> list[Row]:
+        """The rows of these, rising, as many from the first on as are here."""
+        there = self._ids
+        count = len(ids)
+        if there:
+            if there[:count] == ids[: len(there)]:
+                return self._rows[:count]
+            self._mix()
+        found: list[Row] = []
+        for i in ids:
+            row = self._by_id.get(i)
+            if row is None:
+                break
+            found.append(row)
+        return found
+
+    def forget(self, ids: list[int]) -> None:
+        """These, rising, are wanted no more, whether they are here or not."""
+        there = self._ids
+        count = len(ids)
+        if there and there[:count] == ids[: len(there)]:
+            del there[:count], self._rows[:count]
+            return
+        if there and ids and ids[0] <= there[-1] and ids[-1] >= there[0]:
+            self._mix()
+        if self._by_id:
+            for i in ids:
+                self._by_id.pop(i, None)
+
+    def clear(self) -> None:
+        """Nothing of this is wanted any more."""
+        self._ids.clear()
+        self._rows.clear()
+        self._by_id.clear()
+
+    def _mix(self) -> None:
+        """They are taken by id from now on, until all are gone."""
+        self._by_id.update(zip(self._ids, self._rows, strict=True))
+        self._ids.clear()
+        self._rows.clear()
