@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -139,12 +140,15 @@ class Gateway:
             fresh = await asyncio.get_running_loop().run_in_executor(None, self._configuration.read_again)
             reloaded = reconcile(self.settings, fresh.settings)
             self._configuration = replace(fresh, settings=reloaded.settings)
-            self._users.reload(reloaded.settings)
-            try:
-                self._container.reload(reloaded.settings)
-                self._admin_server.renew()
-            except TlsError as error:  # it was sound a moment ago
-                log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
+            changed_users = self._users.reload(reloaded.settings)
+            for renew in (
+                partial(self._container.reload, reloaded.settings, changed_users),
+                partial(self._admin_server.reload, reloaded.settings.admin),
+            ):
+                try:
+                    renew()
+                except TlsError as error:  # it was sound a moment ago
+                    log.error("certificate_not_renewed", **{log_keys.REASON: str(error)})
             reloaded.refused += await self._vpns.reconfigure(self._configuration)
             for difference in reloaded.applied:
                 log.info("setting_changed", **{log_keys.REASON: str(difference)})

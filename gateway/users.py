@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy
@@ -42,11 +43,18 @@ class Users:
         self.decoy_key: Final = secrets.token_bytes(32)
         """Makes up the salts of users there are not: the same for every peer while the process lives."""
         self._digest_key = secrets.token_bytes(32)
+        self._facts: Mapping[str, tuple[object, ...]] = {}
+        """What is said of each user, to tell changes by."""
+        self.generation = 0
+        """Rises with each ``reload``: who signed in before one may be another's user now."""
         self.reload(settings)
 
-    def reload(self, settings: Settings) -> None:
+    def reload(self, settings: Settings) -> frozenset[str]:
         """
         Know the users of these settings, and no others.
+
+        Returns:
+            Names of users of whom other things are said now than before, in the settings or in files that they name.
 
         Raises:
             ValueError: A file that a user names cannot be read; the users are as before.
@@ -59,6 +67,12 @@ class Users:
         }
         sas_keys = {name: key for name, user in users.items() if (key := sas_key(user))}
         tokens = {name: token for name, user in users.items() if (token := hash_of_token(user)) is not None}
+        facts = {
+            name: (user, passwords.get(name), sas_keys.get(name), tokens.get(name))
+            for name, user in users.items()
+        }
+        before, self._facts = self._facts, facts
+        self.generation += 1
         self._users = users
         self._passwords = passwords
         self._sas_keys = sas_keys
@@ -74,6 +88,7 @@ class Users:
         """Rounds of hashing that a user there is not costs: no fewer than one there is."""
         self._decoy = decoy("nobody", self.decoy_key, self.decoy_iterations)
         self._verified: set[bytes] = set()
+        return frozenset(name for name in {**before, **facts} if before.get(name) != facts.get(name))
 
     @property
     def are_configured(self) -> bool:
@@ -118,6 +133,10 @@ class Users:
             if hmac.compare_digest(asked, stored):
                 found = name
         return found
+
+    def knows(self, name: str) -> bool:
+        """Whether there is a user of this name; anybody is one where none is configured."""
+        return not self._users or name in self._users
 
     # --- what they may do -----------------------------------------------------------------------------------------
 

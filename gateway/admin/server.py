@@ -67,12 +67,13 @@ class AdminServer:
             self._watched.append(bound)
         return [self._url(bound) for bound in self._sockets]
 
-    def renew(self) -> None:
-        """Read the certificate's files again.
+    def reload(self, listener: AdminListener) -> None:
+        """Make these the settings, and read the certificate's files again.
 
         Raises:
             gateway.tls.TlsError: One cannot be used; it is named.
         """
+        self._listener = listener
         if self._tls is not None and self._listener.tls is not None:
             renew(self._tls, self._listener.tls)
 

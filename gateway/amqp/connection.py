@@ -106,6 +106,11 @@ class Connection(asyncio.Protocol):
         """Links attached to it."""
         return len(self.links.attached)
 
+    @property
+    def is_signing_in(self) -> bool:
+        """It is not known yet who the client is."""
+        return self._handshake is not None
+
     # --- asyncio --------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -217,7 +222,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """It can still carry something."""
-        return not self._is_lost and self._transport is not None
+        return not self._is_lost and not self._is_ending and self._transport is not None
 
     def _feed(self, data: bytes) -> None:
         if self._frames is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from amqp_ext.sasl.server import SaslServer
 from gateway.amqp.attach.client import CarryingConnection, Client
@@ -20,6 +20,7 @@ from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.amqp.listener import AmqpListener
 from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
+from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -49,24 +50,42 @@ class Container:
         """By the Message VPN's name."""
         self._listeners = [AmqpListener(self, listener) for listener in settings.listeners]
 
-    def reload(self, settings: Settings) -> None:
+    def reload(self, settings: Settings, changed_users: Collection[str]) -> None:
         """
         Make these the settings for new connections; the directory of users is as they say already. Connections of
         users of whom other things are said now are closed: what they had been permitted is spread over their links.
 
+        Args:
+            changed_users: Names of users of whom other things are said now.
+
         Raises:
-            gateway.tls.TlsError: A certificate cannot be used.
+            gateway.tls.TlsError: A certificate cannot be used; all else is done.
         """
-        before, users = self.settings.users, settings.users
         self.settings = settings
+        for shared in self._shared.values():
+            shared.forget_relay_topics()
+        self._disconnect(changed_users)
+        failed: TlsError | None = None
         for listener, its_settings in zip(self._listeners, settings.listeners, strict=True):
-            listener.reload(its_settings)
+            try:
+                listener.reload(its_settings)
+            except TlsError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _disconnect(self, changed_users: Collection[str]) -> None:
+        """
+        Close the connections of users that changed, and those that are just signing in, if any did: a password may have
+        been shown that is right no longer.
+        """
         refused = Refused(
             ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
         )
         for connection in list(self.connections):
             user = connection.user
-            if before.get(user) != users.get(user) or (users and user not in users):
+            is_changed = user in changed_users or not self._users.knows(user)
+            if is_changed or (changed_users and connection.is_signing_in):
                 connection.stop(refused)
 
     async def start(self) -> list[str]:

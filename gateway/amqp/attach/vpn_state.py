@@ -18,3 +18,7 @@ class VpnState:
     def relay_topics_of(self, user: str) -> dict[str, str]:
         """Topics that messages' ``to`` were found to mean, and that this user may publish to; for ``RelayTopics``."""
         return self._relay_topics.setdefault(user, {})
+
+    def forget_relay_topics(self) -> None:
+        """Users may be permitted other things now. Who is connected, and stays so, keeps what it knows."""
+        self._relay_topics.clear()
