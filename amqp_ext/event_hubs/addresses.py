@@ -27,6 +27,16 @@ _RECEIVE: Final = re.compile(r"(.+)/ConsumerGroups/([^/]+)/Partitions/([^/]+)")
 _SEND: Final = re.compile(r"(.+)/Partitions/([^/]+)")
 
 
+def partition_path(hub: str, position: PartitionPosition) -> str:
+    """The path of a partition that is received from, as tokens are made for it."""
+    return f"{hub}/ConsumerGroups/{position.consumer_group}/Partitions/{position.partition}"
+
+
+def send_path(hub: str) -> str:
+    """The path of the one partition that is sent to, as tokens are made for it."""
+    return f"{hub}/Partitions/{PARTITION}"
+
+
 def partition_of_source(name: str) -> PartitionAddress | None:
     """The partition that a receiver attaches to; None for any other name."""
     found = _RECEIVE.fullmatch(name)

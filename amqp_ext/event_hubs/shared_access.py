@@ -55,9 +55,8 @@ class Token:
             raise TokenError(f"the token has expired {now_s - self.expires_s:.0f} s ago")
 
     def covers(self, path: str) -> bool:
-        """Whether it is for this entity, or for one that this is part of."""
-        own = self.resource.casefold()
-        path = path.casefold()
+        """Whether it is for this entity, or for one that this is part of; case counts, as in names of queues."""
+        own = self.resource
         return not own or path == own or path.startswith(f"{own}/")
 
 

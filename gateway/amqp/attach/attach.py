@@ -52,10 +52,13 @@ async def _setup_of(client: Client, request: AttachRequest) -> LinkSetup:
         raise Refused(ErrorCode.INVALID_FIELD, "an attach needs a name for its link")
     address = request.address or ""
     served = client.spoken.nodes.get(without_host(address))
+    if client.token_check is not None:
+        # What names an entity is looked at once it is read: in another spelling it is the same, or another.
+        names_none = not address or request.is_dynamic or request.is_for_coordinator
+        if names_none if served is None else not served.looks_at_tokens:
+            client.token_check.require_all()
     if served is not None:
         return RequestNodeTerminus(client, request, served)
-    if client.token_check is not None:
-        client.token_check.require(address)
     if request.is_for_coordinator:
         return CoordinatorTarget(client, request)
     if request.publishes:

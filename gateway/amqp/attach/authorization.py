@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from amqp_ext.addresses.address import Address, AddressKind
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import ReplayStart, StartKind
+from gateway.amqp.dialects.hooks import TokenCheck
 from gateway.amqp.nodes.exclusive import locked_text
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.refusals import Denied
@@ -30,10 +31,19 @@ class Authorization:
         permissions: Those of its user.
         endpoints: Of the Message VPN it opened.
         owner: The connection, as the owner of temporary and exclusive nodes.
+        tokens: What its tokens permit, where tokens say who it is; both they and the user's rules have to.
     """
 
-    def __init__(self, user: str, permissions: Permissions, endpoints: Endpoints, owner: NodeOwner) -> None:
+    def __init__(
+        self,
+        user: str,
+        permissions: Permissions,
+        endpoints: Endpoints,
+        owner: NodeOwner,
+        tokens: TokenCheck | None,
+    ) -> None:
         self._user = user
+        self._tokens = tokens
         self._permissions = permissions
         self._endpoints = endpoints
         self._owner = owner
@@ -44,10 +54,23 @@ class Authorization:
 
         Raises:
             Denied: No rule permits it.
+            Refused: UNAUTHORIZED, there is no token for it.
         """
         name = address.name
+        if self._tokens is not None:
+            self._tokens.require(address, publishes=True)
         if address.kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._is_temporary(name):
             self._require(Action.PUBLISH, address.kind, name)
+
+    def require_token(self, address: Address) -> None:
+        """
+        A token for receiving from an address, where tokens say who the client is.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is none for it.
+        """
+        if self._tokens is not None:
+            self._tokens.require(address, publishes=False)
 
     def require_source(
         self, address: Address, start: ReplayStart | None, *, browses: bool, durable_name: str | None
@@ -78,6 +101,22 @@ class Authorization:
             self.require_unlocked(name)
         if kind is AddressKind.TOPIC and durable_name is not None:
             self._require_takeover(durable_name)
+
+    def require_log_of(self, queue: str, *, makes: bool) -> None:
+        """
+        Reading what was sent to a queue from the log, by an address of the queue.
+
+        Args:
+            makes: The queue is not there, and is made by it.
+
+        Raises:
+            Denied: No rule permits it.
+            Refused: RESOURCE_LOCKED, another connection has the queue to itself.
+        """
+        if makes:
+            self._require(Action.CONSUME, AddressKind.QUEUE, queue)
+        self._require(Action.CONSUME, AddressKind.LOG, queue_topic(queue))
+        self.require_unlocked(queue)
 
     def require_any(self, actions: Sequence[Action], kind: AddressKind, name: str) -> None:
         """

@@ -113,16 +113,16 @@ class Client:
         )
         self.owner = NodeOwner(self.identity, shared.nodes)
         """What it owns, and what goes with it."""
-        self._authorize()
         self.spoken = spoken
         self.batches = batches
         self.token_check: TokenCheck | None = spoken.token_check(self) if shows_tokens else None
         """What its tokens permit, where tokens say who it is."""
+        self._authorize()
 
     def _authorize(self) -> None:
         user = self.identity.user
         self.authorization = Authorization(
-            user, self._users.permissions(user), self.vpn.endpoints, self.owner
+            user, self._users.permissions(user), self.vpn.endpoints, self.owner, self.token_check
         )
         self.relay_topics = self._shared.relay_topics_of(user)
 

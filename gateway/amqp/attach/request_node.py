@@ -40,10 +40,9 @@ class RequestNodeTerminus(LinkSetup):
         client, link = self._client, self._link
         paired = self._is_paired = self._request.properties.get(PAIRED) is True
         if self._request.publishes:
-            node, perform = self._served
-            return RequestLink(
-                link, client.carrier, node, partial(perform, client), client.spawn, paired=paired
-            )
+            served = self._served
+            perform = partial(served.perform, client)
+            return RequestLink(link, client.carrier, served.node, perform, client.spawn, paired=paired)
         return AnswerLink(link, client.carrier, paired=paired)
 
     def reply(self) -> None:

@@ -29,7 +29,10 @@ class GroupedPartition(NamedTuple):
     """A partition that somebody wants to read in a group."""
 
     address: Address
-    """As that of its queue: who may consume from that, may read."""
+    """As that of its queue."""
+    is_stream: bool
+    """Who may consume from a stream may read it. What was sent to a queue is read from the log, and needs the rule for
+    that: to browse a queue, or to consume from it, is to see what lies there, and no history."""
     position: PartitionPosition
     groups: ReaderGroups
 
@@ -49,9 +52,13 @@ def grouped_partition(client: Client, address: Address) -> GroupedPartition | No
     if groups is None:
         return None
     queue = replace(address, kind=AddressKind.QUEUE, position=None)
-    if kind_of_queue(client, queue) is EndpointKind.STREAM:
+    found = client.vpn.endpoints.find(address.name)
+    is_stream = kind_of_queue(client, queue) is EndpointKind.STREAM
+    if is_stream:
         queue = replace(queue, options={**address.options, "kind": EndpointKind.STREAM.value})
-    return GroupedPartition(queue, position, groups)
+    if found is not None:
+        is_stream = found.kind is EndpointKind.STREAM
+    return GroupedPartition(queue, is_stream, position, groups)
 
 
 async def partition_setup(

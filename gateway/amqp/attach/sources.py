@@ -51,15 +51,19 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         raise Refused(ErrorCode.UNKNOWN_START, str(error)) from error
     except AddressError as error:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
+    client.authorization.require_token(address)
     grouped = grouped_partition(client, address)
-    if grouped is not None:
-        address = grouped.address
-    client.authorization.require_source(
-        address,
-        start,
-        browses=request.wants_copies,
-        durable_name=_subscription_of(client, request).durable_name,
-    )
+    if grouped is not None and not grouped.is_stream:
+        client.authorization.require_log_of(
+            address.name, makes=client.vpn.endpoints.find(address.name) is None
+        )
+    else:
+        client.authorization.require_source(
+            address if grouped is None else grouped.address,
+            start,
+            browses=request.wants_copies,
+            durable_name=_subscription_of(client, request).durable_name,
+        )
     if grouped is not None:
         return await partition_setup(client, request, grouped, start)
     match address.kind:

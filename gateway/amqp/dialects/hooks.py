@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.address import Address, AddressKind
 from amqp_ext.lifetime import Lifetime
 from amqp_ext.request_nodes import RequestNode
 from gateway.amqp.nodes.ownership import NodeOwner
@@ -28,15 +28,23 @@ from gateway.vpn.message_vpn import MessageVpn
 class TokenCheck(Protocol):
     """What the tokens that a client has shown permit, where tokens say who it is."""
 
-    def require(self, address: str) -> None:
+    def require(self, address: Address, *, publishes: bool) -> None:
         """
-        Attaching to an address, or sending to it.
+        Receiving from an address, or sending to it.
 
         Args:
-            address: As the peer spells it; empty where it names no one entity.
+            address: As it was read: how a peer spells it must not decide what it is.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for it.
+        """
+
+    def require_all(self) -> None:
+        """
+        What is of no one entity: dynamic nodes, the anonymous relay, transactions.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for everything.
         """
 
 
@@ -108,6 +116,8 @@ class ServedNode(NamedTuple):
 
     node: RequestNode
     perform: Perform
+    looks_at_tokens: bool = False
+    """Whether it sees to it itself that its client has a token for what it asks; else that takes one for everything."""
 
 
 class BatchedTransfers(Protocol):

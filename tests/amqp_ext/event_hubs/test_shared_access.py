@@ -78,7 +78,9 @@ def test_what_is_no_token_is_refused(text: str, words: str) -> None:
     ("resource", "path", "is_covered"),
     [
         ("sb://h/flights", "flights", True),
-        ("sb://h/flights/", "Flights/ConsumerGroups/$Default/Partitions/0", True),
+        ("sb://h/flights/", "flights/ConsumerGroups/$Default/Partitions/0", True),
+        ("sb://h/flights", "Flights", False),
+        ("sb://h/Flights", "flights/ConsumerGroups/$Default/Partitions/0", False),
         ("amqps://h:5671/flights/Partitions/0", "flights", False),
         ("sb://h/flights", "flights-2", False),
         ("sb://h/", "anything/at/all", True),

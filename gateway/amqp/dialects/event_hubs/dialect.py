@@ -28,8 +28,8 @@ def event_hubs_dialect(users: Users) -> Dialect:
     service = TokenService(users)
     return Dialect(
         nodes={
-            CBS: ServedNode(CbsNode(), service.perform),
-            MANAGEMENT: ServedNode(ManagementNode(), Hubs(service).perform),
+            CBS: ServedNode(CbsNode(), service.perform, looks_at_tokens=True),
+            MANAGEMENT: ServedNode(ManagementNode(), Hubs(service).perform, looks_at_tokens=True),
         },
         queues_are_streams=True,
         reader_groups=groups.__getitem__,

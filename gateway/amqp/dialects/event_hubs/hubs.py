@@ -90,7 +90,7 @@ class Hubs:
             # A token for the hub permits that, and so does one for this alone, as the Go and JavaScript clients put it.
             path = f"{name}/{MANAGEMENT}"
             if shown is None or tokens.covers(path):
-                tokens.require(path)
+                tokens.require_path(path)
             elif not self._tokens.check(client, shown).covers(path):
                 raise Refused(
                     ErrorCode.UNAUTHORIZED, f"the security_token of the request is not for {name!r}"

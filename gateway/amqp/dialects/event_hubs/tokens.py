@@ -12,8 +12,10 @@ import asyncio
 import weakref
 from typing import Any, Final
 
+from amqp_ext.addresses.address import Address, AddressKind
+from amqp_ext.event_hubs.addresses import partition_path, send_path
 from amqp_ext.event_hubs.commands import SAS_TOKEN, PutToken
-from amqp_ext.event_hubs.shared_access import Token, TokenError, path_of, read_token
+from amqp_ext.event_hubs.shared_access import Token, TokenError, read_token
 from gateway.amqp.dialects.hooks import DialectClient
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
@@ -54,17 +56,37 @@ class Tokens:
                 self._is_watching = True
                 client.spawn(self._watch())
 
-    def require(self, address: str) -> None:
+    def require(self, address: Address, *, publishes: bool) -> None:
         """
-        Attaching to an address, or sending to it.
-
-        Args:
-            address: As the peer spells it; empty where it names no one entity.
+        Receiving from an address, or sending to it: a queue is an entity, and so is a partition of one; topics and the
+        log are of all entities.
 
         Raises:
             Refused: UNAUTHORIZED, there is no token for it.
         """
-        path = path_of(address.partition("?")[0])
+        if address.kind is AddressKind.PARTITION and address.position is not None:
+            self.require_path(partition_path(address.name, address.position))
+        elif address.kind is not AddressKind.QUEUE:
+            self.require_all()
+        elif not (publishes and self.covers(send_path(address.name))):
+            self.require_path(address.name)
+
+    def require_all(self) -> None:
+        """
+        What is of no one entity.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for everything.
+        """
+        self.require_path("")
+
+    def require_path(self, path: str) -> None:
+        """
+        Using the entity at a path.
+
+        Raises:
+            Refused: UNAUTHORIZED, there is no token for it.
+        """
         if not self.covers(path):
             raise Refused(
                 ErrorCode.UNAUTHORIZED,

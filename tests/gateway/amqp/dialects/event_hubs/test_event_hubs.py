@@ -10,15 +10,17 @@ from urllib.parse import quote_plus
 from uuid import uuid4
 
 import pytest
-from proton import Link, Message, symbol
+from proton import Link, Message, Terminus, symbol
 
 from amqp_ext.codec import Described, UInt, ULong, encode
 from amqp_ext.event_hubs.incoming_frames import BATCH_FORMAT
 from amqp_ext.event_hubs.padding import FIELDS
 from amqp_ext.event_hubs.shared_access import sign
-from gateway.config import Listener, User, Vpn
+from amqp_ext.sasl.passwords import hash_password
+from gateway.config import Listener, Queue, User, Vpn
 from tests.support.client import Client, Receiver, Refused, texts
 from tests.support.frames import AMQP_HEADER, DISPOSITION, TRANSFER, Frame, frame
+from tests.support.management import Pair, declaration
 from tests.support.messages import data
 from tests.support.peer import Peer
 from tests.support.running import RunningGateway, settings_for
@@ -380,3 +382,125 @@ def test_a_connection_ends_with_its_token(guarded: RunningGateway) -> None:
         put(Node(client, "$cbs"), token(seconds=2))
         client.sender("flights").send_all([data("a")])
         assert client.closed_by_peer().name == "amqp:unauthorized-access"
+
+
+# --- rights -----------------------------------------------------------------------------------------------------------
+
+PASSWORD = "secret"
+HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
+
+
+def copies(link: Link) -> None:
+    """Sets up a link with distribution mode copy."""
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_permitted"),
+    [
+        ({"browse": ("queue://orders",)}, False),
+        ({"consume": ("queue://orders",)}, False),
+        ({"consume": ("log://#queue/orders",)}, True),
+        ({"consume": ("log://>",)}, True),
+        ({"consume": ("log://#queue/>", "!log://#queue/orders")}, False),
+        ({}, True),
+    ],
+)
+@pytest.mark.parametrize("set_up", [None, copies], ids=["move", "copy"])
+def test_the_history_of_a_queue_needs_the_rule_for_the_log(
+    tmp_path: Path, rules: dict[str, tuple[str, ...]], is_permitted: bool, set_up: Any
+) -> None:
+    """A partition of what is a queue is read from the log, as `log://#queue/orders` is, and needs what that needs."""
+    users = {"ann": User(password=HASH, **rules), "bob": User(password=HASH)}
+    vpn = Vpn(queues={"orders": Queue()})
+    settings = settings_for(tmp_path, vpn, listeners=EVENT_HUBS, users=users)
+    with RunningGateway(settings) as gateway:
+        with Client(gateway.address, user=("bob", PASSWORD)) as bob:
+            bob.sender("orders").send_all([data("history")])
+            receiver = bob.receiver("orders", credit=10)
+            receiver.settle(receiver.take(1))
+        with Client(gateway.address, user=("ann", PASSWORD)) as ann:
+            where = "/ConsumerGroups/$Default/Partitions/0?replay-start=beginning"
+            for address in (
+                f"orders{where}",
+                f"amqp://host/orders{where}",
+                "log://#queue/orders?replay-start=beginning",
+            ):
+                if is_permitted:
+                    assert texts(ann.receiver(address, credit=10, set_up=set_up).take(1)) == ["history"]
+                else:
+                    with pytest.raises(Refused, match="may not consume log://#queue/orders"):
+                        ann.receiver(address, credit=10, set_up=set_up)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "log://*/flights/>",
+        "log://flights",
+        "topic://flights",
+        "topic://victim/flights",
+        "queue://victim/flights",
+        "Flights",
+        "FLIGHTS/ConsumerGroups/$Default/Partitions/0",
+        "/queues/flights2",
+        "amqps://host/log://*/flights",
+    ],
+)
+def test_a_token_is_held_against_the_address_as_it_was_read(tmp_path: Path, address: str) -> None:
+    """What only looks like the token's entity is another: a log, a topic, another queue, the same in capitals."""
+    key = tmp_path / "ann.key"
+    key.write_text(f"{KEY}\n")
+    users = {"ann": User(sas_key_file=key)}
+    with (
+        RunningGateway(settings_for(tmp_path / "data", listeners=EVENT_HUBS, users=users)) as gateway,
+        Client(gateway.address) as client,
+    ):
+        put(Node(client, "$cbs"), token())
+        for attach in (client.receiver, client.sender):
+            with pytest.raises(Refused) as refused:
+                attach(address)
+            # Where one is no target at all, that is said first.
+            syntax = ("amqp:not-allowed", "amqp:invalid-field") if attach == client.sender else ()
+            assert refused.value.name in ("amqp:unauthorized-access", *syntax)
+        assert gateway.endpoints() == set()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["flights", "queue://flights", "/queues/flights", "amqps://host/flights", "flights/Partitions/0"],
+)
+@pytest.mark.parametrize("resource", ["flights", "flights/Partitions/0", ""])
+def test_every_spelling_of_an_entity_is_the_token_s(tmp_path: Path, address: str, resource: str) -> None:
+    """A sender's token for the hub, for its partition or for everything opens the hub, however it is spelled."""
+    key = tmp_path / "ann.key"
+    key.write_text(f"{KEY}\n")
+    users = {"ann": User(sas_key_file=key)}
+    with (
+        RunningGateway(settings_for(tmp_path / "data", listeners=EVENT_HUBS, users=users)) as gateway,
+        Client(gateway.address) as client,
+    ):
+        put(Node(client, "$cbs"), token(f"sb://host/{resource}"))
+        client.sender(address).send_all([data("a")])
+        assert gateway.endpoints() == {"flights"}
+
+
+@pytest.mark.parametrize("node", ["/management"])
+def test_another_dialect_s_node_takes_a_token_for_everything(tmp_path: Path, node: str) -> None:
+    """Its requests are about any entity: a token for one opens it not, and neither does none."""
+    key = tmp_path / "ann.key"
+    key.write_text(f"{KEY}\n")
+    users = {"ann": User(sas_key_file=key)}
+    both = (Listener(port=0, event_hubs_mode=True, rabbitmq_mode=True),)
+    with (
+        RunningGateway(settings_for(tmp_path / "data", listeners=both, users=users)) as gateway,
+        Client(gateway.address) as client,
+    ):
+        cbs = Node(client, "$cbs")
+        for resource in (None, "sb://host/flights"):
+            if resource is not None:
+                put(cbs, token(resource))
+            with pytest.raises(Refused, match="no token for 'all entities'"):
+                client.sender(node)
+        put(cbs, token("sb://host/"))
+        assert Pair(client).ask("PUT", "/queues/flights", declaration())[0] == 201
