@@ -7,7 +7,7 @@ process; a request that fails is answered with 500 and logged.
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
@@ -19,7 +19,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.admin.administered_gateway import AdministeredGateway, Health
 from gateway.admin.administrators import Certified
+from gateway.admin.called_by import CalledBy
 from gateway.admin.semp.operations import add_semp
+from gateway.config import AdminListener
 from gateway.tls import peer_common_name
 
 _GRACE_S = 2
@@ -47,10 +49,14 @@ class Readiness(BaseModel):
     reason: str | None = None
 
 
-def create_app(health: Health, administered: AdministeredGateway | None = None) -> FastAPI:
+def create_app(
+    health: Health,
+    administered: AdministeredGateway | None = None,
+    settings: Callable[[], AdminListener] = lambda: AdminListener(port=0),
+) -> FastAPI:
     """The administration as an ASGI application, its OpenAPI document at ``/openapi.json``.
 
-    Without ``administered`` there are the checks of health alone.
+    Without ``administered`` there are the checks of health alone. ``settings`` are those in effect.
     """
     # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
     app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
@@ -83,6 +89,7 @@ def create_app(health: Health, administered: AdministeredGateway | None = None) 
 
     if administered is not None:
         add_semp(app, administered)
+    app.add_middleware(CalledBy, settings=settings)
     return app
 
 
@@ -90,12 +97,17 @@ class HttpServer:
     """FastAPI under uvicorn, on sockets that listen already, from ``start`` to ``stop``; it starts once."""
 
     def __init__(
-        self, health: Health, administered: AdministeredGateway | None, *, tls: ssl.SSLContext | None
+        self,
+        health: Health,
+        administered: AdministeredGateway | None,
+        settings: Callable[[], AdminListener],
+        *,
+        tls: ssl.SSLContext | None,
     ) -> None:
         """Nothing here belongs to an event loop yet: it may be made on another thread."""
         self._server = _Server(
             uvicorn.Config(
-                create_app(health, administered),
+                create_app(health, administered, settings),
                 http=_Protocol,
                 ws="none",
                 lifespan="off",

@@ -101,7 +101,7 @@ class AdminServer:
     def _make(self) -> "HttpServer":
         from gateway.admin.http import HttpServer  # noqa: PLC0415 - see above
 
-        return HttpServer(self._health, self._administered, tls=self._tls)
+        return HttpServer(self._health, self._administered, lambda: self._listener, tls=self._tls)
 
     def _unwatch(self) -> None:
         loop = asyncio.get_running_loop()

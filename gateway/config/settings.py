@@ -126,6 +126,11 @@ class AdminListener:
     tls: Tls | None = None
     """Present: the address speaks HTTPS and nothing else."""
 
+    hosts: tuple[Host, ...] = ()
+    """Names it may be called by, beside `host`, `localhost` and addresses: what `Host` says in a request. None,
+    because a name that leads here by somebody else's doing lets his web page ask as if it were the
+    administration's own."""
+
     def url(self, port: int) -> str:
         """The address administrators use, with the port that was bound."""
         return f"{'https' if self.tls else 'http'}://{authority(self.host, port)}"

@@ -150,7 +150,7 @@ def sasl(code: int, *fields: Any) -> bytes:
 
 BEFORE_OPEN = [
     Case("nothing", End.HANDSHAKE, b""),
-    Case("http", End.HANDSHAKE, b"GET / HTTP/1.1\r\nHost: gateway\r\n\r\n"),
+    Case("http", End.HANDSHAKE, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     Case("tls_hello", End.HANDSHAKE, bytes.fromhex("16030100a5010000a10303") + NOISE[:160]),
     Case("noise", End.HANDSHAKE, NOISE),
     Case("header_amqp_0_9_1", End.HANDSHAKE, b"AMQP\x00\x00\x09\x01"),

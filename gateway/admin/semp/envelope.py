@@ -110,7 +110,8 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     "4XX": {
         "model": Failure,
         "description": "Refused: 400, whatever is wrong with the request; 401, who asks is not known; "
-        "403, may not; 405, the method is none of this resource; 413, the body is too large.",
+        "403, may not, or a foreign web page asks; 405, the method is none of this resource; 408, the body does not "
+        "come; 413, it is too large; 421, the administration is called by a name that is not its own.",
     },
     503: {"model": Failure, "description": "The store could not write, or the gateway is ending."},
 }
@@ -157,7 +158,8 @@ def refusal(refused: Refused) -> SempError:
     return SempError(_STATUS_OF.get(refused.code, "NOT_ALLOWED"), refused.text)
 
 
-def _told(request: Request, error: SempError, **more: Any) -> JSONResponse:
+def told(request: Request, error: SempError, **more: Any) -> JSONResponse:
+    """The answer to a request that is refused."""
     meta = {
         "responseCode": error.http_status,
         "request": {"method": request.method, "uri": str(request.url)},
@@ -172,14 +174,14 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(SempError)
     async def semp_error(request: Request, error: SempError) -> JSONResponse:
-        return _told(request, error)
+        return told(request, error)
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> JSONResponse:
         more: dict[str, Any] = {}
         if error.code.replay_error is not None:
             more = {"replayError": error.code.replay_error, "subcode": error.code.subcode}
-        return _told(request, refusal(error), **more)
+        return told(request, refusal(error), **more)
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
@@ -189,29 +191,27 @@ def tell_errors(app: FastAPI) -> None:
             # The framework names those of the first route with this path alone.
             allowed = ", ".join(sorted(_methods(request)))
             text = f"{request.method} is nothing to do here; {allowed} may be. See /openapi.json."
-            told = _told(request, SempError("NOT_SUPPORTED", text, 405))
-            told.headers["Allow"] = allowed
-            return told
+            refusal = told(request, SempError("NOT_SUPPORTED", text, 405))
+            refusal.headers["Allow"] = allowed
+            return refusal
         if error.status_code == 413:
-            return _told(request, SempError("INVALID_PARAMETER", error.detail, 413))
+            return told(request, SempError("INVALID_PARAMETER", error.detail, 413))
         if error.status_code == 400:
-            return _told(
-                request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}")
-            )
+            return told(request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}"))
         text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."
-        return _told(request, SempError("NOT_FOUND", text, error.status_code))
+        return told(request, SempError("NOT_FOUND", text, error.status_code))
 
     @app.exception_handler(TopicSyntaxError)
     @app.exception_handler(ReplayStartError)
     @app.exception_handler(AddressError)
     async def bad_text(request: Request, error: ValueError) -> JSONResponse:
-        return _told(request, SempError("INVALID_PARAMETER", str(error)))
+        return told(request, SempError("INVALID_PARAMETER", str(error)))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         kinds = {_KIND_OF.get(one["type"], "INVALID_PARAMETER") for one in error.errors()}
         status = kinds.pop() if len(kinds) == 1 else "INVALID_PARAMETER"
-        return _told(request, SempError(status, " ".join(_sentence(request, e) for e in error.errors())))
+        return told(request, SempError(status, " ".join(_sentence(request, e) for e in error.errors())))
 
 
 def _methods(request: Request) -> set[str]:

@@ -63,7 +63,7 @@ def test_a_sentence_ends_once(api: Api) -> None:
 def test_a_huge_body_is_refused_before_it_is_there(api: Api, chunked: bool) -> None:
     """Who announces too much, or sends it piece by piece, has the answer without sending the rest."""
     url = urlsplit(str(api.http.base_url))
-    head = f"POST {QUEUES} HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/json\r\n"
+    head = f"POST {QUEUES} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection((url.hostname or "", url.port or 0)) as sock:
         sock.settimeout(20)
         if chunked:
@@ -144,9 +144,9 @@ def test_a_client_that_asks_nothing_is_not_waited_for(
     with socket.create_connection(where) as asking, socket.create_connection(where) as silent:
         for sock in (asking, silent):
             sock.settimeout(20)
-        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        asking.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer(asking).startswith(b"HTTP/1.1 200 ")
         silent.sendall(said)
         assert silent.recv(4_096) == b""
-        asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer(asking).startswith(b"HTTP/1.1 200 ")

@@ -101,7 +101,7 @@ def test_a_search_of_the_log_ends_with_its_connection(
     monkeypatch.setattr(SqliteReader, "log_page", endless)
     with socket.create_connection(address_of(api)) as sock:
         path = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/msgs?topic=a"
-        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         assert begun.wait(WAIT_SECONDS)
         assert not ended.is_set()
         if reset:
@@ -129,7 +129,7 @@ def test_a_preview_ends_with_its_connection(
     monkeypatch.setattr(Administration, "preview", endless)
     with socket.create_connection(address_of(api)) as sock:
         path = "/SEMP/v2/action/msgVpns/default/queues/q/previewReplay"
-        head = f"PUT {path} HTTP/1.1\r\nHost: gateway\r\nContent-Length: 2\r\n"
+        head = f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         sock.sendall(f"{head}Content-Type: application/json\r\n\r\n{{}}".encode())
         assert begun.wait(WAIT_SECONDS)
         assert not ended.is_set()

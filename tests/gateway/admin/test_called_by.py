@@ -1,0 +1,60 @@
+"""By which names the administration may be called, and from which pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import AdminListener
+from tests.gateway.admin.conftest import Administer, Api, Start
+
+QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
+
+
+@pytest.fixture
+def api(start: Start, administer: Administer) -> Api:
+    """The administration of a gateway that has a name."""
+    return administer(start(admin=AdminListener(port=0, hosts=("gateway.example.com",))))
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/openapi.json", QUEUES, "/nothing"])
+@pytest.mark.parametrize(
+    ("host", "is_known"),
+    [
+        ("evil.example", False),
+        ("evil.example:8672", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+        ("localhost:1", True),
+        ("127.0.0.1:8672", True),
+        ("[::1]:8672", True),
+        ("10.0.0.7", True),
+        ("gateway.example.com:443", True),
+        ("GATEWAY.example.com.", True),
+        ("other.gateway.example.com", False),
+    ],
+)
+def test_it_answers_to_its_names_and_to_addresses(api: Api, path: str, host: str, is_known: bool) -> None:
+    """Any other name was made to lead here by somebody else, whose page would read the answers."""
+    status = api.http.get(path, headers={"Host": host}).status_code
+    assert (status == 421) is not is_known
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://localhost:3000", "http://127.0.0.1", "file://", ""]
+)
+def test_a_foreign_page_is_refused(api: Api, method: str, origin: str) -> None:
+    """Whatever it asks for; another port of the same machine is another page."""
+    answer = api.http.request(method, QUEUES, headers={"Origin": origin})
+    assert answer.status_code == 403
+    assert "not the administration's own" in answer.json()["meta"]["error"]["description"]
+
+
+def test_its_own_page_may_ask(api: Api) -> None:
+    """The console's scripts come from where they ask, by whichever of its names, in front of it TLS or none."""
+    for host in ("localhost:8672", "gateway.example.com"):
+        for scheme in ("http", "https"):
+            headers = {"Host": host, "Origin": f"{scheme}://{host}"}
+            assert api.http.get(QUEUES, headers=headers).status_code == 200
+    assert api.http.get(QUEUES).status_code == 200
