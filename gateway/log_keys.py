@@ -31,7 +31,12 @@ UNTIL: Final = "until"  # the last id that is to be sent
 ALARM: Final = "alarm"  # what it is about
 THRESHOLD_PERCENT: Final = "threshold_percent"  # the part of the limit that was reached
 
+# Administration
+OPERATION: Final = "operation"  # what an administrator asked for
+BODY: Final = "body"  # the beginning of what came with it
+
 # What came of it
+STATUS: Final = "status"  # of the answer, as HTTP has it
 APPLIED: Final = "applied"  # settings that were changed
 REFUSED: Final = "refused"  # settings that were not
 CONDITION: Final = "condition"  # AMQP error condition

@@ -16,11 +16,12 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
 from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy
 from amqp_ext.sasl.passwords import parse as parse_password
 from gateway.config import Settings, hash_of_token, password_hash, sas_key, token_hash
+from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
 
@@ -153,6 +154,14 @@ class Users:
         """
         if not self.may_enter(name, vpn):
             raise Refused(ErrorCode.UNAUTHORIZED, f"user {name!r} may not use the Message VPN {vpn!r}")
+
+    def has_global_access(self, name: str, access: GlobalAccess) -> bool:
+        """Whether a user may do so much to the gateway as a whole."""
+        if not self._users:
+            return True
+        levels = get_args(GlobalAccess)
+        user = self._users.get(name)
+        return user is not None and levels.index(user.global_access) >= levels.index(access)
 
     def permissions(self, name: str) -> Permissions:
         """The rules of a user; where no users are configured there are none, and everything is permitted."""

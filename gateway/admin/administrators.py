@@ -2,8 +2,10 @@
 client certificate where nothing else is said; everyone on this machine where no users are configured.
 """
 
+import asyncio
 import base64
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Final, NamedTuple
 from urllib.parse import unquote
 
 from fastapi import Depends, Request
@@ -12,8 +14,10 @@ from fastapi.security.http import HTTPBase
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses.address import AddressKind
-from gateway.admin.semp.envelope import SempError
+from gateway.admin.audit import asked_of
+from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
+from gateway.config.settings import GlobalAccess
 from gateway.core.permissions import Action
 from gateway.users import Users
 
@@ -25,6 +29,20 @@ _BEARER: Final = HTTPBearer(auto_error=False, description="The token of such a u
 
 _CERTIFICATE: Final = "rewind.certificate"
 """Key of a request's scope: the common name of the client's verified certificate."""
+
+_CALLER: Final = "rewind.caller"
+"""Key of a request's scope: who sent it."""
+
+PASSWORDS_AT_ONCE: Final = 2
+"""Passwords that are hashed at once: the threads are those of all that takes time, and others need them, too."""
+
+
+class _Caller(NamedTuple):
+    """Who sent a request."""
+
+    name: str
+    generation: int
+    """Of the directory that knew it."""
 
 
 class Certified:
@@ -42,10 +60,47 @@ class Administrator:
     """Who sent a request, and what the ``administer`` rules of that user permit."""
 
     def __init__(self, users: Users, name: str) -> None:
+        self._users = users
         self._name = name
         self._permissions = users.permissions(name)
         self.is_anyone = not users.are_configured
         """No users are configured, and so everything is permitted."""
+
+    def require_entry(self, vpn: str) -> None:
+        """To use a Message VPN at all; an empty name is none.
+
+        Raises:
+            SempError: UNAUTHORIZED with status 403, the user may not.
+        """
+        if vpn and not self._users.may_enter(self._name, vpn):
+            raise SempError(
+                "UNAUTHORIZED", f"User {self._name!r} may not use the Message VPN {vpn[:80]!r}.", 403
+            )
+
+    def require_gateway(self, access: GlobalAccess) -> None:
+        """To look at the gateway as a whole, or to change it.
+
+        Raises:
+            SempError: UNAUTHORIZED with status 403, the user's `global_access` does not permit it.
+        """
+        if not self._users.has_global_access(self._name, access):
+            raise SempError(
+                "UNAUTHORIZED",
+                f"User {self._name!r} has no global access ({access}) to the gateway as a whole.",
+                403,
+            )
+
+    def require_any(self, what: str, *rules: tuple[Action, AddressKind, str]) -> None:
+        """To do what one of several rules permits.
+
+        Args:
+            what: For the sentence, such as "read topic://a".
+
+        Raises:
+            SempError: UNAUTHORIZED with status 403, none does.
+        """
+        if not any(self._permissions.decide(*rule).is_allowed for rule in rules):
+            raise SempError("UNAUTHORIZED", f"User {self._name!r} may not {what[:300]}.", 403)
 
     def require(self, kind: AddressKind, name: str) -> None:
         """To administer a queue, or what a topic pattern or a pattern of the log matches.
@@ -59,38 +114,75 @@ class Administrator:
             )
 
 
+class SignIn:
+    """
+    Finds out who asks before anything else of the request is read; who is not known is told so.
+
+    Args:
+        users: The directory.
+        is_open: Whether anybody may ask for a path.
+    """
+
+    def __init__(self, app: ASGIApp, users: Users, is_open: Callable[[str], bool]) -> None:
+        self._app = app
+        self._users = users
+        self._is_open = is_open
+        self._passwords = asyncio.Semaphore(PASSWORDS_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_open(scope["path"]):
+            request, users = Request(scope), self._users
+            generation, name = -1, None
+            while generation != users.generation:  # who was known before a reload may be nobody after it
+                generation = users.generation
+                name = await self._name(users, request) if users.are_configured else ""
+            if name is None:
+                await told(request, SempError("UNAUTHORIZED", _LOG_IN, 401))(scope, receive, send)
+                return
+            scope[_CALLER] = _Caller(name, generation)
+            asked_of(scope).user = name
+        await self._app(scope, receive, send)
+
+    async def _name(self, users: Users, request: Request) -> str | None:
+        header = request.headers.get("authorization", "")
+        scheme, _, secret = header.partition(" ")
+        if not header:
+            return users.name_of_certificate(request.scope.get(_CERTIFICATE))
+        if scheme.lower() == "bearer":
+            return users.name_of_token(secret.strip())
+        try:
+            basic = secret.strip() if scheme.lower() == "basic" else ""
+            name, _, password = base64.b64decode(basic, validate=True).decode().partition(":")
+        except ValueError:
+            name = password = ""
+        asked_of(request.scope).user = name
+        async with self._passwords:
+            return name if await users.has_password(name, password) else None
+
+
 async def administrator_of(
     request: Request,
     _basic: Annotated[object, Depends(_BASIC)] = None,
     _bearer: Annotated[object, Depends(_BEARER)] = None,
 ) -> Administrator:
-    """Who sent a request; if it is about a Message VPN, one who may enter that.
+    """Who sent a request.
 
     Raises:
-        SempError: UNAUTHORIZED, with status 401 for nobody we know, 403 for who may not enter the Message VPN.
+        SempError: UNAUTHORIZED, with status 401: the configuration was read again while the request came.
     """
-    users = resources_of(request).users
-    if not users.are_configured:
-        return Administrator(users, "")
-    name = await _user_name(users, request)
-    if name is None:
-        raise SempError("UNAUTHORIZED", _LOG_IN, 401)
-    vpn = unquote(request.path_params.get("vpn", ""))
-    if vpn and not users.may_enter(name, vpn):
-        raise SempError("UNAUTHORIZED", f"User {name!r} may not use the Message VPN {vpn[:80]!r}.", 403)
-    return Administrator(users, name)
+    users, caller = resources_of(request).users, request.scope[_CALLER]
+    if users.generation != caller.generation:
+        raise SempError("UNAUTHORIZED", f"The users have changed meanwhile; ask again. {_LOG_IN}", 401)
+    return Administrator(users, caller.name)
 
 
-async def _user_name(users: Users, request: Request) -> str | None:
-    header = request.headers.get("authorization", "")
-    scheme, _, secret = header.partition(" ")
-    if not header:
-        return users.name_of_certificate(request.scope.get(_CERTIFICATE))
-    if scheme.lower() == "bearer":
-        return users.name_of_token(secret.strip())
-    try:
-        basic = secret.strip() if scheme.lower() == "basic" else ""
-        name, _, password = base64.b64decode(basic, validate=True).decode().partition(":")
-    except ValueError:
-        name = password = ""
-    return name if await users.has_password(name, password) else None
+async def entrant_of(
+    request: Request, administrator: Annotated[Administrator, Depends(administrator_of)]
+) -> Administrator:
+    """Who sent a request about a Message VPN, and may enter that.
+
+    Raises:
+        SempError: UNAUTHORIZED, with status 403: who may not.
+    """
+    administrator.require_entry(unquote(request.path_params.get("vpn", "")))
+    return administrator

@@ -15,14 +15,13 @@ import uvicorn
 from fastapi import FastAPI, Response, status
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.admin.administered_gateway import AdministeredGateway, Health
-from gateway.admin.administrators import Certified
+from gateway.admin.audit import AuditLog
 from gateway.admin.called_by import CalledBy
+from gateway.admin.http_connection import HttpConnection
 from gateway.admin.semp.operations import add_semp
 from gateway.config import AdminListener
-from gateway.tls import peer_common_name
 
 _GRACE_S = 2
 """Seconds a request may go on after ``stop``: none of ours takes long, and a client must not hold up the
@@ -30,10 +29,6 @@ shutdown."""
 
 _KEEP_ALIVE_S = 75
 """Seconds an idle connection is kept, longer than the 15 to 60 between two scrapes or probes."""
-
-FIRST_REQUEST_S = 30
-"""Seconds a new connection has until its first request's head is there: longer than any network takes, and a peer that
-says nothing, or a letter a minute, does not hold a socket for ever."""
 
 
 class Alive(BaseModel):
@@ -90,6 +85,7 @@ def create_app(
     if administered is not None:
         add_semp(app, administered)
     app.add_middleware(CalledBy, settings=settings)
+    app.add_middleware(AuditLog)
     return app
 
 
@@ -108,7 +104,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 create_app(health, administered, settings),
-                http=_Protocol,
+                http=HttpConnection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -137,27 +133,6 @@ class HttpServer:
         self._server.leave()
         if self._serving is not None:
             await self._serving
-
-
-class _Protocol(H11Protocol):
-    """uvicorn's, but that it waits for a request not for ever, and tells whom the client's certificate names."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._waiting = self.loop.call_later(FIRST_REQUEST_S, self._end_if_silent)
-        ssl_object = transport.get_extra_info("ssl_object")
-        name = peer_common_name(ssl_object) if ssl_object is not None else None
-        if name is not None:
-            self.app = Certified(self.app, name)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._waiting.cancel()
-        super().connection_lost(exc)
-
-    def _end_if_silent(self) -> None:
-        has_asked = bool(self.cycle)  # None until then, whatever its type says
-        if not has_asked:
-            self.transport.close()
 
 
 class _Server(uvicorn.Server):

@@ -7,7 +7,7 @@ file differs (``[vpn.default]`` becomes ``vpns["default"]``) carries it as alias
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -32,6 +32,9 @@ from gateway.config.setting_types import (
     table,
 )
 from gateway.config.vpn import Vpn
+
+GlobalAccess: TypeAlias = Literal["none", "read-only", "read-write"]
+"""Least first. As Solace calls the levels of its administrators."""
 
 PERMISSIONS = ("publish", "consume", "browse", "replay", "administer")
 """The lists of a user's permissions, by their keys."""
@@ -188,6 +191,11 @@ class User:
     administer: tuple[AdministerRule, ...] | None = None
     """Queues, topic endpoints by their topic, and topics of the replay log the user may administer. Never
     permitted by silence, because who administers can delete."""
+
+    global_access: GlobalAccess = "none"
+    """What the user may do to the gateway as a whole: `read-only` lists all Message VPNs and reads the metrics;
+    `read-write` makes and deletes Message VPNs and has the configuration read again, too. Never permitted by
+    silence, nor by a rule for one Message VPN."""
 
     def permissions(self) -> dict[str, tuple[str, ...]]:
         """The lists that are there, by their keys."""

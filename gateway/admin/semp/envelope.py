@@ -19,6 +19,7 @@ from starlette.routing import Route
 from amqp_ext.addresses.texts import AddressError
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.topics import TopicSyntaxError
+from gateway.admin.audit import asked_of
 from gateway.core.errors import ErrorCode, Refused
 
 ROOT: Final = "/SEMP/v2"
@@ -160,6 +161,7 @@ def refusal(refused: Refused) -> SempError:
 
 def told(request: Request, error: SempError, **more: Any) -> JSONResponse:
     """The answer to a request that is refused."""
+    asked_of(request.scope).reason = error.text
     meta = {
         "responseCode": error.http_status,
         "request": {"method": request.method, "uri": str(request.url)},
@@ -194,8 +196,10 @@ def tell_errors(app: FastAPI) -> None:
             refusal = told(request, SempError("NOT_SUPPORTED", text, 405))
             refusal.headers["Allow"] = allowed
             return refusal
-        if error.status_code == 413:
-            return told(request, SempError("INVALID_PARAMETER", error.detail, 413))
+        if error.status_code in (408, 413):
+            return told(request, SempError("INVALID_PARAMETER", error.detail, error.status_code))
+        if error.status_code == 503:
+            return told(request, SempError("FAIL", error.detail, 503))
         if error.status_code == 400:
             return told(request, SempError("PARSE_ERROR", f"The body is no JSON that can be read. {_OBJECT}"))
         text = "There is no such resource; see /openapi.json. In names, a `/` is written %2F."

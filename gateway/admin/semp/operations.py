@@ -1,6 +1,7 @@
 """All resources under ``/SEMP/v2``, and ``/metrics``, put on the application."""
 
 from functools import cache
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -8,6 +9,7 @@ from starlette.routing import BaseRoute
 
 from gateway.admin import rights
 from gateway.admin.administered_gateway import AdministeredGateway
+from gateway.admin.administrators import SignIn
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.action_routes import action_routes
 from gateway.admin.semp.alarm_routes import alarm_routes
@@ -20,12 +22,16 @@ from gateway.admin.semp.replay_point_routes import point_routes
 from gateway.admin.semp.resources import EncodedPaths, Resources
 from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
 
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+"""What anybody may ask for."""
+
 
 def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
     """Have ``app`` administer a gateway."""
     app.state.resources = Resources(administered)
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)
+    app.add_middleware(SignIn, users=administered.users, is_open=OPEN.__contains__)
     tell_errors(app)
     # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
     # for that.

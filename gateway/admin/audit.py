@@ -1,0 +1,92 @@
+"""A line of the log for each change that an administrator made or tried, and for each request that was turned away:
+who, from where, what, and what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway import log_keys
+
+log = structlog.get_logger()
+
+_ASKED: Final = "rewind.asked"
+"""Key of a request's scope: what is known of it, for its line."""
+
+_LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_TURNED_AWAY: Final = frozenset({401, 403, 421})
+
+MOST_PATH: Final = 300
+MOST_BODY: Final = 500
+MOST_NAME: Final = 80
+"""Characters of what a peer says that go into a line."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request, as its line will tell of it."""
+
+    user: str = ""
+    """Who asks, or says to; empty for nobody."""
+    status: int = 500
+    """Of the answer; where there is none, a mistake of ours."""
+    reason: str = ""
+    """Why it was refused."""
+    body: bytearray = field(default_factory=bytearray)
+    """The beginning of it."""
+
+
+def asked_of(scope: MutableMapping[str, Any]) -> Asked:
+    """What is known of a request."""
+    found: Asked = scope.setdefault(_ASKED, Asked())
+    return found
+
+
+class AuditLog:
+    """Writes the lines."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        asked = asked_of(scope)
+
+        async def heard() -> Message:
+            message = await receive()
+            asked.body += message.get("body", b"")[: MOST_BODY - len(asked.body)]
+            return message
+
+        async def answered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                asked.status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, heard, answered)
+        finally:
+            if scope["method"] not in _LOOKING or asked.status in _TURNED_AWAY:
+                _write(scope, asked)
+
+
+def _write(scope: Scope, asked: Asked) -> None:
+    client = scope.get("client")
+    path = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace")
+    values = {
+        log_keys.USER: asked.user[:MOST_NAME],
+        log_keys.PEER: f"{client[0]}:{client[1]}" if client else "",
+        log_keys.OPERATION: f"{scope['method'][:20]} {path[:MOST_PATH]}",
+        log_keys.BODY: asked.body.decode("utf-8", "replace"),
+        log_keys.STATUS: asked.status,
+    }
+    if asked.status < 400:
+        log.info("administered", **values)
+    else:
+        log.warning("administration_refused", **values, **{log_keys.REASON: asked.reason})

@@ -1,0 +1,123 @@
+"""Each change, and each request that is turned away, leaves a line: who, from where, what, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import structlog
+
+from amqp_ext.sasl.passwords import hash_password
+from gateway.config import User
+from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
+
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+Line = MutableMapping[str, Any]
+CONFIG = "/SEMP/v2/config/msgVpns/default"
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[Line]]:
+    """The lines about administration."""
+    lines: list[Line] = []
+
+    def keep(logger: Any, method: str, line: Line) -> Line:
+        if line["event"] in ("administered", "administration_refused"):
+            lines.append({**line, "level": method})
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    yield lines
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def api(start: Start, administer: Administer) -> Api:
+    """The administration of a gateway with users."""
+    users = {
+        "root": User(password=HASH, administer=("queue://*", "log://>")),
+        "clerk": User(password=HASH, administer=("queue://mine",)),
+    }
+    return administer(start(users=users))
+
+
+def the_line(lines: list[Line]) -> Line:
+    """The one line that was written since."""
+    wait_until(lambda: lines, "a line is written")
+    (line,) = lines
+    lines.clear()
+    return line
+
+
+def test_a_change_leaves_a_line(api: Api, logged: list[Line]) -> None:
+    """With the user, where he is, the request with what came with it, and that it was done."""
+    api.http.auth = ("root", "secret")
+    for method, path, body in (
+        ("POST", "/queues", '{"queueName":"q"}'),
+        ("PATCH", "/queues/q", '{"maxBindCount":2}'),
+        ("DELETE", "/queues/q", ""),
+    ):
+        headers = {"Content-Type": "application/json"}
+        assert api.http.request(method, CONFIG + path, content=body, headers=headers).status_code == 200
+        line = the_line(logged)
+        assert line["peer"].startswith("127.0.0.1:")
+        assert {key: line[key] for key in ("event", "level", "user", "operation", "body", "status")} == {
+            "event": "administered",
+            "level": "info",
+            "user": "root",
+            "operation": f"{method} {CONFIG}{path}",
+            "body": body,
+            "status": 200,
+        }
+
+
+def test_looking_leaves_none(api: Api, logged: list[Line]) -> None:
+    """Probes, scrapers and lists would fill the log; the change after them has the one line."""
+    api.http.auth = ("root", "secret")
+    assert api.http.get("/healthz").status_code == api.ask("GET", "monitor", "/queues").status_code == 200
+    api.done("POST", "config", "/queues", {"queueName": "q"})
+    assert the_line(logged)["operation"].startswith("POST")
+
+
+@pytest.mark.parametrize(
+    ("auth", "user", "status"),
+    [
+        (None, "", 401),
+        (("clerk", "wrong"), "clerk", 401),
+        (("no\nbody", "x"), "no\nbody", 401),
+        (("clerk", "secret"), "clerk", 403),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_who_is_turned_away_leaves_a_line(
+    api: Api, logged: list[Line], method: str, auth: tuple[str, str] | None, user: str, status: int
+) -> None:
+    """A sign-in that failed, and what is not permitted, with the sentence that was told."""
+    api.http.auth = auth
+    assert api.ask(method, "config", "/queues/other").status_code == status
+    line = the_line(logged)
+    assert (line["event"], line["level"], line["user"], line["status"]) == (
+        "administration_refused",
+        "warning",
+        user,
+        status,
+    )
+    assert line["reason"]
+
+
+def test_a_change_that_fails_leaves_a_line(api: Api, logged: list[Line]) -> None:
+    """With why it was not made, and no more of what was sent than fits."""
+    api.http.auth = ("root", "secret")
+    api.refused("DELETE", "config", f"/queues/{'q' * 5_000}", {"x": "y" * 5_000})
+    line = the_line(logged)
+    assert (line["event"], line["status"]) == ("administration_refused", 400)
+    assert "there is no queue" in line["reason"]
+    assert len(line["operation"]) < 400
+    assert len(line["body"]) <= 500
+
+
+def test_a_foreign_page_leaves_a_line(api: Api, logged: list[Line]) -> None:
+    """The page is named in the reason."""
+    api.http.get("/healthz", headers={"Origin": "http://evil.example"})
+    assert "evil.example" in the_line(logged)["reason"]
