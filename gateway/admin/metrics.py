@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.admin.endpoint_metrics import EndpointSeries
 from gateway.admin.loop_lag import LoopLag
-from gateway.admin.rights import WHOLE_VPN, needs
+from gateway.admin.rights import GATEWAY_SEEN, needs
 from gateway.admin.semp.resources import resources_of
 from gateway.core.replay.states import ReplayState
 from gateway.log_lines import COUNTS
@@ -65,7 +65,7 @@ class _Families:
 
 def metrics_routes() -> APIRouter:
     """``/metrics``."""
-    router = APIRouter(tags=["metrics"], dependencies=[needs(WHOLE_VPN)])
+    router = APIRouter(tags=["metrics"], dependencies=[needs(GATEWAY_SEEN)])
     lag = LoopLag()
     process = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):

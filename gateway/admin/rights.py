@@ -2,7 +2,11 @@
 
 A right is a rule of the user's ``administer`` list that covers what the operation is about. A queue is covered by a
 rule for its name, a topic endpoint by rules for its topics; all that is of the whole Message VPN (its log, its clients,
-its points, lists) and of the gateway by ``log://>``.
+its points, lists) by ``log://>``. What is of the gateway as a whole needs the user's ``global_access``.
+
+What an endpoint is given needs a right of its own, as whoever administers a queue may receive from it: to subscribe it,
+or to take an exception away, needs the right to read what comes by that; to name its dead message queue, the right to
+send there; to put a message of the log on it, the right to read that.
 
 Invariant: no operation is permitted by silence. A route without a right cannot be declared (``tree.Tree``).
 """
@@ -15,11 +19,18 @@ from fastapi import Body, Depends, Request
 from fastapi.routing import APIRoute
 
 from amqp_ext.addresses.address import AddressKind
-from gateway.admin.administrators import Administrator, administrator_of
+from amqp_ext.topics import TopicSyntaxError
+from gateway.admin.administrators import Administrator, administrator_of, entrant_of
 from gateway.admin.semp.resources import Name, resources_of
+from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.permissions import Action
 
-_Administrator: TypeAlias = Annotated[Administrator, Depends(administrator_of)]
+_Known: TypeAlias = Annotated[Administrator, Depends(administrator_of)]
+"""Who asks."""
+
+_Administrator: TypeAlias = Annotated[Administrator, Depends(entrant_of)]
+"""Who asks, and may enter the Message VPN that it is about."""
 
 _Unchecked: TypeAlias = Annotated[Any, Body()]
 """The body as it came: who may not administer is told so before what is wrong with the request."""
@@ -42,6 +53,14 @@ async def _whole_vpn(administrator: _Administrator) -> None:
     administrator.require(AddressKind.LOG, ">")
 
 
+async def _gateway_seen(administrator: _Known) -> None:
+    administrator.require_gateway("read-only")
+
+
+async def _gateway_changed(administrator: _Known) -> None:
+    administrator.require_gateway("read-write")
+
+
 async def _queue(administrator: _Administrator, name: Name) -> None:
     administrator.require(AddressKind.QUEUE, name)
 
@@ -49,8 +68,77 @@ async def _queue(administrator: _Administrator, name: Name) -> None:
 async def _new_queue(administrator: _Administrator, body: _Unchecked = None) -> None:
     if isinstance(body, dict):
         administrator.require(AddressKind.QUEUE, str(body.get("queueName", "")))
+        _require_dead_messages(administrator, body, None)
     else:
         await _whole_vpn(administrator)
+
+
+async def _changed_queue(
+    request: Request, administrator: _Administrator, vpn: Name, name: Name, body: _Unchecked = None
+) -> None:
+    await _queue(administrator, name)
+    _require_dead_messages(administrator, body, _found(request, administrator, vpn, name))
+
+
+async def _new_topic_endpoint(administrator: _Administrator, body: _Unchecked = None) -> None:
+    await _whole_vpn(administrator)
+    _require_dead_messages(administrator, body, None)
+
+
+async def _subscribed_queue(administrator: _Administrator, name: Name, body: _Unchecked = None) -> None:
+    await _queue(administrator, name)
+    topic = body.get("subscriptionTopic") if isinstance(body, dict) else None
+    if isinstance(topic, str) and not topic.startswith("!"):
+        _require_reading(administrator, topic)
+
+
+async def _unsubscribed_queue(administrator: _Administrator, name: Name, topic: Name) -> None:
+    await _queue(administrator, name)
+    if topic.startswith("!"):
+        _require_reading(administrator, topic.removeprefix("!"))
+
+
+def _require_reading(administrator: Administrator, topic: str) -> None:
+    """What is put on an endpoint is read there."""
+    try:
+        require_reading(administrator, topic)
+    except TopicSyntaxError:
+        return  # which is said by the operation
+
+
+def require_reading(administrator: Administrator, topic: str) -> None:
+    """To read what is published to a topic pattern.
+
+    Raises:
+        SempError: UNAUTHORIZED with status 403, no rule permits it.
+        amqp_ext.topics.TopicSyntaxError: It is none.
+    """
+    administrator.require_any(
+        f"read topic://{topic}: it takes the right to consume it, or to administer it or the log",
+        (Action.CONSUME, AddressKind.TOPIC, topic),
+        (Action.CONSUME, AddressKind.LOG, topic),
+        (Action.ADMINISTER, AddressKind.TOPIC, topic),
+        (Action.ADMINISTER, AddressKind.LOG, topic),
+    )
+
+
+def _require_dead_messages(administrator: Administrator, body: Any, endpoint: Endpoint | None) -> None:
+    """Where an endpoint's dead messages go, they are sent."""
+    queue = body.get("deadMsgQueue") if isinstance(body, dict) else None
+    if not isinstance(queue, str) or not queue:
+        return
+    if endpoint is None or endpoint.settings.dead_message_queue != queue:
+        administrator.require_any(
+            f"send dead messages to queue://{queue}: it takes the right to publish to it, or to administer it",
+            (Action.PUBLISH, AddressKind.QUEUE, queue),
+            (Action.ADMINISTER, AddressKind.QUEUE, queue),
+        )
+
+
+def _found(request: Request, administrator: Administrator, vpn: str, name: str) -> Endpoint | None:
+    if administrator.is_anyone:
+        return None  # and what is not there is said by the operation
+    return resources_of(request).administration(vpn).vpn.endpoints.find(name)
 
 
 async def _topic_endpoint(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> None:
@@ -62,6 +150,7 @@ async def _changed_topic_endpoint(
 ) -> None:
     topic = body.get("topic") if isinstance(body, dict) else None
     await _require_topics(request, administrator, vpn, name, [str(topic)] if topic else [])
+    _require_dead_messages(administrator, body, _found(request, administrator, vpn, name))
 
 
 async def _require_topics(
@@ -79,16 +168,34 @@ async def _require_topics(
         await _whole_vpn(administrator)
 
 
+GATEWAY_SEEN: Final = Right("`global_access` `read-only`", _gateway_seen)
+GATEWAY_CHANGED: Final = Right("`global_access` `read-write`", _gateway_changed)
 WHOLE_VPN: Final = Right("`log://>`", _whole_vpn)
 QUEUE: Final = Right("`queue://{name}`", _queue)
-NEW_QUEUE: Final = Right("`queue://{queueName}`", _new_queue)
+NEW_QUEUE: Final = Right("`queue://{queueName}`; to send to its dead message queue", _new_queue)
+CHANGED_QUEUE: Final = Right("`queue://{name}`; to send to its dead message queue", _changed_queue)
+SUBSCRIBED_QUEUE: Final = Right("`queue://{name}`; to read the topic", _subscribed_queue)
+UNSUBSCRIBED_QUEUE: Final = Right("`queue://{name}`; of an exception, to read its topic", _unsubscribed_queue)
 TOPIC_ENDPOINT: Final = Right("`topic://` of its topics", _topic_endpoint)
+NEW_TOPIC_ENDPOINT: Final = Right("`log://>`; to send to its dead message queue", _new_topic_endpoint)
 CHANGED_TOPIC_ENDPOINT: Final = Right(
-    "`topic://` of its topics and of the new one",
+    "`topic://` of its topics and of the new one; to send to its dead message queue",
     _changed_topic_endpoint,
 )
 
-RIGHTS: Final = (WHOLE_VPN, QUEUE, NEW_QUEUE, TOPIC_ENDPOINT, CHANGED_TOPIC_ENDPOINT)
+RIGHTS: Final = (
+    GATEWAY_SEEN,
+    GATEWAY_CHANGED,
+    WHOLE_VPN,
+    QUEUE,
+    NEW_QUEUE,
+    CHANGED_QUEUE,
+    SUBSCRIBED_QUEUE,
+    UNSUBSCRIBED_QUEUE,
+    TOPIC_ENDPOINT,
+    NEW_TOPIC_ENDPOINT,
+    CHANGED_TOPIC_ENDPOINT,
+)
 """All there are."""
 
 

@@ -7,7 +7,7 @@ Every command is durable when it returns. Reading looks at the log off the loop,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -190,9 +190,14 @@ class Administration:
         await vpn.committer.committed()
         return count
 
-    async def copy_message(self, endpoint: Endpoint, message_id: int) -> None:
+    async def copy_message(
+        self, endpoint: Endpoint, message_id: int, check: Callable[[str], None] = lambda topic: None
+    ) -> None:
         """
         Put one message of the log on an endpoint, in its place by id.
+
+        Args:
+            check: Asked with the message's topic before anything is said of it; what it raises is the end of it.
 
         Raises:
             Refused: START_MESSAGE_UNAVAILABLE, the log does not hold it; PRECONDITION_FAILED, it lies there already or
@@ -209,6 +214,7 @@ class Administration:
                     ErrorCode.START_MESSAGE_UNAVAILABLE,
                     f"message {message_id} is not in the replay log, which {vpn.log.facts().holds}",
                 )
+            check(rows[0][TOPIC])
             if endpoint.backlog.has(rows[0]) or endpoint.cursor_number != number:
                 raise Refused(
                     ErrorCode.PRECONDITION_FAILED, f"message {message_id} lies on {endpoint.name!r} already"

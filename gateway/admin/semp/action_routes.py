@@ -3,13 +3,14 @@
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from amqp_ext.replay_id import ReplayId, ReplayIdError, parse_replay_id
 from amqp_ext.replay_start import MAX_DATE_MS, Missing, ReplayStart, StartKind, parse_text
 from gateway.admin import rights
+from gateway.admin.administrators import Administrator, administrator_of
 from gateway.admin.semp.documented import DONE, one, resource
 from gateway.admin.semp.envelope import Answer, SempError, answer
 from gateway.admin.semp.resources import (
@@ -262,12 +263,24 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
     @tree.put(
         f"{path}/copyMsgFromReplayLog", right, summary="Put one message of the log on it", responses=DONE
     )
-    async def copy_message(request: Request, vpn: Name, name: Name, body: CopyMessage) -> Answer:
+    async def copy_message(
+        request: Request,
+        vpn: Name,
+        name: Name,
+        body: CopyMessage,
+        administrator: Annotated[Administrator, Depends(administrator_of)],
+    ) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(body.sourceReplayLogName)
         endpoint = endpoint_of(administration, name, kinds)
         wanted = _replay_id("replicationGroupMsgId", body.replicationGroupMsgId)
         if wanted.generation != administration.vpn.log.generation:
             raise Refused(ErrorCode.LOG_MODIFIED, f"{wanted} is of another generation of the log")
-        await administration.copy_message(endpoint, min(wanted.number, 2**63 - 1))
+        matches = administration.vpn.log.matcher_of(endpoint)
+
+        def check(topic: str) -> None:
+            if not matches(topic):  # a replay would not bring it
+                rights.require_reading(administrator, topic)
+
+        await administration.copy_message(endpoint, min(wanted.number, 2**63 - 1), check)
         return answer(request)

@@ -72,7 +72,7 @@ def config_routes() -> APIRouter:
 
     @tree.post(
         "/topicEndpoints",
-        rights.WHOLE_VPN,
+        rights.NEW_TOPIC_ENDPOINT,
         summary="Make a durable topic endpoint",
         responses=one(TOPIC_ENDPOINT),
     )
@@ -86,7 +86,7 @@ def config_routes() -> APIRouter:
         )
         return answer(request, configured(endpoint, vpn))
 
-    @tree.patch("/queues/{name}", rights.QUEUE, summary=CHANGE, responses=one(QUEUE))
+    @tree.patch("/queues/{name}", rights.CHANGED_QUEUE, summary=CHANGE, responses=one(QUEUE))
     async def change_queue(request: Request, vpn: Name, name: Name, body: EndpointBody) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, QUEUES)
@@ -121,7 +121,7 @@ def config_routes() -> APIRouter:
 
     @tree.post(
         "/queues/{name}/subscriptions",
-        rights.QUEUE,
+        rights.SUBSCRIBED_QUEUE,
         summary="Add a topic subscription or an exception",
         responses=one(SUBSCRIPTION),
     )
@@ -133,7 +133,7 @@ def config_routes() -> APIRouter:
 
     @tree.delete(
         "/queues/{name}/subscriptions/{topic}",
-        rights.QUEUE,
+        rights.UNSUBSCRIBED_QUEUE,
         summary="Take a topic subscription away",
         responses=DONE,
     )

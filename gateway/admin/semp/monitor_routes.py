@@ -102,7 +102,7 @@ def monitor_routes() -> APIRouter:
     """``/monitor/msgVpns/…``."""
     tree = Tree("monitor", "/msgVpns")
 
-    @tree.get("", rights.WHOLE_VPN, summary="All Message VPNs", responses=listed(VPN))
+    @tree.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
         resources = resources_of(request)
 

@@ -64,7 +64,7 @@ def vpn_routes() -> APIRouter:
     """``/config/msgVpns`` and ``/config/msgVpns/{vpn}``."""
     tree = Tree("config", "/msgVpns")
 
-    @tree.get("", rights.WHOLE_VPN, summary="All Message VPNs", responses=listed(VPN))
+    @tree.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
         found = resources_of(request).vpns
         page, cursor = await paging.page(
@@ -72,7 +72,9 @@ def vpn_routes() -> APIRouter:
         )
         return list_answer(request, page, cursor, len(found))
 
-    @tree.post("", rights.WHOLE_VPN, summary="Make a Message VPN, with a file of its own", responses=one(VPN))
+    @tree.post(
+        "", rights.GATEWAY_CHANGED, summary="Make a Message VPN, with a file of its own", responses=one(VPN)
+    )
     async def create(request: Request, body: NewVpn) -> Answer:
         vpn = await resources_of(request).vpns.create(body.msgVpnName, body.changes())
         return answer(request, _configured(vpn))
@@ -91,7 +93,7 @@ def vpn_routes() -> APIRouter:
 
     @tree.delete(
         "/{vpn}",
-        rights.WHOLE_VPN,
+        rights.GATEWAY_CHANGED,
         summary="Delete a Message VPN that is disabled and empty, with its file",
         responses=DONE,
     )
@@ -109,7 +111,7 @@ def reload_routes() -> APIRouter:
 
     @tree.put(
         "/reload",
-        rights.WHOLE_VPN,
+        rights.GATEWAY_CHANGED,
         summary="Ours: read the configuration file again, and take what can change",
         responses=one(RELOADED),
     )

@@ -51,11 +51,21 @@ def declared(route: APIRoute) -> list[rights.Right]:
 
 def expected(method: str, path: str) -> rights.Right:
     """What an operation is about, told by its path: an oracle beside the declarations."""
+    if path.endswith("/subscriptions") and method == "POST":
+        return rights.SUBSCRIBED_QUEUE
+    if path.endswith("/subscriptions/{topic}"):
+        return rights.UNSUBSCRIBED_QUEUE
     if "/queues/{name}" in path:
-        return rights.QUEUE
+        return rights.CHANGED_QUEUE if method == "PATCH" else rights.QUEUE
     if "/topicEndpoints/{name}" in path:
         return rights.CHANGED_TOPIC_ENDPOINT if method == "PATCH" else rights.TOPIC_ENDPOINT
-    return rights.NEW_QUEUE if path.endswith("/queues") and method == "POST" else rights.WHOLE_VPN
+    if method == "POST" and path.endswith("/queues"):
+        return rights.NEW_QUEUE
+    if method == "POST" and path.endswith("/topicEndpoints"):
+        return rights.NEW_TOPIC_ENDPOINT
+    if path.endswith("/reload") or (method in ("POST", "DELETE") and path.endswith(("/msgVpns", "/{vpn}"))):
+        return rights.GATEWAY_CHANGED
+    return rights.GATEWAY_SEEN if path.endswith(("/msgVpns", "/metrics")) else rights.WHOLE_VPN
 
 
 @pytest.mark.parametrize("route", operations(), ids=lambda route: f"{min(route.methods)} {route.path}")
