@@ -9,6 +9,7 @@ from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import Queue, Vpn
+from gateway.core.dead_letter_circle import circle_of, told, way_of
 from gateway.core.endpoint.settings import EndpointKind
 
 
@@ -159,6 +160,7 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
             if count > 1:
                 path = toml.dotted(["vpn", name, "replay_log", "index"])
                 yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
+        yield from _dead_letter_circles(vpn, name)
         for queue_name, queue in vpn.queues.items():
             if queue.kind == EndpointKind.STREAM.value:
                 yield from _stream(vpn, queue, ["vpn", name], queue_name)
@@ -174,6 +176,26 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
                 yield ConfigProblem(
                     path, f"is {said.default_start}, which needs `replay_log.enabled`", (log,)
                 )
+
+
+def _dead_letter_circles(vpn: Vpn, vpn_name: str) -> Iterator[ConfigProblem]:
+    ways = {
+        name: way
+        for name, queue in vpn.queues.items()
+        if (
+            way := way_of(
+                name, EndpointKind(queue.kind), queue.settings.dead_message_queue, queue.subscriptions
+            )
+        )
+    }
+    for name, way in ways.items():
+        circle = circle_of(name, ways)
+        # A queue that is its own is told of in other words; and one sentence is enough for a circle.
+        if circle and way.queue != name and name == min(circle):
+            path = toml.dotted(["vpn", vpn_name, "queue", name, "dead_message_queue"])
+            yield ConfigProblem(
+                path, f"brings dead messages back, from {told(circle)}; have them end somewhere"
+            )
 
 
 def _stream(vpn: Vpn, queue: Queue, vpn_path: list[str], name: str) -> Iterator[ConfigProblem]:

@@ -9,13 +9,14 @@ none: the gateway does not start. A stream may become a queue: its messages are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gateway.config import Difference, Queue
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.toml import dotted, literal
 from gateway.core.broker import Broker
+from gateway.core.dead_letter_circle import circle_of, told, way_of, ways_of
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
@@ -32,7 +33,7 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
         file: Where it is kept, for the error.
 
     Raises:
-        StoreError: It would cost messages.
+        StoreError: It would cost messages, or bring dead ones back for ever.
     """
     for name, queue in queues.items():
         found = broker.find(name)
@@ -50,6 +51,24 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
         else:
             continue
         raise StoreError("cannot declare the queues of", file, cause, hint)
+    for name, circle in _circles(broker, queues):
+        cause = f"dead messages of {name!r} would come back to it, from {told(circle)}"
+        hint = "Take `dead_message_queue` from one of them that the configuration names"
+        raise StoreError("cannot declare the queues of", file, cause, hint)
+
+
+def _circles(broker: Broker, queues: Mapping[str, Queue]) -> Iterator[tuple[str, list[str]]]:
+    """Declared queues whose dead messages would come back to them, by way of what administrators made, too."""
+    ways = {name: way for name, way in ways_of(broker.endpoints.values()).items() if name not in queues}
+    for name, queue in queues.items():
+        kind = EndpointKind(queue.kind)
+        way = way_of(name, kind, queue.settings.dead_message_queue, queue.subscriptions)
+        if way is not None:
+            ways[name] = way
+    for name in queues:
+        circle = circle_of(name, ways)
+        if circle:
+            yield name, circle
 
 
 def redeclare(
@@ -92,6 +111,13 @@ def redeclare(
                 fitting.pop(name, None)
                 reason = key.setting.fixed
                 refused.append(Difference(f"{path}.{key.key}", literal(there), literal(asked), reason))
+    for name, circle in list(_circles(broker, fitting)):
+        path = dotted(["vpn", vpn, "queue", name, "dead_message_queue"])
+        found, asked = broker.find(name), fitting[name].settings.dead_message_queue
+        was = "not there" if found is None else literal(found.settings.dead_message_queue)
+        reason = f"would bring dead messages back, from {told(circle)}"
+        refused.append(Difference(path, was, literal(asked), reason))
+        del fitting[name]
     changed = {name: queue for name, queue in fitting.items() if before.get(name) != queue}
     committer.commit(declare(broker, changed))
     for name in before.keys() - queues.keys():

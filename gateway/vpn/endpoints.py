@@ -6,10 +6,11 @@ Each command is ordered at once, and durable when ``Committer.committed`` return
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gateway.core.broker import Broker
+from gateway.core.dead_letter_circle import circle_of, told, way_of, ways_of
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
@@ -69,7 +70,7 @@ class Endpoints:
             Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
                 INVALID_FIELD, its dead messages would come back to it.
         """
-        _check_dead_message_queue(name, settings)
+        self._check_dead_message_queue(name, kind, settings, subscriptions)
         if kind is EndpointKind.STREAM:
             self._broker.policy.check_can_be_viewed()
         endpoint, effects = self._broker.create(name, kind, settings, subscriptions)
@@ -113,7 +114,7 @@ class Endpoints:
         Raises:
             Refused: NOT_ALLOWED, it cannot change live; INVALID_FIELD, its dead messages would come back to it.
         """
-        _check_dead_message_queue(endpoint.name, settings)
+        self._check_dead_message_queue(endpoint.name, endpoint.kind, settings, endpoint.subscriptions)
         for name, setting in SETTINGS.items():
             if setting.fixed and getattr(settings, name) != getattr(endpoint.settings, name):
                 raise Refused(
@@ -145,7 +146,10 @@ class Endpoints:
 
         Raises:
             amqp_ext.topics.TopicSyntaxError: One is none.
+            Refused: INVALID_FIELD, its dead messages would come back to it.
         """
+        if endpoint.settings.dead_message_queue:
+            self._check_dead_message_queue(endpoint.name, endpoint.kind, endpoint.settings, subscriptions)
         self._committer.commit(self._broker.set_subscriptions(endpoint, subscriptions))
         self._subscriptions_changed(endpoint)
 
@@ -184,10 +188,21 @@ class Endpoints:
         self._committer.commit(effects)
         return count
 
-
-def _check_dead_message_queue(name: str, settings: EndpointSettings) -> None:
-    if settings.dead_message_queue == name:
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"{name!r} cannot be its own dead message queue: its dead messages would come back; name another",
-        )
+    def _check_dead_message_queue(
+        self, name: str, kind: EndpointKind, settings: EndpointSettings, subscriptions: Iterable[str]
+    ) -> None:
+        queue = settings.dead_message_queue
+        if queue == name:
+            raise Refused(
+                ErrorCode.INVALID_FIELD,
+                f"{name!r} cannot be its own dead message queue: its dead messages would come back; name another",
+            )
+        way = way_of(name, kind, queue, subscriptions)
+        if way is None:
+            return
+        circle = circle_of(name, {**ways_of(self), name: way})
+        if circle:
+            raise Refused(
+                ErrorCode.INVALID_FIELD,
+                f"dead messages of {name!r} would come back to it, from {told(circle)}; have them end somewhere",
+            )
