@@ -36,6 +36,10 @@ def _attracting(text: str) -> str:
     return _pattern(text)
 
 
+def _queue_or_none(text: str) -> str:
+    return check_queue_name(text) if text else text
+
+
 def _start(text: str) -> str:
     parse_text(text)
     return text
@@ -73,7 +77,7 @@ _TYPES: Final[dict[SettingType, Any]] = {
     SettingType.FLAG: bool,
     SettingType.NUMBER: Count,
     SettingType.QUOTA: Count,
-    SettingType.QUEUE: Annotated[str, Field(max_length=200)],
+    SettingType.QUEUE: Annotated[str, Field(max_length=200), AfterValidator(_queue_or_none)],
     SettingType.START: Annotated[str, AfterValidator(_start)],
     SettingType.EXCLUSIVITY: Literal[tuple(one.value for one in Exclusivity)],
 }

@@ -11,6 +11,8 @@ from dataclasses import fields
 from typing import Final
 
 from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.queue_names import check_queue_name
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.rabbitmq.commands import Declared, DeclareQueue, QueueState, Removed
 from amqp_ext.rabbitmq.queue_arguments import QueueArguments
 from gateway.amqp.dialects.hooks import DialectClient
@@ -47,15 +49,14 @@ async def declare(client: DialectClient, command: DeclareQueue) -> Declared:
         _check_same_life(client, found, command)
         await vpn.committer.committed()
         return Declared(_state(client, found), is_new=False)
-    if name.startswith("#"):
-        raise Refused(
-            ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
-        )
-    if not vpn.endpoints.are_created_on_use:
-        client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
+    _check_new(client, name)
     dead = arguments.dead_message_queue
     if dead:
-        client.authorization.require_any(USES, AddressKind.QUEUE, dead)
+        # Where dead messages go, they are sent; and what is not there is made.
+        client.authorization.require_any((Action.PUBLISH,), AddressKind.QUEUE, dead)
+        client.authorization.require_unlocked(dead)
+        if vpn.endpoints.find(dead) is None:
+            _check_new(client, dead)
     settings = EndpointSettings(
         exclusive=Exclusivity.WAIT if arguments.single_active_consumer else Exclusivity.NONE,
         temporary=command.is_exclusive,
@@ -68,6 +69,20 @@ async def declare(client: DialectClient, command: DeclareQueue) -> Declared:
         ExclusiveQueue(client.owner, vpn.endpoints, made)
     await vpn.committer.committed()
     return Declared(_state(client, made), is_new=True)
+
+
+def _check_new(client: DialectClient, name: str) -> None:
+    """Whether a queue of this name may be made."""
+    if name.startswith("#"):
+        raise Refused(
+            ErrorCode.NOT_ALLOWED, f"a name that begins with '#' is the gateway's own; {name!r} does"
+        )
+    try:
+        check_queue_name(name)
+    except AddressError as error:
+        raise Refused(ErrorCode.INVALID_FIELD, str(error)) from None
+    if not client.vpn.endpoints.are_created_on_use:
+        client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, name)
 
 
 async def describe(client: DialectClient, name: str) -> QueueState:

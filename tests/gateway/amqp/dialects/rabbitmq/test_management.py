@@ -203,6 +203,12 @@ def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway) -> N
         assert pair.ask("PUT", "/queues/c1")[0] == 403
         assert pair.ask("GET", "/queues/c1")[0] == 403
         assert pair.ask("PUT", "/queues/a2", dead_letters_to("c2"))[0] == 403
+        # Dead letters are sent: to consume from their queue is not enough.
+        assert pair.ask("PUT", "/queues/a2", dead_letters_to("b1"))[0] == 403
+        assert pair.ask("PUT", "/queues/a2", dead_letters_to("b2"))[0] == 403
+        assert pair.ask("PUT", "/queues/b3", dead_letters_to("a3"))[0] == 201
+        assert pair.ask("PUT", "/queues/a4", dead_letters_to("#own"))[0] in (400, 403)
+        assert "a2" not in guarded.endpoints()
         assert pair.ask("DELETE", "/queues/a1")[0] == 403
         assert pair.ask("DELETE", "/queues/a1/messages")[0] == 403
         pair.ask("PUT", "/exchanges/open", {"type": "topic"})
@@ -216,3 +222,12 @@ def test_what_is_asked_needs_the_permission_for_it(guarded: RunningGateway) -> N
         assert pair.ask("PUT", "/queues/c1")[0] == 201
         assert pair.ask("DELETE", "/queues/c1")[0] == 200
         assert pair.ask("DELETE", "/queues/b1")[0] == 403
+
+
+def test_a_dead_letter_queue_is_a_queue_that_may_be_made(gateway: RunningGateway) -> None:
+    """Neither one of the gateway's own, nor a name that no queue can have."""
+    with Client(gateway.address) as client:
+        pair = Pair(client)
+        for name in ("#own", "a//b", "a*"):
+            assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
+        assert gateway.endpoints() == set()
