@@ -67,6 +67,11 @@ class Permissions:
         self._lists = {action: _List(action, texts) for action, texts in lists.items()}
         self._is_open = is_open
 
+    @property
+    def is_open(self) -> bool:
+        """Everything is permitted, because no users are configured."""
+        return self._is_open
+
     def decide(self, action: Action, kind: AddressKind, name: str) -> Decision:
         """
         Whether an action is permitted, and the rule that decided.

@@ -201,6 +201,7 @@ class EndpointState(TypedDict):
     """What an endpoint is like now. Times are seconds since the epoch, 0 for never, as at Solace."""
 
     durable: bool
+    owner: str
     declared: bool
     bindCount: int
     spooledMsgCount: int
@@ -244,6 +245,7 @@ def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
     progress = replay.progress(next_id, now_ms) if replay is not None else None
     return {
         "durable": not endpoint.settings.temporary,
+        "owner": endpoint.settings.owner,
         "declared": endpoint.settings.declared,
         "bindCount": len(endpoint.flows),
         "spooledMsgCount": endpoint.depth,

@@ -17,7 +17,8 @@ from gateway.amqp.dialects.hooks import TokenCheck
 from gateway.amqp.nodes.exclusive import locked_text
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.refusals import Denied
-from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action, Permissions
 from gateway.vpn.endpoints import Endpoints
@@ -73,7 +74,13 @@ class Authorization:
             self._tokens.require(address, publishes=False)
 
     def require_source(
-        self, address: Address, start: ReplayStart | None, *, browses: bool, durable_name: str | None
+        self,
+        address: Address,
+        start: ReplayStart | None,
+        *,
+        browses: bool,
+        durable_name: str | None,
+        is_everybodys: bool = False,
     ) -> None:
         """
         Consuming from an address, browsing it, or replaying it first.
@@ -82,6 +89,7 @@ class Authorization:
             start: What the peer asked for; to be live is no replay.
             browses: The peer wants copies.
             durable_name: The name that a subscription to a topic is to be kept under; None if it is not to be kept.
+            is_everybodys: It is asked for as one that everybody shares.
 
         Raises:
             Denied: No rule permits it.
@@ -100,7 +108,7 @@ class Authorization:
         if kind is AddressKind.QUEUE:
             self.require_unlocked(name)
         if kind is AddressKind.TOPIC and durable_name is not None:
-            self._require_takeover(durable_name)
+            self._require_takeover(durable_name, name, is_everybodys=is_everybodys)
 
     def require_log_of(self, queue: str, *, makes: bool) -> None:
         """
@@ -152,13 +160,50 @@ class Authorization:
     def _is_temporary(self, name: str) -> bool:
         return self._owner.registry.owner_of(name) is not None
 
-    def _require_takeover(self, name: str) -> None:
+    @property
+    def owner_name(self) -> str:
+        """Whose the subscriptions are that the client makes: nobody's where no users are configured."""
+        return "" if self._permissions.is_open else self._user
+
+    def _require_takeover(self, name: str, pattern: str, *, is_everybodys: bool) -> None:
         """Who attaches to a durable topic endpoint gets what lies on it, or drops it with a new subscription."""
         found = self._endpoints.find(name)
-        if found is not None and found.kind is EndpointKind.TOPIC_ENDPOINT:
-            for pattern in found.subscriptions:
-                if not pattern.startswith("!"):
-                    self._require(Action.CONSUME, AddressKind.TOPIC, pattern)
+        if found is None or found.kind is not EndpointKind.TOPIC_ENDPOINT:
+            return
+        self._require_topics(found)
+        if list(found.subscriptions) != [pattern]:
+            self.require_deletion(found)
+        elif not (is_everybodys and found.settings.exclusive is Exclusivity.NONE):
+            self.require_owner(found)
+
+    def _require_topics(self, subscription: Endpoint) -> None:
+        for pattern in subscription.subscriptions:
+            if not pattern.startswith("!"):
+                self._require(Action.CONSUME, AddressKind.TOPIC, pattern)
+
+    def require_owner(self, subscription: Endpoint) -> None:
+        """
+        Taking what lies on the endpoint of a subscription.
+
+        Raises:
+            Denied: It is another user's.
+        """
+        owner = subscription.settings.owner
+        if owner and owner != self._user and not self._permissions.is_open:
+            raise Denied(f"the subscription {subscription.name!r} is another user's", "its owner")
+
+    def require_deletion(self, subscription: Endpoint) -> None:
+        """
+        Giving a subscription up, or another one in its place: its owner may; where it has none, who may administer it.
+
+        Raises:
+            Denied: The user may not.
+        """
+        self._require_topics(subscription)
+        self.require_owner(subscription)
+        if not subscription.settings.owner:
+            for pattern in subscription.subscriptions:
+                self._require(Action.ADMINISTER, AddressKind.TOPIC, pattern.removeprefix("!"))
 
     def _require(self, action: Action, kind: AddressKind, name: str) -> None:
         decision = self._permissions.decide(action, kind, name)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from proton import Terminus
 
-from amqp_ext.addresses.address import Address, AddressKind
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
 from gateway.amqp.attach.request import AttachRequest
@@ -33,13 +32,7 @@ class UnsubscribeSource(LinkSetup):
     async def prepare(self) -> None:
         client = self._client
         found = self._endpoint = kept_endpoint(client.vpn.endpoints, self._subscription)
-        for pattern in found.subscriptions:
-            client.authorization.require_source(
-                Address(AddressKind.TOPIC, pattern.removeprefix("!")),
-                None,
-                browses=False,
-                durable_name=found.name,
-            )
+        client.authorization.require_deletion(found)
         if found.flows:
             raise Refused(
                 ErrorCode.RESOURCE_LOCKED,

@@ -53,6 +53,7 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     client.authorization.require_token(address)
     grouped = grouped_partition(client, address)
+    subscription = _subscription_of(client, request)
     if grouped is not None and not grouped.is_stream:
         client.authorization.require_log_of(
             address.name, makes=client.vpn.endpoints.find(address.name) is None
@@ -62,7 +63,8 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
             address if grouped is None else grouped.address,
             start,
             browses=request.wants_copies,
-            durable_name=_subscription_of(client, request).durable_name,
+            durable_name=subscription.durable_name,
+            is_everybodys=subscription.is_everybodys,
         )
     if grouped is not None:
         return await partition_setup(client, request, grouped, start)
@@ -152,6 +154,7 @@ def _topic(client: Client, request: AttachRequest, address: Address, start: Repl
     endpoint, lease = endpoint_for(
         client.owner,
         client.vpn.endpoints,
+        client.authorization,
         subscription,
         address.name,
         no_local=client.origin if filters.no_local else "",

@@ -11,6 +11,9 @@ the same, capability ``shared``       temporary, gone with the last of its consu
 no address at all                     the durable one named by the link, to be deleted when the link is closed
 ====================================  ==========================================================================
 
+A durable subscription is its user's: nobody else receives from it, gives it up, or puts another in its place. One that
+an administrator made may be received from by whoever may receive its topics; to give it up is to administer it.
+
 A shared name belongs to the client's container unless the capability ``global`` says that it is everybody's. Link names
 are those of Qpid JMS: ``name``, ``name|2``, ``name|global``, ``name|volatile1``.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
 from gateway.amqp.nodes.lease import NodeLease
@@ -48,6 +52,11 @@ class Subscription:
         return "shared" in self.capabilities
 
     @property
+    def is_everybodys(self) -> bool:
+        """Whoever may receive its topics may share it."""
+        return self.is_shared and "global" in self.capabilities
+
+    @property
     def durable_name(self) -> str | None:
         """The name under which it is kept; None when it is not to be kept."""
         if not self.is_durable:
@@ -65,8 +74,25 @@ class Subscription:
         return name if "global" in capabilities else f"{name}|{self.container_id}"
 
 
+class Owners(Protocol):
+    """Whose subscriptions are, and who may take what lies on them."""
+
+    @property
+    def owner_name(self) -> str:
+        """Whose those are that are made now; empty for nobody's."""
+
+    def require_owner(self, subscription: Endpoint) -> None:
+        """Taking what lies on one; raises ``Denied`` where it is another user's."""
+
+
 def endpoint_for(
-    owner: NodeOwner, endpoints: Endpoints, subscription: Subscription, pattern: str, *, no_local: str
+    owner: NodeOwner,
+    endpoints: Endpoints,
+    owners: Owners,
+    subscription: Subscription,
+    pattern: str,
+    *,
+    no_local: str,
 ) -> tuple[Endpoint, NodeLease | None]:
     """
     The topic endpoint of a subscription, made where there is none, and the lease on it where it is temporary; await
@@ -74,6 +100,7 @@ def endpoint_for(
 
     Args:
         owner: The connection that subscribes.
+        owners: Of which user it is; that this one may have what is there was seen to, but for temporary ones.
         no_local: The origin whose messages are not put on it (JMS 2.0 section 8.3.3), empty where everybody's are; of
             no effect on a shared one, which has many subscribers.
 
@@ -88,33 +115,35 @@ def endpoint_for(
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     is_shared, name = subscription.is_shared, subscription.durable_name
     if name is not None:
-        endpoint = _durable(endpoints, name, pattern, is_shared=is_shared)
+        endpoint = _durable(endpoints, name, pattern, owners.owner_name, is_shared=is_shared)
         if not is_shared and not endpoint.flows:
             endpoints.set_no_local(endpoint, no_local)
         return endpoint, None
     if is_shared:
-        return _temporary_shared(owner, endpoints, subscription, pattern)
+        return _temporary_shared(owner, endpoints, owners, subscription, pattern)
     owned = make_topic_endpoint(owner, endpoints, [pattern], no_local=no_local)
     return owned.endpoint, owned
 
 
 def _temporary_shared(
-    owner: NodeOwner, endpoints: Endpoints, subscription: Subscription, pattern: str
+    owner: NodeOwner, endpoints: Endpoints, owners: Owners, subscription: Subscription, pattern: str
 ) -> tuple[Endpoint, NodeLease]:
     name = f"#P2P/SHARED/{subscription.shared_name}"
     found = endpoints.find(name)
+    if found is not None and not subscription.is_everybodys:
+        owners.require_owner(found)
     if found is not None and list(found.subscriptions) == [pattern]:
         return found, SharedEndpoint(owner, endpoints, found, name)
     if found is not None:
         raise Refused(
             ErrorCode.RESOURCE_LOCKED, f"{subscription.link_name!r} is shared by consumers of another topic"
         )
-    settings = EndpointSettings(temporary=True)
+    settings = EndpointSettings(temporary=True, owner=owners.owner_name)
     made = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
     return made, SharedEndpoint(owner, endpoints, made, name)
 
 
-def _durable(endpoints: Endpoints, name: str, pattern: str, *, is_shared: bool) -> Endpoint:
+def _durable(endpoints: Endpoints, name: str, pattern: str, owner: str, *, is_shared: bool) -> Endpoint:
     exclusive = Exclusivity.NONE if is_shared else Exclusivity.REFUSE
     found = endpoints.find(name)
     if found is not None and found.kind is not EndpointKind.TOPIC_ENDPOINT:
@@ -135,7 +164,7 @@ def _durable(endpoints: Endpoints, name: str, pattern: str, *, is_shared: bool) 
         endpoints.delete(found)
         found = None
     if found is None:
-        settings = EndpointSettings(exclusive=exclusive)
+        settings = EndpointSettings(exclusive=exclusive, owner=owner)
         found = endpoints.create(name, EndpointKind.TOPIC_ENDPOINT, settings, [pattern])
     return found
 

@@ -222,6 +222,9 @@ class EndpointSettings:
 
     temporary: bool = False
     """It goes with the link, or the connection, that it was made for."""
+    owner: str = ""
+    """The user whose subscription it is; empty for one that an administrator made, or that was made while there were no
+    users."""
     no_local: str = ""
     """Origin (see ``Origins``) whose messages are not put here; empty takes everybody's."""
     auto_delete: bool = False

@@ -187,7 +187,7 @@ def test_without_a_file_there_is_nothing_to_read(tmp_path: Path, administer: Adm
 
 def test_users_change(file: File, gateway: RunningGateway, api: Api) -> None:
     """Who is changed or gone is cut off, whoever is as before stays; the administration asks for users at once."""
-    ann = f"[user.ann]\npassword = '{HASH}'\nadminister = ['log://>']\npublish = ['queue://*']\n"
+    ann = f"[user.ann]\npassword = '{HASH}'\npublish = ['queue://*']\nglobal_access = 'read-write'\n"
     bob = f"[user.bob]\npassword = '{HASH}'\n"
     with Client(gateway.url) as nameless:
         file.write(ann + bob)
