@@ -153,7 +153,7 @@ def test_what_administrators_did_outlives_a_reload(
 def test_a_vpn_that_users_may_enter_is_not_deleted(file: File, gateway: RunningGateway, api: Api) -> None:
     """Without it the configuration would be wrong, and the next start fail."""
     api.http.post("/SEMP/v2/config/msgVpns", json={"msgVpnName": "trading", "enabled": False})
-    user = f"[user.ann]\npassword = '{HASH}'\nadminister = ['log://>']\n"
+    user = f"[user.ann]\npassword = '{HASH}'\nglobal_access = 'read-write'\n"
     file.write(user + "vpns = ['default', 'trading']\n")
     reload(api)
     api.http.auth = ("ann", "secret")
