@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from amqp_ext.addresses.queue_names import queue_topic
-from gateway.core.endpoint.endpoint import Endpoint
+from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.endpoint.topics import EndpointTopics
 
 
 class DeadLetterWay(NamedTuple):
@@ -31,16 +30,9 @@ def way_of(
     """The way of an endpoint that is like this; None where no message dies, or a dead one goes nowhere."""
     if not dead_message_queue or kind is EndpointKind.STREAM:
         return None
-    return DeadLetterWay(dead_message_queue, EndpointTopics(name, kind, {}).matching(subscriptions))
-
-
-def ways_of(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
-    """Those of endpoints that have one, by name."""
-    return {
-        endpoint.name: DeadLetterWay(endpoint.settings.dead_message_queue, endpoint.topics.matches)
-        for endpoint in endpoints
-        if endpoint.settings.dead_message_queue and endpoint.kind is not EndpointKind.STREAM
-    }
+    own = None if kind is EndpointKind.TOPIC_ENDPOINT else queue_topic(name)
+    subscribed = TopicFilter([TopicPattern.parse(text) for text in subscriptions], reserved=False).matches
+    return DeadLetterWay(dead_message_queue, lambda topic: topic == own or subscribed(topic))
 
 
 def circle_of(name: str, ways: Mapping[str, DeadLetterWay]) -> list[str]:

@@ -16,12 +16,12 @@ from gateway.config import Difference, Queue
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.toml import dotted, literal
 from gateway.core.broker import Broker
-from gateway.core.dead_letter_circle import circle_of, told, way_of, ways_of
+from gateway.core.dead_letter_circle import circle_of, told, way_of
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.vpn.committer import Committer
-from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.endpoints import Endpoints, dead_letter_ways
 from store.errors import StoreError
 
 
@@ -59,7 +59,8 @@ def check_declared(broker: Broker, queues: Mapping[str, Queue], file: object) ->
 
 def _circles(broker: Broker, queues: Mapping[str, Queue]) -> Iterator[tuple[str, list[str]]]:
     """Declared queues whose dead messages would come back to them, by way of what administrators made, too."""
-    ways = {name: way for name, way in ways_of(broker.endpoints.values()).items() if name not in queues}
+    there = dead_letter_ways(broker.endpoints.values())
+    ways = {name: way for name, way in there.items() if name not in queues}
     for name, queue in queues.items():
         kind = EndpointKind(queue.kind)
         way = way_of(name, kind, queue.settings.dead_message_queue, queue.subscriptions)

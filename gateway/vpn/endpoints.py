@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gateway.core.broker import Broker
-from gateway.core.dead_letter_circle import circle_of, told, way_of, ways_of
+from gateway.core.dead_letter_circle import DeadLetterWay, circle_of, told, way_of
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import SETTINGS, EndpointKind, EndpointSettings, Exclusivity
@@ -20,6 +20,15 @@ from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.replay.runner import ReplayRunner
+
+
+def dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
+    """Where the dead messages of endpoints go, by name, for those whose messages can die."""
+    return {
+        endpoint.name: DeadLetterWay(endpoint.settings.dead_message_queue, endpoint.topics.matches)
+        for endpoint in endpoints
+        if endpoint.settings.dead_message_queue and endpoint.kind is not EndpointKind.STREAM
+    }
 
 
 class Endpoints:
@@ -200,7 +209,7 @@ class Endpoints:
         way = way_of(name, kind, queue, subscriptions)
         if way is None:
             return
-        circle = circle_of(name, {**ways_of(self), name: way})
+        circle = circle_of(name, {**dead_letter_ways(self), name: way})
         if circle:
             raise Refused(
                 ErrorCode.INVALID_FIELD,
