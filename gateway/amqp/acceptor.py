@@ -12,6 +12,7 @@ from proton import Link
 
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway.config import Limits
+from gateway.ledger import Account
 
 ConnectionT_contra = TypeVar("ConnectionT_contra", contravariant=True)
 """The connection."""
@@ -73,8 +74,24 @@ class Acceptor(Protocol[ConnectionT_contra]):
     def container_id(self) -> str:
         """Ours."""
 
-    def admit(self, connection: ConnectionT_contra) -> bool:
-        """Whether there is room for one more."""
+    def account(self, close: Callable[[str], None]) -> Account:
+        """
+        Where it is entered what the connection makes us hold.
+
+        Args:
+            close: Closes it, as the one that holds the most; called with the name of the bound that was passed.
+        """
+
+    def joined(self, connection: ConnectionT_contra) -> None:
+        """It has a socket."""
+
+    def opened(self, identity: Identity) -> None:
+        """
+        Its handshake is over, and its open frame here.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, its user has as many connections as one may have.
+        """
 
     def left(self, connection: ConnectionT_contra) -> None:
         """It is gone."""

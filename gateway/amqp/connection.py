@@ -55,7 +55,8 @@ class Connection(asyncio.Protocol):
         self.limits = acceptor.limits
         self.log = ConnectionLog(number)
         self.output = Output(self.limits.connection_output_bytes, self._fail)
-        self.links = LinkTable(self.log, self.output.schedule_flush)
+        self.account = acceptor.account(self._close_as_largest)
+        self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
         self.tasks = Tasks(self._task_failed, self.output.schedule_flush)
         self._acceptor = acceptor
         self._events = EventPump(self.links)
@@ -67,6 +68,8 @@ class Connection(asyncio.Protocol):
         self._transport: Transport | None = None
         self._collector: Collector | None = None
         self._frames: FrameFilter | None = None
+        self._signed_in: Identity | None = None
+        """Of a peer that has signed in."""
         self._client: OpenClient | None = None
         """Of an open connection."""
         self._is_reading = True
@@ -116,15 +119,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         socket = self._socket = cast("asyncio.Transport", transport)
-        socket.set_write_buffer_limits(high=self.limits.connection_output_bytes)
+        most = self.limits.connection_output_bytes
+        # Whoever takes half of it is read again: not so seldom that it looks dead, nor for a few bytes each time.
+        socket.set_write_buffer_limits(high=most, low=most // 2)
         self.output.connect(socket)
         peer = address_of_peer(socket)
         self.identity.connected(peer)
         self.log.bind(**{log_keys.PEER: peer})
-        if not self._acceptor.admit(self):
-            self.log.warning("connection_refused", **{log_keys.LIMIT: "max_connections"})
-            socket.abort()
-            return
+        self._acceptor.joined(self)
         tls = socket.get_extra_info("ssl_object")
         name = peer_common_name(tls) if tls is not None else None
         self._handshake = Handshake(self, self._acceptor.sasl(name))
@@ -165,6 +167,7 @@ class Connection(asyncio.Protocol):
             client.links_lost(self._guard)
         self.output.lost()
         self._release_engine()
+        self.account.close()
         self._acceptor.left(self)
         if client is not None:
             client.left()
@@ -173,9 +176,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.output.pause()
+        # Each thing that a peer says may have an answer, which would be held as long as the peer reads none.
+        self._pause_reading()
 
     def resume_writing(self) -> None:
         self.output.resume()
+        self._read_on()
 
     # --- handshake ------------------------------------------------------------------------------------------------
 
@@ -191,6 +197,8 @@ class Connection(asyncio.Protocol):
         """The handshake says who the peer is; the first bytes behind it are here."""
         self._handshake = None
         self.identity.sign_in(identity.user)
+        self._signed_in = identity
+        self.account.sign_in(identity.user)
         self._frames = self._acceptor.frame_filter(identity)
         self.log.bind(**{log_keys.USER: identity.user, log_keys.MECHANISM: identity.mechanism})
         self._transport = Transport(Transport.SERVER)
@@ -242,7 +250,10 @@ class Connection(asyncio.Protocol):
             # Unless the peer has closed, this has the engine say what is wrong.
             transport.close_tail()
         self._events.pump(collector, self._dispatch)
-        if self._client is not None and self._client.wait_for_room(self._resume_reading):
+        self.links.enter_unfinished()
+        if self.account.is_over:
+            self._refuse_bytes()
+        elif self._is_held_up():
             self._pause_reading()
         self.output.schedule_flush()
         if room < 0:
@@ -294,6 +305,8 @@ class Connection(asyncio.Protocol):
         self._stop_timer()
         try:
             heartbeats.check_idle_timeout(transport)
+            assert self._signed_in is not None
+            acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname)
         except Refused as refused:
             self.refuse(refused)
@@ -348,6 +361,10 @@ class Connection(asyncio.Protocol):
         if transport is None or collector is None or self._is_ending:
             return
         now = time.monotonic()
+        if not self._is_reading and self.output.was_taken():
+            # It is there, though we read nothing of what it may have sent.
+            self._timer = self._loop.call_later(self.limits.idle_timeout_ms / 1000, self._tick)
+            return
         deadline = transport.tick(now)
         self._events.pump(collector, self._dispatch)
         self.output.schedule_flush()
@@ -355,15 +372,49 @@ class Connection(asyncio.Protocol):
             wait = heartbeats.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
             self._timer = self._loop.call_later(wait, self._tick)
 
+    def _is_held_up(self) -> bool:
+        """
+        Whether nothing more of the peer's is to be read now: it does not take what we write, or too much is uncommitted
+        or held of what publishers have sent. ``_read_on`` is called when that may be over.
+        """
+        if not self.output.is_writable:
+            return True
+        if self._client is None or not self.links.incoming:
+            return False
+        return self._client.wait_for_room(self._read_on) or self.account.wait_for_room(self._read_on)
+
     def _pause_reading(self) -> None:
         if self._is_reading and self._socket is not None:
             self._is_reading = False
             self._socket.pause_reading()
 
-    def _resume_reading(self) -> None:
-        if not self._is_reading and self._socket is not None and not self._socket.is_closing():
-            self._is_reading = True
-            self._socket.resume_reading()
+    def _read_on(self) -> None:
+        socket = self._socket
+        if self._is_reading or socket is None or socket.is_closing() or self._is_held_up():
+            return
+        self._is_reading = True
+        socket.resume_reading()
+
+    def _refuse_bytes(self) -> None:
+        """The connection makes us hold more than one may."""
+        held = self.account.held_bytes
+        self.refuse(
+            Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"this connection makes the gateway hold {held} bytes; at most {self.limits.connection_bytes} are"
+                " held for one (connection_bytes): unfinished messages, open transactions, unsettled deliveries, links",
+            )
+        )
+
+    def _close_as_largest(self, bound: str) -> None:
+        """Publishers wait for room, and this connection holds the most (``gateway.ledger.Ledger.relieve``)."""
+        self.refuse(
+            Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"the gateway is to hold no more ({bound}), and holds the most for this connection:"
+                f" {self.account.held_bytes} bytes",
+            )
+        )
 
     # --- the end --------------------------------------------------------------------------------------------------
 

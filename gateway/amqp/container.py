@@ -8,21 +8,26 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from amqp_ext.sasl.server import SaslServer
+from gateway.amqp.admission import Admission
 from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.attach.vpn_state import VpnState
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.dialects.spoken import Spoken
-from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.amqp.listener import AmqpListener
 from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import TlsError
+from gateway.ledger import Ledger
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
+
+RELIEF_SECONDS: Final = 2.0
+"""How often it is looked at whether publishers wait in vain (``Ledger.relieve``)."""
 
 
 class Container:
@@ -39,8 +44,11 @@ class Container:
         self.connections: dict[Connection, None] = {}
         self.failures = 0
         """Mistakes of ours that cost a connection or link since the start."""
-        self.transactions = TransactionBudget()
-        """What messages of open transactions take, over all connections."""
+        self.ledger = Ledger(settings.limits.memory_mb * 2**20, settings.limits.user_bytes)
+        """What all peers make us hold."""
+        self.admission = Admission(lambda: self.settings.limits, self.ledger)
+        """Who may connect."""
+        self._relief: asyncio.TimerHandle | None = None
         self._users = users
         self._vpns = vpns
         self._dialects = Dialects(users)
@@ -66,6 +74,7 @@ class Container:
             shared.forget_relay_topics()
         self._disconnect(changed_users)
         failed: TlsError | None = None
+        self.ledger.set_bounds(settings.limits.memory_mb * 2**20, settings.limits.user_bytes)
         for listener, its_settings in zip(self._listeners, settings.listeners, strict=True):
             try:
                 listener.reload(its_settings)
@@ -90,11 +99,18 @@ class Container:
 
     async def start(self) -> list[str]:
         """Begin to accept clients; the URLs they use."""
+        self._relieve()
         return [await listener.start() for listener in self._listeners]
+
+    def _relieve(self) -> None:
+        self.ledger.relieve()
+        self._relief = asyncio.get_running_loop().call_later(RELIEF_SECONDS, self._relieve)
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
         """Accept no more, close the connections there are, and wait a little for peers to answer."""
         self._is_stopping = True
+        if self._relief is not None:
+            self._relief.cancel()
         for listener in self._listeners:
             await listener.stop()
         refused = Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped")
@@ -119,12 +135,9 @@ class Container:
         """What a listener speaks beyond AMQP 1.0."""
         return self._dialects.spoken_by(listener)
 
-    def admit(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection."""
-        if len(self.connections) >= self.settings.limits.max_connections:
-            return False
+    def joined(self, connection: Connection) -> None:
+        """A connection has a socket."""
         self.connections[connection] = None
-        return True
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -172,7 +185,6 @@ class Container:
             vpn,
             self._users,
             self._shared[vpn.name],
-            self.transactions,
             lambda: self._is_stopping,
             spoken,
             batches,

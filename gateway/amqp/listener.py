@@ -5,15 +5,19 @@ A listener: one address that clients connect to, and what their connections are 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
+import structlog
 from proton import Link
 
 from amqp_ext.sasl.server import Identity, SaslServer
+from gateway import log_keys
+from gateway.amqp.admission import Admission, Admitted, NoRoom
 from gateway.amqp.attach.attach import attach
 from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.connection import Connection
@@ -21,7 +25,13 @@ from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks
 from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import Listener, Settings, authority
+from gateway.ledger import Account, Ledger
 from gateway.tls import renew, server_context
+
+log = structlog.get_logger()
+
+ACCEPT_PAUSE_SECONDS: Final = 0.5
+"""How long nobody is accepted when the system has no descriptor left: the next try would fail as well."""
 
 
 class ListeningContainer(Protocol):
@@ -41,8 +51,16 @@ class ListeningContainer(Protocol):
     def spoken_by(self, listener: Listener) -> Spoken:
         """What a listener speaks beyond AMQP 1.0."""
 
-    def admit(self, connection: Connection) -> bool:
-        """Whether there is room for one more connection."""
+    @property
+    def ledger(self) -> Ledger:
+        """What all peers make us hold."""
+
+    @property
+    def admission(self) -> Admission:
+        """Who may connect."""
+
+    def joined(self, connection: Connection) -> None:
+        """A connection has a socket."""
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -105,12 +123,14 @@ class ListenerAcceptor:
     def __init__(
         self,
         container: ListeningContainer,
+        admitted: Admitted,
         spoken: Spoken,
         mechanisms: tuple[str, ...],
         *,
         accepts_tokens: bool,
     ) -> None:
         self.limits = container.settings.limits
+        self._admitted = admitted
         self._container = container
         self._spoken = spoken
         self._mechanisms = mechanisms
@@ -131,10 +151,19 @@ class ListenerAcceptor:
     def open_properties(self) -> Mapping[str, str]:
         return self._spoken.open_properties
 
-    def admit(self, connection: Connection) -> bool:
-        return self._container.admit(connection)
+    def account(self, close: Callable[[str], None]) -> Account:
+        return self._container.ledger.open(self.limits.connection_bytes, close)
+
+    def joined(self, connection: Connection) -> None:
+        self._container.joined(connection)
+
+    def opened(self, identity: Identity) -> None:
+        self._admitted.opened()
+        if not identity.is_anonymous:
+            self._admitted.sign_in(identity.user)
 
     def left(self, connection: Connection) -> None:
+        self._admitted.leave()
         self._container.left(connection)
 
     def count_failure(self) -> None:
@@ -164,7 +193,10 @@ class AmqpListener:
 
     def __init__(self, container: ListeningContainer, settings: Listener) -> None:
         self._container = container
-        self._server: asyncio.Server | None = None
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._connecting: set[asyncio.Task[None]] = set()
+        """Connections that have no socket of their own yet: their TLS handshake is under way."""
         self._tls: ssl.SSLContext | None = None
         self._apply(settings)
 
@@ -190,34 +222,64 @@ class AmqpListener:
             gateway.tls.TlsError: A certificate cannot be used.
         """
         settings, limits = self._settings, self._container.settings.limits
-        context = self._tls = server_context(settings.tls) if settings.tls is not None else None
+        self._tls = server_context(settings.tls) if settings.tls is not None else None
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._connection,
-                settings.host,
-                settings.port,
-                family=socket.AF_INET6 if ":" in settings.host else socket.AF_UNSPEC,
-                # The default of 100 makes a burst of connects wait for kernel retries.
-                backlog=limits.listen_backlog,
-                reuse_address=True,
-                ssl=context,
-                # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
-                ssl_handshake_timeout=limits.handshake_timeout_ms / 1000 if context else None,
-            )
+            self._sockets = await _bound(settings.host, settings.port, limits.listen_backlog)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             where = authority(settings.host, settings.port)
             raise OSError(error.errno, f"cannot listen on {where}: {reason}") from error
-        port = self._server.sockets[0].getsockname()[1]
-        return settings.url(port)
+        loop = asyncio.get_running_loop()
+        self._accepting = [loop.create_task(self._accept(listening)) for listening in self._sockets]
+        return settings.url(self._sockets[0].getsockname()[1])
 
-    def _connection(self) -> asyncio.Protocol:
+    async def _accept(self, listening: socket.socket) -> None:
+        """Take connections one by one: each is counted before anything else is done for it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, name = await loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    log.error("accept_failed", **{log_keys.REASON: os.strerror(error.errno)})
+                    await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue  # the peer was gone before it was taken
+            try:
+                admitted = self._container.admission.admit(str(name[0]))
+            except NoRoom as refused:
+                accepted.close()
+                log.warning(
+                    "connection_refused",
+                    **{log_keys.PEER: f"{name[0]}:{name[1]}", log_keys.LIMIT: refused.limit},
+                )
+                continue
+            task = loop.create_task(self._connect(accepted, admitted))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+
+    async def _connect(self, accepted: socket.socket, admitted: Admitted) -> None:
+        """Begin a connection, behind TLS where the listener has it."""
         acceptor = ListenerAcceptor(
-            self._container, self._spoken, self._mechanisms, accepts_tokens=self._accepts_tokens
+            self._container, admitted, self._spoken, self._mechanisms, accepts_tokens=self._accepts_tokens
         )
         connection = Connection(acceptor, self._container.next_number())
         websocket = self._settings.websocket
-        return connection if websocket is None else WebSocketTransport(connection, websocket)
+        protocol = connection if websocket is None else WebSocketTransport(connection, websocket)
+        try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol,
+                accepted,
+                ssl=self._tls,
+                # A handshake of TLS that never ends must not hold a socket for asyncio's minute.
+                ssl_handshake_timeout=acceptor.limits.handshake_timeout_ms / 1000 if self._tls else None,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            # Nobody else tells it: it never had a socket.
+            connection.connection_lost(error if isinstance(error, OSError) else None)
+            accepted.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
     def reload(self, settings: Listener) -> None:
         """
@@ -232,5 +294,41 @@ class AmqpListener:
 
     async def stop(self) -> None:
         """Accept no more."""
-        if self._server is not None:
-            self._server.close()
+        tasks = [*self._accepting, *self._connecting]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for listening in self._sockets:
+            listening.close()
+        self._accepting, self._sockets = [], []
+
+
+async def _bound(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """
+    Sockets that listen on each address of a host; on port 0, on the one that the first is given.
+
+    Raises:
+        OSError: An address is taken or not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    listening: list[socket.socket] = []
+    try:
+        for its_family, kind, protocol, _, address in dict.fromkeys(found):
+            opened = socket.socket(its_family, kind, protocol)
+            listening.append(opened)
+            opened.setblocking(False)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if its_family == socket.AF_INET6:
+                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            taken = listening[0].getsockname()[1] if port == 0 and len(listening) > 1 else address[1]
+            opened.bind((address[0], taken, *address[2:]))
+            # The default of 100 makes a burst of connects wait for kernel retries.
+            opened.listen(backlog)
+    except OSError:
+        for opened in listening:
+            opened.close()
+        raise
+    return listening

@@ -25,6 +25,17 @@ class Limits:
     """Open connections at once, counting those still shaking hands. An idle one costs about 20 KiB; the next
     one is refused."""
 
+    max_connections_per_address: Count = 5_000
+    """Open connections at once from one IP address. Half of all: one machine cannot keep every other out. Set it to
+    `max_connections` where all clients come through one proxy."""
+
+    max_connections_per_user: Count = 5_000
+    """Open connections at once of one user, from wherever. Half of all, for the same reason."""
+
+    max_handshakes_per_address: Count = 200
+    """Connections from one IP address that have not opened yet. A burst of clients after a restart fits; a flood of
+    half-open ones stops here, and others' keep coming in."""
+
     listen_backlog: Count = 4_096
     """Connections the kernel holds before we accept them. A burst of clients after a restart stalls at the
     usual 100; the kernel may cap it lower (`net.core.somaxconn`)."""
@@ -53,6 +64,20 @@ class Limits:
     """Largest message we take, in bytes over all its frames; announced as each link's `max-message-size`. 16
     MiB, as RabbitMQ 4 has it: a message is held in memory as a whole. At most 512 MiB: SQLite stores no row of 10⁹
     bytes, and a message that cannot be stored must be refused before it comes."""
+
+    connection_bytes: Bytes = 40 * 2**20
+    """Bytes that one connection may make the gateway hold: unfinished messages, messages of open transactions,
+    unsettled deliveries (1 KiB each, of half of it at most), links (10 KiB) and sessions. A message and a
+    transaction of the largest size fit; what is more is closed."""
+
+    user_bytes: Bytes = 256 * 2**20
+    """The same over all connections of one user. Past it the user's connections are not read until it is less; if
+    that does not help, the one that holds the most is closed."""
+
+    memory_mb: Count = 1_024
+    """Megabytes that all peers together may make the gateway hold, beside what it weighs itself (some 120 MB). Past
+    it publishers wait and newcomers are refused, before the kernel has to end the process; set it to what the
+    machine can spare."""
 
     link_credit: Count = 2_000
     """Transfers a publisher may have in flight on one link. Must cover a commit's duration at full rate (0.02

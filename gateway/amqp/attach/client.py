@@ -18,7 +18,6 @@ from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.output import Output
 from gateway.amqp.links.local_transactions import LocalTransactions
-from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.tasks import Tasks
 from gateway.config import Limits
@@ -71,7 +70,6 @@ class Client:
         vpn: The Message VPN it opened.
         users: All of the gateway's.
         shared: What that Message VPN's clients have in common.
-        budget: What all clients' transactions may hold.
         is_stopping: Whether the gateway is being stopped.
         spoken: What its listener speaks beyond AMQP 1.0.
         batches: Which deliveries bring several messages, where a dialect has such.
@@ -84,7 +82,6 @@ class Client:
         vpn: MessageVpn,
         users: Users,
         shared: VpnState,
-        budget: TransactionBudget,
         is_stopping: Callable[[], bool],
         spoken: Spoken,
         batches: BatchedTransfers | None,
@@ -107,7 +104,7 @@ class Client:
             vpn.publishing,
             self.identity.origin,
             self.limits,
-            budget,
+            connection.links.account,
             self.log,
             connection.output.schedule_flush,
         )

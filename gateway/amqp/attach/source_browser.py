@@ -55,7 +55,13 @@ class BrowserSource(LinkSetup):
     async def bind(self) -> ReadyLink:
         client, log = self._client, self._client.vpn.log
         splicer = splicer_for(self._filters, log)
-        self._reader = ReaderLink(self._request.link, client.carrier, client.identity, splicer)
+        self._reader = ReaderLink(
+            self._request.link,
+            client.carrier,
+            client.identity,
+            splicer,
+            max_unsettled=client.limits.max_unsettled_per_flow,
+        )
         self._resolved = Resolved(log.next_id, None, None, is_live=True)
         self._reader.lease = client.owner.registry.lease_on(self._endpoint.name)
         return self._reader

@@ -72,7 +72,13 @@ class LogSource(LinkSetup):
     async def bind(self) -> ReadyLink:
         client, request = self._client, self._request
         splicer = splicer_for(self._filters, client.vpn.log)
-        reader = self._reader = ReaderLink(request.link, client.carrier, client.identity, splicer)
+        reader = self._reader = ReaderLink(
+            request.link,
+            client.carrier,
+            client.identity,
+            splicer,
+            max_unsettled=client.limits.max_unsettled_per_flow,
+        )
         self._wants_batches = request.wants_batches
         if self._join is not None:
             reader.lease = self._join(reader)

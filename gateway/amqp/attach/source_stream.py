@@ -76,7 +76,13 @@ class StreamSource(LinkSetup):
     async def bind(self) -> ReadyLink:
         client = self._client
         splicer = splicer_for(self._filters, client.vpn.log)
-        reader = self._reader = ReaderLink(self._request.link, client.carrier, client.identity, splicer)
+        reader = self._reader = ReaderLink(
+            self._request.link,
+            client.carrier,
+            client.identity,
+            splicer,
+            max_unsettled=client.limits.max_unsettled_per_flow,
+        )
         self._feed = client.vpn.streams.read(
             self._endpoint,
             reader,

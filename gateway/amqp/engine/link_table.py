@@ -19,7 +19,9 @@ from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.attached_link import AttachedLink, Receiving, Sending, WaitingLink
 from gateway.amqp.engine.conditions import condition_of, room_of
 from gateway.amqp.engine.link_names import LinkNames
+from gateway.amqp.engine.native import incoming_bytes, outgoing_bytes
 from gateway.core.errors import Refused
+from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
 
 
 class LinkTable:
@@ -28,15 +30,17 @@ class LinkTable:
 
     Args:
         log: Of the connection.
+        account: Where it is entered what the connection makes us hold.
         schedule_flush: Has what the engine says be written at the end of this turn of the loop.
     """
 
-    def __init__(self, log: ConnectionLog, schedule_flush: Callable[[], None]) -> None:
+    def __init__(self, log: ConnectionLog, account: Account, schedule_flush: Callable[[], None]) -> None:
         self.incoming: dict[Any, Receiving] = {}
         """Attached links that messages come in on, by C structure."""
         self.outgoing: dict[Any, Sending] = {}
         """Attached links whose events are taken one by one, by C structure."""
         self.names = LinkNames()
+        self.account = account
         self._log = log
         self._schedule_flush = schedule_flush
         self._attached: dict[Link, AttachedLink] = {}
@@ -55,13 +59,25 @@ class LinkTable:
     def begin_session(self, session: Session) -> None:
         """A session has begun."""
         self._link_counts[session] = 0
+        self.account.hold(Kind.LINKS, SESSION_BYTES)
 
     def end_session(self, session: Session) -> None:
         """A session has ended, and its links with it."""
         for link in [link for link in self._attached if link.session == session]:
             self._drop(link, closed=False)
         self.names.end(session)
-        self._link_counts.pop(session, None)
+        links = self._link_counts.pop(session, None)
+        if links is not None:
+            self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the sessions hold that the peer, or the socket, has not taken yet: each of them has a window."""
+        return sum(map(outgoing_bytes, self._link_counts))
+
+    def enter_unfinished(self) -> None:
+        """Enter in the account what has come, and is no whole message yet."""
+        self.account.holds(Kind.UNFINISHED, sum(map(incoming_bytes, self._link_counts)))
 
     # --- from the attach to the detach --------------------------------------------------------------------------
 
@@ -78,6 +94,7 @@ class LinkTable:
             How many links of that session the peer has not detached, refused ones among them: they are kept as long.
         """
         self._link_counts[link.session] += 1
+        self.account.hold(Kind.LINKS, LINK_BYTES)
         return self._link_counts[link.session]
 
     def replaced_by(self, link: Link) -> AttachedLink | None:
@@ -126,6 +143,7 @@ class LinkTable:
         self.names.forget(link)
         if link.session in self._link_counts:
             self._link_counts[link.session] -= 1
+            self.account.hold(Kind.LINKS, -LINK_BYTES)
 
     def drop_all(self) -> None:
         """The connection is being closed: links end with it, and get no detach of their own."""

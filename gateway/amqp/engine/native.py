@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cproton_ffi import ffi, lib
-from proton import Link, Transport
+from proton import Link, Session, Transport
 
 from amqp_ext import codec
 
@@ -86,6 +86,16 @@ def pull(transport: Transport) -> bytes:
             break
         size = lib.pn_transport_pending(impl)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def incoming_bytes(session: Session) -> int:
+    """What has come on a session that nobody has taken: messages that are not whole yet, above all."""
+    return int(lib.pn_session_incoming_bytes(session._impl))
+
+
+def outgoing_bytes(session: Session) -> int:
+    """What was sent on a session that its peer, or the socket, has not taken yet."""
+    return int(lib.pn_session_outgoing_bytes(session._impl))
 
 
 def forget_name(link: Link) -> None:

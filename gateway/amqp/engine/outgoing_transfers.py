@@ -28,6 +28,7 @@ from gateway.amqp.engine.native import (
 )
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, Row
+from gateway.ledger import DELIVERY_BYTES, Account, Kind
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
@@ -48,6 +49,7 @@ class OutgoingTransfers:
     Messages going out on one link.
 
     Args:
+        account: Where unsettled deliveries are entered.
         pre_settled: Whether deliveries go out settled: the peer wants no say in them.
         on_outcomes: Called with what the peer said of deliveries: ids accepted, and (id, outcome, failed,
             undeliverable here) of all others; and, to be called when that is durable, how to settle those deliveries
@@ -60,6 +62,7 @@ class OutgoingTransfers:
         self,
         link: Link,
         splicer: Splicer,
+        account: Account,
         *,
         pre_settled: bool,
         default_outcome: int,
@@ -71,13 +74,15 @@ class OutgoingTransfers:
     ) -> None:
         self._on_transactional = on_transactional
         self._link = link._impl
-        self._session = lib.pn_link_session(self._link)
         self._splicer = splicer
         self._pre_settled = pre_settled
         self._default_outcome = default_outcome
         self._on_credit = on_credit
         self._on_outcomes = on_outcomes
         self._unsettled: dict[Any, int] = {}
+        self._account = account
+        self._entered = 0
+        """Unsettled deliveries that the account knows of."""
         self._accepted: list[int] = []
         self._others: list[tuple[int, int, bool, bool]] = []
         self._confirm: list[Any] = []
@@ -92,10 +97,11 @@ class OutgoingTransfers:
         comes later, as the news of a commit does, finds it closed.
         """
         self.is_closed = True
-        self._link = self._session = None
+        self._link = None
         self._on_credit = _ignore
         self._on_outcomes = self._on_transactional = _ignore
         self._unsettled.clear()
+        self._enter()
         self._accepted, self._others, self._confirm = [], [], []
 
     @property
@@ -106,16 +112,18 @@ class OutgoingTransfers:
     def unsettled_count(self) -> int:
         return len(self._unsettled)
 
-    @property
-    def buffered_bytes(self) -> int:
-        """What the session holds that the peer, or the socket, has not taken yet."""
-        return 0 if self.is_closed else int(lib.pn_session_outgoing_bytes(self._session))
-
     def room(self, free_bytes: int) -> int:
         """Messages that can be sent now, by credit and by the bytes that may still be buffered."""
         if self.is_closed or free_bytes <= 0:
             return 0
-        return min(int(lib.pn_link_credit(self._link)), free_bytes // self._average_bytes + 1)
+        room = min(int(lib.pn_link_credit(self._link)), free_bytes // self._average_bytes + 1)
+        return room if self._pre_settled else min(room, self._account.room_for_deliveries)
+
+    def _enter(self) -> None:
+        more = len(self._unsettled) - self._entered
+        if more:
+            self._entered += more
+            self._account.hold(Kind.UNSETTLED, more * DELIVERY_BYTES)
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """Send messages; there must be credit for them."""
@@ -147,6 +155,8 @@ class OutgoingTransfers:
             else:
                 unsettled[delivery] = message_id
         self._average_bytes = max(total // len(rows), 1) + 200
+        if not pre_settled:
+            self._enter()
 
     def _send_batches(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
@@ -226,6 +236,7 @@ class OutgoingTransfers:
 
     def report(self) -> None:
         """Hand on what was noted since the last time."""
+        self._enter()
         accepted, others, confirm = self._accepted, self._others, self._confirm
         if not accepted and not others:
             return

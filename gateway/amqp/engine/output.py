@@ -36,6 +36,8 @@ class Output:
         self._is_writable = True
         self._close_error: CloseError | None = None
         self._all_written: Callable[[], None] | None = None
+        self._left_bytes = 0
+        """What the socket had not taken when that was asked last."""
 
     # --- what links use -----------------------------------------------------------------------------------------
 
@@ -58,6 +60,14 @@ class Output:
     def is_writable(self) -> bool:
         """The socket's buffer has room."""
         return self._is_writable
+
+    def was_taken(self) -> bool:
+        """Whether the peer has taken some of what waits for it since this was asked last."""
+        before, self._left_bytes = (
+            self._left_bytes,
+            0 if self._socket is None else self._socket.get_write_buffer_size(),
+        )
+        return self._left_bytes < before
 
     def connect(self, socket: asyncio.Transport) -> None:
         """The socket is there: bytes can be written."""

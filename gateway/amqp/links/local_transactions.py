@@ -25,10 +25,10 @@ from amqp_ext.transactions import (
 )
 from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog
-from gateway.amqp.links.transaction_budget import TransactionBudget
 from gateway.config import Limits
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
+from gateway.ledger import Account, Kind
 from gateway.vpn.publishing import Publishing, Staged
 from store.errors import WriteFailed
 
@@ -118,7 +118,7 @@ class LocalTransactions:
 
     Args:
         origin: Whom their messages come from.
-        budget: Shared by all connections.
+        account: Where it is entered what their messages take.
         schedule_flush: Has what the engine says be written at the end of this turn of the loop.
     """
 
@@ -127,14 +127,14 @@ class LocalTransactions:
         publishing: Publishing,
         origin: str,
         limits: Limits,
-        budget: TransactionBudget,
+        account: Account,
         log: ConnectionLog,
         schedule_flush: Callable[[], None],
     ) -> None:
         self._publishing = publishing
         self._origin = origin
         self._limits = limits
-        self._budget = budget
+        self._account = account
         self._log = log
         self._schedule_flush = schedule_flush
         self._open: dict[bytes, LocalTransaction] = {}
@@ -334,7 +334,7 @@ class LocalTransactions:
         size = len(message.content) + OVERHEAD_BYTES
         for used, limit, name in (
             (self._size_bytes, limits.transaction_bytes, "transaction_bytes"),
-            (self._budget.used_bytes, limits.transactions_bytes, "transactions_bytes"),
+            (self._account.held_by_all(Kind.TRANSACTIONS), limits.transactions_bytes, "transactions_bytes"),
         ):
             if used + size > limit:
                 raise Refused(
@@ -344,7 +344,7 @@ class LocalTransactions:
         transaction.staged.append(message)
         transaction.size_bytes += size
         self._size_bytes += size
-        self._budget.use(size)
+        self._account.hold(Kind.TRANSACTIONS, size)
         self._start_clock(transaction)
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ class LocalTransactions:
     def _free(self, transaction: LocalTransaction) -> None:
         self._stop_clock(transaction)
         self._size_bytes -= transaction.size_bytes
-        self._budget.free(transaction.size_bytes)
+        self._account.hold(Kind.TRANSACTIONS, -transaction.size_bytes)
         transaction.size_bytes = 0
         transaction.staged = []
 

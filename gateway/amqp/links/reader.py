@@ -36,11 +36,16 @@ class ReaderLink(SendingLink):
     """
     A reader.
 
+    Args:
+        max_unsettled: Deliveries it may leave unsettled before it gets no more.
+
     Attributes:
         lease: What it has on the temporary queue that it browses, or of the group it is one of.
     """
 
-    def __init__(self, link: Link, carrier: Carrier, client: ConnectedClient, splicer: Splicer) -> None:
+    def __init__(
+        self, link: Link, carrier: Carrier, client: ConnectedClient, splicer: Splicer, *, max_unsettled: int
+    ) -> None:
         super().__init__(
             link,
             carrier,
@@ -52,6 +57,9 @@ class ReaderLink(SendingLink):
         )
         self.lease: NodeLease | None = None
         self._feed: Feed | None = None
+        self._max_unsettled = max_unsettled
+        self._is_held_up = False
+        """It gets no more until it settles something."""
         self._is_finished = False
         self._end_timer: asyncio.TimerHandle | None = None
 
@@ -66,6 +74,17 @@ class ReaderLink(SendingLink):
     def _run(self) -> None:
         if self._feed is not None:
             self._feed.run()
+        if self._is_held_up:
+            # There is nothing for it until it settles: a drain need not wait for that.
+            self.nothing_to_send()
+
+    def room(self) -> int:
+        room = super().room()
+        if room <= 0 or self.is_pre_settled:
+            return room
+        may_send = self._max_unsettled - self.transfers.unsettled_count
+        self._is_held_up = may_send <= 0
+        return min(room, may_send)
 
     def _outcomes(
         self,
@@ -78,6 +97,8 @@ class ReaderLink(SendingLink):
             self._output.schedule_flush()
         if self._is_finished and not self.transfers.unsettled_count:
             self._end()
+        elif self._is_held_up:
+            self._run()
 
     def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:
         if delivery is not None:

@@ -50,6 +50,7 @@ class SendingLink(BaseLink):
         self.transfers = OutgoingTransfers(
             link,
             splicer,
+            self._links.account,
             pre_settled=self.is_pre_settled,
             default_outcome=default_outcome,
             on_credit=on_credit,
@@ -68,7 +69,7 @@ class SendingLink(BaseLink):
     def room(self) -> int:
         """How many messages it can take right now: by credit, and by what its connection still has to write."""
         transfers = self.transfers
-        room = transfers.room(self._output.free_bytes - transfers.buffered_bytes)
+        room = transfers.room(self._output.free_bytes - self._links.buffered_bytes)
         if room <= 0 and transfers.credit > 0:
             self._links.wait_for_output(self)
         return room

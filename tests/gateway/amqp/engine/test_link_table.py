@@ -11,6 +11,7 @@ from proton import Connection, Link
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.core.errors import ErrorCode, Refused
+from gateway.ledger import Ledger
 
 
 class Attached:
@@ -66,7 +67,7 @@ def flushes() -> Flushes:
 
 @pytest.fixture
 def table(flushes: Flushes) -> LinkTable:
-    return LinkTable(ConnectionLog(1), flushes)
+    return LinkTable(ConnectionLog(1), Ledger(2**30, 2**30).open(2**30, print), flushes)
 
 
 @pytest.fixture

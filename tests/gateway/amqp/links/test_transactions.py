@@ -292,7 +292,7 @@ def test_what_transactions_hold_is_bounded(start: Start, connect: Connect) -> No
     for _ in range(2):
         assert provisional_outcome(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x24
     assert provisional_outcome(sender, publish(sender, data("x" * 10_000), txn_id)) == 0x25
-    assert gateway.call(lambda g: g._container.transactions.used_bytes if g._container else 0) == 0
+    assert gateway.call(lambda g: g._container.ledger.held["transactions"] if g._container else 0) == 0
 
 
 def test_control_messages_that_are_none(client: Client) -> None:
