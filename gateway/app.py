@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -21,11 +21,12 @@ from typing import Final
 import structlog
 import uvloop
 
-from gateway import log_keys, logging_setup
+from gateway import descriptors, log_keys, logging_setup
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, reconcile
+from gateway.ledger import Ledger
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.clock import Clock
@@ -178,6 +179,17 @@ class Gateway:
         """Open AMQP connections (``gateway.admin.administered_gateway.AdministeredGateway``)."""
         return list(self._container.connections) if self._container is not None else []
 
+    @property
+    def ledger(self) -> Ledger:
+        """What clients make the gateway hold, of a gateway that was started."""
+        assert self._container is not None
+        return self._container.ledger
+
+    @property
+    def refused_connections(self) -> Mapping[str, int]:
+        """Connections that were refused since the start, by the name of the limit."""
+        return self._container.admission.refused if self._container is not None else {}
+
     def problem(self) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.administered_gateway.Health``)."""
         for name, vpn in (self._vpns or {}).items():
@@ -243,6 +255,11 @@ def serve(configuration: Configuration) -> int:
     """Run a gateway; the exit status."""
     _share_one_heap()  # before there is a second thread, which would take a heap of its own
     logging_setup.configure(configuration.settings.log)
+    try:
+        descriptors.provide(configuration.settings.limits.max_connections)
+    except descriptors.TooFewDescriptors as error:
+        print(f"rewind: {error}", file=sys.stderr)
+        return 1
     sys.setswitchinterval(SWITCH_SECONDS)
     # What is loaded now stays: the collector need not look at it again. Messages are tuples of plain values, which it
     # visits in vain, so it comes less often.

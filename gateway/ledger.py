@@ -39,6 +39,9 @@ class Kind(IntEnum):
     LINKS = 3
     """Sessions and links."""
 
+    WEBSOCKET = 4
+    """WebSocket messages that have come in part."""
+
 
 KINDS: Final = tuple(kind.name.lower() for kind in Kind)
 """Their names, in order."""

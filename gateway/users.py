@@ -11,7 +11,6 @@ every user's, whichever it is.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
@@ -24,6 +23,7 @@ from gateway.config import Settings, hash_of_token, password_hash, sas_key, toke
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
+from gateway.password_checks import PasswordChecks
 
 REMEMBERED_PASSWORDS: Final = 1_000
 """Passwords that were right and need not be hashed again; beyond, it starts over."""
@@ -48,6 +48,8 @@ class Users:
         """What is said of each user, to tell changes by."""
         self.generation = 0
         """Rises with each ``reload``: who signed in before one may be another's user now."""
+        self._checks = PasswordChecks()
+        """Of administrators, whom no flood of clients is to keep out."""
         self.reload(settings)
 
     def reload(self, settings: Settings) -> frozenset[str]:
@@ -102,14 +104,22 @@ class Users:
         """What is kept of a user's password; None for a user without one, and for nobody."""
         return self._passwords.get(name)
 
-    async def has_password(self, name: str, password: str) -> bool:
-        """Whether this is the user's password. It is hashed on a thread, and a right one only the first time."""
+    async def has_password(self, name: str, password: str, address: str = "") -> bool:
+        """
+        Whether this is the user's password. It is hashed on a thread, and a right one only the first time.
+
+        Args:
+            address: The IP address it came from.
+
+        Raises:
+            TooManyChecks: Whoever asks may try again later.
+        """
         digest = hmac.digest(self._digest_key, f"{name}\0{password}".encode(), hashlib.sha256)
         if digest in self._verified:
             return True
         stored, verified = self._passwords.get(name), self._verified
         verify = (stored or self._decoy).verify
-        is_right = await asyncio.get_running_loop().run_in_executor(None, verify, password)
+        is_right = await self._checks.check(address, lambda: verify(password))
         if not is_right or stored is None:
             return False
         # Into the set of before: after a reload meanwhile, the password may be another.

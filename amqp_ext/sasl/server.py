@@ -54,6 +54,7 @@ _SYMBOLIC = {"amqp:sasl-init:list": _INIT, "amqp:sasl-response:list": _RESPONSE}
 _OK = 0
 _AUTH = 1  # the credentials
 _SYS = 2  # our own trouble
+_SYS_TEMP = 4  # our own trouble, which passes
 
 
 class SaslState(enum.Enum):
@@ -186,6 +187,11 @@ class SaslServer:
             self._advance()
         else:
             self._fail(_Refused(f"wrong password or unknown user {self._candidate.user!r:.80}", _AUTH))
+
+    def put_off(self, reason: str) -> None:
+        """There is no time for ``verification`` now: the peer is told to try again later."""
+        if self.state is SaslState.VERIFYING:
+            self._fail(_Refused(reason, _SYS_TEMP))
 
     # --- steps: each consumes what it can from the input, and says whether to go on ---
 

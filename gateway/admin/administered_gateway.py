@@ -2,10 +2,12 @@
 A gateway as its administration sees it: whether it can serve, and what there is to administer.
 """
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from gateway.config import Reloaded
 from gateway.core.errors import Refused
+from gateway.ledger import Account, Ledger
 from gateway.users import Users
 from gateway.vpn.clients import ClientIdentity
 from gateway.vpn.message_vpns import MessageVpns
@@ -24,6 +26,10 @@ class ClientConnection(ClientIdentity, Protocol):
     @property
     def link_count(self) -> int:
         """Its links."""
+
+    @property
+    def account(self) -> Account:
+        """What it makes the gateway hold."""
 
     @property
     def vpn_name(self) -> str | None:
@@ -54,3 +60,11 @@ class AdministeredGateway(Protocol):
     @property
     def connections(self) -> list[ClientConnection]:
         """The open connections."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What all clients make the gateway hold."""
+
+    @property
+    def refused_connections(self) -> Mapping[str, int]:
+        """Connections that were refused since the start, by the name of the limit."""

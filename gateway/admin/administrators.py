@@ -2,7 +2,6 @@
 client certificate where nothing else is said; everyone on this machine where no users are configured.
 """
 
-import asyncio
 import base64
 from collections.abc import Callable
 from typing import Annotated, Final, NamedTuple
@@ -19,9 +18,11 @@ from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
 from gateway.config.settings import GlobalAccess
 from gateway.core.permissions import Action
+from gateway.password_checks import TooManyChecks
 from gateway.users import Users
 
 _LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a user's bearer token."
+_LATER: Final = "Too many passwords are being checked; try again in a moment."
 
 # What the OpenAPI document says of it; the answer to a wrong one is ours.
 _BASIC: Final = HTTPBase(scheme="basic", auto_error=False, description="A user with `administer` rules.")
@@ -32,9 +33,6 @@ _CERTIFICATE: Final = "rewind.certificate"
 
 _CALLER: Final = "rewind.caller"
 """Key of a request's scope: who sent it."""
-
-PASSWORDS_AT_ONCE: Final = 2
-"""Passwords that are hashed at once: the threads are those of all that takes time, and others need them, too."""
 
 
 class _Caller(NamedTuple):
@@ -127,7 +125,6 @@ class SignIn:
         self._app = app
         self._users = users
         self._is_open = is_open
-        self._passwords = asyncio.Semaphore(PASSWORDS_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
@@ -135,7 +132,11 @@ class SignIn:
             generation, name = -1, None
             while generation != users.generation:  # who was known before a reload may be nobody after it
                 generation = users.generation
-                name = await self._name(users, request) if users.are_configured else ""
+                try:
+                    name = await self._name(users, request) if users.are_configured else ""
+                except TooManyChecks:
+                    await told(request, SempError("UNAUTHORIZED", _LATER, 429))(scope, receive, send)
+                    return
             if name is None:
                 await told(request, SempError("UNAUTHORIZED", _LOG_IN, 401))(scope, receive, send)
                 return
@@ -156,8 +157,8 @@ class SignIn:
         except ValueError:
             name = password = ""
         asked_of(request.scope).user = name
-        async with self._passwords:
-            return name if await users.has_password(name, password) else None
+        address = request.client.host if request.client is not None else ""
+        return name if await users.has_password(name, password, address) else None
 
 
 async def administrator_of(

@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from gateway.admin.endpoint_metrics import EndpointSeries
 from gateway.admin.loop_lag import LoopLag
 from gateway.admin.rights import GATEWAY_SEEN, needs
-from gateway.admin.semp.resources import resources_of
+from gateway.admin.semp.resources import Resources, resources_of
 from gateway.core.replay.states import ReplayState
 from gateway.log_lines import COUNTS
 from gateway.vpn.counters import REFUSALS
@@ -91,6 +91,7 @@ def metrics_routes() -> APIRouter:
             COUNTS.held_back,
         )
         resources = resources_of(request)
+        _add_peers(families, resources)
         series = EndpointSeries()
         for name in resources.names:
             if name not in resources.vpns:
@@ -139,6 +140,28 @@ def metrics_routes() -> APIRouter:
         return StreamingResponse(pieces(), media_type=CONTENT_TYPE_LATEST)
 
     return router
+
+
+def _add_peers(families: _Families, resources: Resources) -> None:
+    ledger = resources.ledger
+    for kind, size_bytes in ledger.held.items():
+        families.gauge(
+            "rewind_held_bytes", "What clients make the gateway hold.", ["kind"], [kind], size_bytes
+        )
+    families.gauge(
+        "rewind_held_limit_bytes", "The bound of that (limits.memory_mb).", [], [], ledger.limit_bytes
+    )
+    for limit, count in resources.refused_connections.items():
+        families.counter(
+            "rewind_refused_connections", "Connections refused, by the limit.", ["limit"], [limit], count
+        )
+    families.counter(
+        "rewind_relieved_connections",
+        "Connections closed as those that held the most, while publishers waited for room.",
+        [],
+        [],
+        ledger.closed_connections,
+    )
 
 
 def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:

@@ -102,6 +102,14 @@ class Acceptor(Protocol[ConnectionT_contra]):
     def sasl(self, certificate_name: str | None) -> SaslServer:
         """A fresh negotiation; ``certificate_name`` is the common name of the client's verified certificate."""
 
+    async def check_password(self, work: Callable[[], bool]) -> bool:
+        """
+        Have a password checked, off the loop.
+
+        Raises:
+            gateway.password_checks.TooManyChecks: Its peer may try again later.
+        """
+
     def frame_filter(self, identity: Identity) -> FrameFilter | None:
         """What the frames of a client go through of whom SASL says this; None where nothing wants to see them."""
 

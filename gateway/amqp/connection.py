@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, cast
 
 from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
+from amqp_ext.flow_frames import StateRequest
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
 from gateway.amqp.acceptor import Acceptor, FrameFilter, OpenClient
@@ -32,10 +35,17 @@ from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
+from gateway.ledger import Kind
 from gateway.tls import peer_common_name
 
 CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
+
+RARE_EVENTS: Final = 64
+"""Sessions, links and their ends that are dealt with in one turn of the loop: some milliseconds."""
+
+TASKS: Final = 16
+"""Attaches of one connection under way at once; more are not begun before one of these is answered."""
 
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 """Capabilities of our open frame, on every listener."""
@@ -57,7 +67,7 @@ class Connection(asyncio.Protocol):
         self.output = Output(self.limits.connection_output_bytes, self._fail)
         self.account = acceptor.account(self._close_as_largest)
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
-        self.tasks = Tasks(self._task_failed, self.output.schedule_flush)
+        self.tasks = Tasks(self._task_failed, self._task_done)
         self._acceptor = acceptor
         self._events = EventPump(self.links)
         self._echoes = FlowEchoes(self.links)
@@ -72,6 +82,15 @@ class Connection(asyncio.Protocol):
         """Of a peer that has signed in."""
         self._client: OpenClient | None = None
         """Of an open connection."""
+        self._unread: deque[bytes] = deque()
+        """What has come, and the engine was not given."""
+        self._pieces: deque[tuple[bytes, StateRequest | None]] = deque()
+        """The same of the oldest of these, as it will be given."""
+        self._request: StateRequest | None = None
+        """To be answered once all that the engine has to tell was taken."""
+        self._waits_to_feed = False
+        self._rare_left = 0
+        """Events that may take a while that are still dealt with in this turn of the loop."""
         self._is_reading = True
         self._is_ending = False
         self._is_lost = False
@@ -129,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._acceptor.joined(self)
         tls = socket.get_extra_info("ssl_object")
         name = peer_common_name(tls) if tls is not None else None
-        self._handshake = Handshake(self, self._acceptor.sasl(name))
+        self._handshake = Handshake(self, self._acceptor.sasl(name), self._acceptor.check_password)
         self._timer = self._loop.call_later(
             self.limits.handshake_timeout_ms / 1000, self._handshake_timed_out
         )
@@ -138,17 +157,30 @@ class Connection(asyncio.Protocol):
         if self._is_ending:
             # We have said our last. The engine would keep what comes now, however much.
             return
+        self._guard_input(partial(self._receive, data))
+
+    def _receive(self, data: bytes) -> None:
+        if self._handshake is not None:
+            self._handshake.receive(data)
+        elif self._transport is not None:
+            self._feed(data)
+
+    def _guard_input(self, call: Callable[[], None]) -> None:
+        """A mistake of the peer's costs its connection, and so does one of ours that it led to."""
         try:
-            if self._handshake is not None:
-                self._handshake.receive(data)
-            elif self._transport is not None:
-                self._feed(data)
+            call()
         except Refused as refused:
             self.refuse(refused)
         except UnicodeDecodeError as error:
             self._refuse_text(error)
         except Exception:
             self._fail()
+
+    def buffer(self, size_bytes: int) -> None:
+        """So many bytes that are not whole yet are held for it by what it comes through (a WebSocket)."""
+        self.account.holds(Kind.WEBSOCKET, size_bytes)
+        if self.account.is_over:
+            self._refuse_bytes()
 
     def eof_received(self) -> bool:
         return False
@@ -228,43 +260,92 @@ class Connection(asyncio.Protocol):
     # --- engine ---------------------------------------------------------------------------------------------------
 
     @property
+    def has_opened(self) -> bool:
+        """Its peer has signed in and opened it."""
+        return self._client is not None
+
+    @property
     def is_open(self) -> bool:
         """It can still carry something."""
         return not self._is_lost and not self._is_ending and self._transport is not None
 
     def _feed(self, data: bytes) -> None:
-        if self._frames is not None:
-            data = self._frames.receive(data)
-        for piece, request in self._echoes.pieces_of(data):
-            self._push(piece)
-            if request is not None and self.output.is_writable and not self._is_ending:
-                assert self._transport is not None
-                self.output.write(self._echoes.answer(request, self._events.flowed, self._transport))
+        """Bytes from the peer, for the engine."""
+        self._unread.append(data if self._frames is None else self._frames.receive(data))
+        if not self._waits_to_feed:
+            self._feed_on()
 
-    def _push(self, data: bytes) -> None:
+    def _feed_on(self) -> None:
+        """
+        Give the engine what has come, piece by piece, and take its events: of those that may take a while, some in a
+        turn of the loop, so that no peer has the others wait. Meanwhile nothing more is read.
+        """
         transport, collector = self._transport, self._collector
-        assert transport is not None and collector is not None
-        room = push(transport, data)
-        self._echoes.pushed(room)
-        if room < 0:
-            # Unless the peer has closed, this has the engine say what is wrong.
-            transport.close_tail()
-        self._events.pump(collector, self._dispatch)
+        room = 0
+        self._rare_left = RARE_EVENTS
+        while transport is not None and collector is not None:
+            if not self._events.pump(collector, self._dispatch):
+                self._wait_to_feed()
+                break
+            if self._request is not None:
+                self._answer_flow(transport)
+            if room < 0:
+                self._end()
+            if self._is_ending:
+                self._unread.clear()
+                self._pieces.clear()
+            if not self._pieces:
+                if not self._unread:
+                    break
+                self._pieces.extend(self._echoes.pieces_of(self._unread.popleft()))
+            piece, self._request = self._pieces.popleft()
+            room = push(transport, piece)
+            self._echoes.pushed(room)
+            if room < 0:
+                # Unless the peer has closed, this has the engine say what is wrong.
+                transport.close_tail()
+        if self._is_lost:
+            return
         self.links.enter_unfinished()
         if self.account.is_over:
             self._refuse_bytes()
         elif self._is_held_up():
             self._pause_reading()
         self.output.schedule_flush()
-        if room < 0:
-            self._end()
 
-    def _dispatch(self) -> None:
-        """Deal with one rare event: the one on top of the collector."""
+    def _answer_flow(self, transport: Transport) -> None:
+        request, self._request = self._request, None
+        if request is not None and self.output.is_writable and not self._is_ending:
+            self.output.write(self._echoes.answer(request, self._events.flowed, transport))
+
+    def _wait_to_feed(self) -> None:
+        """There is more to do for this peer than others should wait for."""
+        self._waits_to_feed = True
+        if self.tasks.count < TASKS:
+            self._loop.call_soon(self._feed_again)
+
+    def _feed_again(self) -> None:
+        if self._waits_to_feed and not self._is_lost:
+            self._waits_to_feed = False
+            self._guard_input(self._feed_on)
+            self._read_on()
+
+    def _task_done(self) -> None:
+        self.output.schedule_flush()
+        if self._waits_to_feed:
+            self._loop.call_soon(self._feed_again)
+
+    def _dispatch(self) -> bool:
+        """Deal with one rare event, the one on top of the collector. Whether another may follow in this turn."""
         assert self._collector is not None
         event = self._collector.peek()
         if event is None:
-            return
+            return True
+        self._rare_left -= 1
+        self._deal_with(event)
+        return self._is_ending or (self._rare_left > 0 and self.tasks.count < TASKS)
+
+    def _deal_with(self, event: Event) -> None:
         kind = event.type
         if kind == Event.CONNECTION_REMOTE_OPEN:
             self._open()
@@ -330,7 +411,7 @@ class Connection(asyncio.Protocol):
         session.free()
 
     def _attach(self, link: Any) -> None:
-        if self._client is None or link.session not in self.links.sessions:
+        if self._client is None or self._is_ending or link.session not in self.links.sessions:
             return
         if self.links.count_attach(link) > self.limits.max_links_per_session:
             self.refuse(
@@ -366,7 +447,8 @@ class Connection(asyncio.Protocol):
             self._timer = self._loop.call_later(self.limits.idle_timeout_ms / 1000, self._tick)
             return
         deadline = transport.tick(now)
-        self._events.pump(collector, self._dispatch)
+        if not self._waits_to_feed:
+            self._feed_on()
         self.output.schedule_flush()
         if deadline and not self._is_ending:
             wait = heartbeats.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
@@ -377,7 +459,7 @@ class Connection(asyncio.Protocol):
         Whether nothing more of the peer's is to be read now: it does not take what we write, or too much is uncommitted
         or held of what publishers have sent. ``_read_on`` is called when that may be over.
         """
-        if not self.output.is_writable:
+        if self._waits_to_feed or not self.output.is_writable:
             return True
         if self._client is None or not self.links.incoming:
             return False
@@ -484,7 +566,9 @@ class Connection(asyncio.Protocol):
         """
         if self._handshake is not None:
             self._handshake.close()
-        self._socket = self._handshake = self._frames = self._client = None
+        self._socket = self._handshake = self._frames = self._client = self._request = None
+        self._unread.clear()
+        self._pieces.clear()
 
     def _release_engine(self) -> None:
         """Nothing may use an object of the engine from here on: links are closed, and the output has none."""

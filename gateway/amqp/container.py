@@ -21,8 +21,9 @@ from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.listener import AmqpListener
 from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
-from gateway.tls import TlsError
 from gateway.ledger import Ledger
+from gateway.password_checks import PasswordChecks
+from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -48,6 +49,8 @@ class Container:
         """What all peers make us hold."""
         self.admission = Admission(lambda: self.settings.limits, self.ledger)
         """Who may connect."""
+        self.password_checks = PasswordChecks()
+        """Where clients' passwords are hashed."""
         self._relief: asyncio.TimerHandle | None = None
         self._users = users
         self._vpns = vpns
@@ -119,6 +122,7 @@ class Container:
         deadline = asyncio.get_running_loop().time() + grace_seconds
         while self.connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
+        self.password_checks.close()
 
     def shared_by(self, vpn: str) -> VpnState:
         """What the clients of a Message VPN have in common."""

@@ -4,11 +4,11 @@ SASL on one connection, from its first byte until the peer is known or turned aw
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from amqp_ext.sasl.server import Identity, SaslServer, SaslState
+from gateway.password_checks import TooManyChecks
 
 
 class Negotiating(Protocol):
@@ -28,10 +28,21 @@ class Negotiating(Protocol):
 
 
 class Handshake:
-    """What a connection does with its bytes before there is an engine for them."""
+    """
+    What a connection does with its bytes before there is an engine for them.
 
-    def __init__(self, connection: Negotiating, sasl: SaslServer) -> None:
+    Args:
+        check: Has a password checked, off the loop; raises ``TooManyChecks``.
+    """
+
+    def __init__(
+        self,
+        connection: Negotiating,
+        sasl: SaslServer,
+        check: Callable[[Callable[[], bool]], Awaitable[bool]],
+    ) -> None:
         self._connection = connection
+        self._check = check
         self._sasl = sasl
 
     def receive(self, data: bytes) -> None:
@@ -58,5 +69,8 @@ class Handshake:
         """A password's hash is slow on purpose: it is computed off the loop."""
         sasl = self._sasl
         assert sasl.verification is not None
-        sasl.resolve(await asyncio.get_running_loop().run_in_executor(None, sasl.verification))
+        try:
+            sasl.resolve(await self._check(sasl.verification))
+        except TooManyChecks:
+            sasl.put_off("too many passwords are being checked")
         self.receive(b"")

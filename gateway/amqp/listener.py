@@ -26,6 +26,7 @@ from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import Listener, Settings, authority
 from gateway.ledger import Account, Ledger
+from gateway.password_checks import PasswordChecks
 from gateway.tls import renew, server_context
 
 log = structlog.get_logger()
@@ -58,6 +59,10 @@ class ListeningContainer(Protocol):
     @property
     def admission(self) -> Admission:
         """Who may connect."""
+
+    @property
+    def password_checks(self) -> PasswordChecks:
+        """Where clients' passwords are hashed."""
 
     def joined(self, connection: Connection) -> None:
         """A connection has a socket."""
@@ -171,6 +176,9 @@ class ListenerAcceptor:
 
     def sasl(self, certificate_name: str | None) -> SaslServer:
         return self._container.sasl(self._mechanisms, certificate_name)
+
+    async def check_password(self, work: Callable[[], bool]) -> bool:
+        return await self._container.password_checks.check(self._admitted.address, work)
 
     def frame_filter(self, identity: Identity) -> FrameHooks | None:
         self._shows_tokens = self._accepts_tokens and identity.is_anonymous

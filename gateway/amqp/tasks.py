@@ -33,6 +33,11 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    @property
+    def count(self) -> int:
+        """How many pieces of work are under way."""
+        return len(self._tasks)
+
     def cancel(self) -> None:
         """The connection is gone: nobody waits for any of it, and none begins."""
         self._told = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 import structlog
 from websockets.frames import CloseCode, Frame, Opcode
@@ -25,6 +25,36 @@ from gateway.amqp.connection_log import address_of_peer
 from gateway.config import WebSocket
 
 log = structlog.get_logger()
+
+UNOPENED_BYTES: Final = 64 * 1024
+"""Largest WebSocket message, and most bytes of the upgrade, of a peer whose AMQP connection is not open yet."""
+
+
+class TunnelledConnection(Protocol):
+    """The AMQP connection in a WebSocket: an ``asyncio.Protocol`` that says how far it is."""
+
+    @property
+    def has_opened(self) -> bool:
+        """Its peer has signed in and opened it."""
+
+    def buffer(self, size_bytes: int) -> None:
+        """So many bytes of messages that are not whole yet are held for it outside."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the peer."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+
+    def pause_writing(self) -> None:
+        """The socket's buffer is full."""
+
+    def resume_writing(self) -> None:
+        """The socket's buffer has room again."""
+
 
 SUBPROTOCOLS: Final = (Subprotocol("amqp"), Subprotocol("AMQPWSB10"))
 """The binding's name, and the one of its first draft, which some clients still ask for alone."""
@@ -42,16 +72,18 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     a gateway without users would else be open to every page that somebody looks at. Other programs send none.
     """
 
-    def __init__(self, connection: asyncio.Protocol, settings: WebSocket) -> None:
+    def __init__(self, connection: TunnelledConnection, settings: WebSocket) -> None:
         super().__init__()
         self._connection = connection
         self._socket: asyncio.Transport | None = None
         self._protocol = ServerProtocol(
             origins=[None, *map(Origin, settings.origins)],
             subprotocols=SUBPROTOCOLS,
-            max_size=settings.max_message_bytes,
+            max_size=UNOPENED_BYTES,
             logger=_library_log,
         )
+        self._max_message_bytes = settings.max_message_bytes
+        self._upgrade_bytes = 0
 
     # --- from the socket --------------------------------------------------------------------------------------
 
@@ -63,7 +95,15 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         protocol = self._protocol
+        if protocol.state is State.CONNECTING:
+            self._upgrade_bytes += len(data)
+            if self._upgrade_bytes > UNOPENED_BYTES:
+                self.abort()
+                return
+        elif self._connection.has_opened:
+            protocol.max_message_size = self._max_message_bytes
         protocol.receive_data(data)
+        self._connection.buffer(len(protocol.reader.buffer))
         for event in protocol.events_received():
             if isinstance(event, Request):
                 self._answer(event)

@@ -278,7 +278,7 @@ def client() -> None:
 @api_options
 def list_clients(api: Api) -> None:
     """List them."""
-    columns = ("clientId", "clientName", "clientUsername", "clientAddress", "linkCount")
+    columns = ("clientId", "clientName", "clientUsername", "clientAddress", "linkCount", "heldBytes")
     api.table(api.all("monitor", "clients"), columns)
 
 

@@ -75,9 +75,10 @@ class WebSocket:
     """Web pages whose scripts may connect, as browsers name them. None, because a page from anywhere could
     else use a gateway that is open to this machine. Clients that are no browsers need not be named."""
 
-    max_message_bytes: Bytes = 32 * 2**20
-    """Largest WebSocket message, in bytes. Clients put into one what they have to send at that moment, a
-    message of `limits.max_message_bytes` or several; it is held in memory until it is whole."""
+    max_message_bytes: Bytes = 17 * 2**20
+    """Largest WebSocket message, in bytes; 64 KiB before its client has opened. Clients put into one what they have
+    to send at that moment, a message of `limits.max_message_bytes` among it; it is held in memory until it is
+    whole."""
 
 
 @table

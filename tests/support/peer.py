@@ -65,10 +65,20 @@ class Peer:
 
     @classmethod
     def connect(
-        cls, address: tuple[str, int], *, tls: ssl.SSLContext | None = None, timeout: float = TIMEOUT
+        cls,
+        address: tuple[str, int],
+        *,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = TIMEOUT,
+        source: str | None = None,
     ) -> Peer:
-        """Connect, and shake hands in TLS where a context is given; nothing of AMQP is said yet."""
-        sock = socket.create_connection(address, timeout)
+        """
+        Connect, and shake hands in TLS where a context is given; nothing of AMQP is said yet.
+
+        Args:
+            source: The IP address to come from; 127.0.0.0/8 has some.
+        """
+        sock = socket.create_connection(address, timeout, None if source is None else (source, 0))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             try:

@@ -56,7 +56,7 @@ def connected(gateway: GatewayProcess, count: int, held: ExitStack) -> list[Peer
 def test_five_thousand_idle_clients_are_carried_and_forgotten(start: Start) -> None:
     """5,000 clients connect in a burst and cost less than 48 KiB each; a client beside them is served all the
     while; when they close, no connection is left."""
-    gateway = start()
+    gateway = start(f"[limits]\nmax_connections_per_address = {IDLE + 1}\n")
     before = gateway.resident_bytes()
     with Bystander(gateway) as bystander, ExitStack() as held:
         connected(gateway, IDLE, held)

@@ -33,6 +33,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.model import Row
 from gateway.core.replay.states import ReplayState
+from gateway.ledger import Kind
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
 
@@ -59,6 +60,12 @@ class _Client(InVpn):
     clientUsername: str
     clientAddress: str
     linkCount: int
+    heldBytes: int
+    heldUnfinishedBytes: int
+    heldTransactionBytes: int
+    heldUnsettledBytes: int
+    heldLinkBytes: int
+    heldWebSocketBytes: int
 
 
 class _Flow(InVpn):
@@ -249,6 +256,7 @@ def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
 
 
 def _client(client: ClientConnection, vpn: str) -> _Client:
+    held = client.account.held
     return {
         "msgVpnName": vpn,
         "clientName": client.peer_container,
@@ -256,6 +264,12 @@ def _client(client: ClientConnection, vpn: str) -> _Client:
         "clientUsername": client.user,
         "clientAddress": client.peer,
         "linkCount": client.link_count,
+        "heldBytes": client.account.held_bytes,
+        "heldUnfinishedBytes": held[Kind.UNFINISHED],
+        "heldTransactionBytes": held[Kind.TRANSACTIONS],
+        "heldUnsettledBytes": held[Kind.UNSETTLED],
+        "heldLinkBytes": held[Kind.LINKS],
+        "heldWebSocketBytes": held[Kind.WEBSOCKET],
     }
 
 

@@ -4,6 +4,7 @@ Names in a path are percent-encoded, a ``/`` in them as ``%2F``: ``EncodedPaths`
 found.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ from gateway.admin.semp.envelope import ROOT, SempError
 from gateway.config import Reloaded
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
+from gateway.ledger import Ledger
 from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
@@ -48,6 +50,16 @@ class Resources:
     async def reload(self) -> Reloaded:
         """See ``AdministeredGateway.reload``."""
         return await self._administered.reload()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What all clients make the gateway hold."""
+        return self._administered.ledger
+
+    @property
+    def refused_connections(self) -> Mapping[str, int]:
+        """See ``AdministeredGateway.refused_connections``."""
+        return self._administered.refused_connections
 
     @property
     def names(self) -> list[str]:

@@ -45,10 +45,16 @@ class EventPump:
         self.flowed: Any = None
         """The C structure of the link of the last flow that was taken."""
 
-    def pump(self, collector: Collector, other: Callable[[], None]) -> None:
+    def pump(self, collector: Collector, other: Callable[[], bool]) -> bool:
         """
-        Take every event there is. Transfers, dispositions and credit are handled here, in batches; for all else
+        Take the events there are. Transfers, dispositions and credit are handled here, in batches; for all else
         ``other`` is called with the event on top of the collector.
+
+        Args:
+            other: Says whether to go on: what happens once a link may take a while, and thousands can come at once.
+
+        Returns:
+            Whether there is none left.
 
         Raises:
             Refused: The peer sends where it receives, or without credit; the connection is of no use any more.
@@ -81,9 +87,14 @@ class EventPump:
             elif kind != TRANSPORT:
                 # In order: what came before a detach or close is dealt with first.
                 self._finish(arrived, settled, flowed)
-                other()
+                goes_on = other()
+                pop(impl)
+                if not goes_on:
+                    return False
+                continue
             pop(impl)
         self._finish(arrived, settled, flowed)
+        return True
 
     @staticmethod
     def _finish(

@@ -1,0 +1,402 @@
+"""
+What one peer can make the gateway hold: each way to have it hold more and more ends at a bound, with an error that says
+which, and a well-behaved client beside it goes on.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+import trustme
+
+from amqp_ext.codec import Described, Symbol, UInt, ULong
+from amqp_ext.sasl.passwords import hash_password
+from tests.support.frames import (
+    CLOSE,
+    DISPOSITION,
+    END,
+    SASL_FRAME,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_OUTCOME,
+    TRANSFER,
+    attach_frame,
+    begin_frame,
+    error_of,
+    flow_frame,
+    frame,
+    framed,
+    transfer_frame,
+)
+from tests.support.messages import data
+from tests.support.peer import OK, Closed, Peer
+from tests.system.bystander import Bystander
+from tests.system.conftest import Start
+from tests.system.gateway_process import GatewayProcess, wait_until
+
+MEGABYTE = 2**20
+ONE_PEER = 48 * MEGABYTE
+"""What no single peer may add to the process."""
+
+OVER = "amqp:resource-limit-exceeded"
+
+
+def piece(handle: int, body: bytes) -> bytes:
+    """One more piece of the delivery under way on a link, with more to come."""
+    return frame(TRANSFER, [UInt(handle), None, None, None, None, True], body)
+
+
+def said_of(gateway: GatewayProcess, limit: str) -> bool:
+    return any(limit in str(line) for line in gateway.log_lines("connection_refused"))
+
+
+def send_until_refused(peer: Peer, chunk: bytes, most_bytes: int) -> int:
+    """Send the same again and again, until the gateway reads no more for two seconds, or closes; the bytes sent."""
+    peer.sock.settimeout(2)
+    sent = 0
+    with suppress(OSError):
+        while sent < most_bytes:
+            sent += peer.sock.send(chunk[: len(chunk)])
+    return sent
+
+
+# --- sessions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [300, 20_000])
+def test_sessions_that_begin_and_end_in_one_write_harm_nobody(start: Start, pairs: int) -> None:
+    """So many begin and end at once that the engine gives up: the connection ends, and the gateway can be stopped."""
+    gateway = start()
+    before = gateway.resident_bytes()
+    with Bystander(gateway), Peer.opened(gateway.address) as peer:
+        with suppress(OSError):
+            peer.send((framed(begin_frame()[8:], channel=1) + framed(frame(END, [])[8:], channel=1)) * pairs)
+            # Were the connection mute, this would go unanswered for ever.
+            peer.send(frame(CLOSE, []))
+        peer.rest()
+        assert gateway.resident_bytes() - before < ONE_PEER
+    assert gateway.stop() == 0
+    assert gateway.mistakes() == []
+
+
+def test_links_are_counted(start: Start) -> None:
+    """A peer that attaches links on all the sessions it may have is closed, long before it has a quarter of a million."""
+    gateway = start()
+    before = gateway.resident_bytes()
+    with Bystander(gateway), Peer.opened(gateway.address) as peer, suppress(OSError, Closed):
+        for channel in range(1, 255):
+            peer.send(framed(begin_frame()[8:], channel=channel))
+            links = (attach_frame(handle, receiver=False, address="q") for handle in range(1_000))
+            peer.send(b"".join(framed(link[8:], channel=channel) for link in links))
+            while channel > 2 and peer.frame() is not None:
+                pass
+    assert said_of(gateway, "connection_bytes")
+    assert gateway.resident_bytes() - before < ONE_PEER
+    assert gateway.mistakes() == []
+
+
+# --- messages that are not whole ------------------------------------------------------------------------------------
+
+
+def test_unfinished_messages_are_counted(start: Start) -> None:
+    """Messages in pieces, one on each of a hundred links, none of them too large: the connection is closed."""
+    gateway = start()
+    before = gateway.resident_bytes()
+    with Bystander(gateway), Peer.opened(gateway.address) as peer:
+        for _ in range(100):
+            peer.attach_sender("queue://unfinished")
+        with suppress(OSError):
+            for handle in range(100):
+                peer.send(transfer_frame(handle, handle, data(b"")[:3] + bytes(50_000), more=True))
+                for _ in range(150):
+                    peer.send(piece(handle, bytes(60_000)))
+        assert gateway.peak_bytes() - before < ONE_PEER
+        with suppress(Closed):
+            assert error_of(peer.skip_to(CLOSE))[0] == OVER
+    assert said_of(gateway, "connection_bytes")
+    assert gateway.mistakes() == []
+
+
+def test_all_peers_together_are_bounded(start: Start) -> None:
+    """
+    Past ``memory_mb`` newcomers are refused; whoever holds the most is closed, when publishers wait, and they go on.
+    """
+    gateway = start("[limits]\nmemory_mb = 8\n")
+    with Peer.opened(gateway.address) as large, Peer.opened(gateway.address) as small:
+        for peer, pieces in ((large, 120), (small, 30)):
+            peer.attach_sender("queue://unfinished")
+            peer.send(transfer_frame(0, 0, data(b"x" * 50_000), more=True))
+            peer.send(*(piece(0, data(b"x" * 50_000)) for _ in range(pieces)))
+        with suppress(Closed, OSError):
+            large.send(*(piece(0, data(b"x" * 50_000)) for _ in range(20)))
+        with pytest.raises((Closed, OSError)):
+            Peer.opened(gateway.address)
+        assert said_of(gateway, "memory_mb")
+        condition, text = error_of(large.skip_to(CLOSE))
+        assert condition == OVER
+        assert "memory_mb" in text
+        small.send(frame(TRANSFER, [UInt(0), None, None, None, None, False], data(b"end")))
+        assert small.skip_to(DISPOSITION).field(4).descriptor == 0x24
+    assert gateway.mistakes() == []
+
+
+def test_a_user_s_connections_are_bounded_together(start: Start) -> None:
+    """Past ``user_bytes`` the user's largest connection is closed; another user's message is taken all the while."""
+    password = hash_password("pencil", salt=b"0123456789abcdef", iterations=4_096)
+    users = "".join(
+        f'[user.{name}]\npassword = "{password}"\npublish = ["queue://*"]\n' for name in ("ann", "bob")
+    )
+    gateway = start(f"{users}[limits]\nuser_bytes = {6 * MEGABYTE}\n")
+
+    def opened(user: str) -> Peer:
+        peer = Peer.connect(gateway.address)
+        assert peer.plain(user, "pencil") == OK
+        peer.open()
+        peer.begin()
+        peer.attach_sender("queue://unfinished")
+        return peer
+
+    with opened("ann") as large, opened("ann") as small, opened("bob") as other:
+        small.send(transfer_frame(0, 0, data(b"x" * 50_000), more=True))
+        large.send(transfer_frame(0, 0, data(b"x" * 50_000), more=True))
+        with suppress(OSError):
+            large.send(*(piece(0, data(b"x" * 50_000)) for _ in range(140)))
+        other.publish(b"beside")
+        condition, text = error_of(large.skip_to(CLOSE))
+        assert condition == OVER
+        assert "user_bytes" in text
+        small.send(frame(TRANSFER, [UInt(0), None, None, None, None, False], data(b"end")))
+        assert small.skip_to(DISPOSITION).field(4).descriptor == 0x24
+    assert gateway.mistakes() == []
+
+
+# --- deliveries -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled(start: Start) -> GatewayProcess:
+    """A log of 3,000 small messages, of which a reader may leave 1,000 unsettled, and a connection 1,500."""
+    gateway = start("[limits]\nmax_unsettled_per_flow = 1000\nconnection_bytes = 3_072_000\n")
+    with Peer.opened(gateway.address) as peer:
+        peer.attach_sender("topic://held")
+        peer.publish_all([b"x"] * 3_000)
+    return gateway
+
+
+def drain(peer: Peer, handle: int, link_credit: int) -> int:
+    """Ask for all there is on a link; the deliveries that came before the gateway had no more to send."""
+    peer.send(
+        frame(
+            0x13,
+            [
+                UInt(0),
+                UInt(2**31 - 1),
+                UInt(0),
+                UInt(2**31 - 1),
+                UInt(handle),
+                UInt(0),
+                UInt(link_credit),
+                None,
+                True,
+            ],
+        )
+    )
+    count = 0
+    while True:
+        received = peer.frame()
+        if received is not None and received.code == TRANSFER:
+            count += 1
+        elif received is not None and received.code == 0x13 and received.field(4) == handle:
+            return count
+
+
+def test_a_reader_that_settles_nothing_gets_no_more(filled: GatewayProcess) -> None:
+    """A log reader gets as much as it may leave unsettled, and the rest as it settles."""
+    with Peer.opened(filled.address) as peer:
+        peer.attach_receiver("log://>?replay-start=beginning", credit=3_000)
+        for _ in range(1_000):
+            peer.receive(accept=False)
+        # An answer shows that the gateway has nothing more for it.
+        peer.send(flow_frame(0, 0, 2_000)[:-1] + b"\x40" if False else b"")
+        for number in range(500):
+            peer.send(
+                frame(DISPOSITION, [True, UInt(number), UInt(number), True, Described(ULong(0x24), [])])
+            )
+        for _ in range(500):
+            peer.receive(accept=False)
+        peer.sock.settimeout(1)
+        with pytest.raises(TimeoutError):
+            peer.receive(accept=False)
+
+
+def test_readers_of_one_connection_share_a_bound(filled: GatewayProcess) -> None:
+    """With many readers a connection gets half of ``connection_bytes`` in deliveries, and is not closed for it."""
+    with Bystander(filled), Peer.opened(filled.address) as peer:
+        for _ in range(3):
+            peer.attach_receiver("log://held?replay-start=beginning", credit=3_000)
+        received = 0
+        peer.sock.settimeout(1)
+        with suppress(TimeoutError):
+            while True:
+                peer.receive(accept=False)
+                received += 1
+        assert 1_400 <= received <= 1_500
+    assert filled.mistakes() == []
+
+
+# --- a peer that never reads ----------------------------------------------------------------------------------------
+
+
+def rejected(gateway: GatewayProcess) -> tuple[Peer, bytes]:
+    """Settled messages' rejections are none: unsettled ones that say nowhere to go, each told why it is not taken."""
+    peer = Peer.opened(gateway.address)
+    peer.attach_sender(None)
+    return peer, b""
+
+
+def pings(gateway: GatewayProcess) -> Peer:
+    return Peer.opened(gateway.address)
+
+
+def test_a_peer_that_reads_no_answer_is_not_read(start: Start) -> None:
+    """
+    A peer that asks for links without end and reads no answer is read no more once its answers fill the buffer.
+    """
+    gateway = start("[limits]\nmax_links_per_session = 4000000\nconnection_output_bytes = 65536\n")
+    before = gateway.resident_bytes()
+    # Refused, each with a text; and detached, so that it does not count as a link any more.
+    ask = attach_frame(0, receiver=True, address="queue://not//one") + frame(0x16, [UInt(0), True])
+    with Bystander(gateway), Peer.opened(gateway.address) as peer:
+        sent = send_until_refused(peer, ask * 200, 400 * MEGABYTE)
+        assert sent < 200 * MEGABYTE
+        assert gateway.resident_bytes() - before < ONE_PEER
+    assert gateway.mistakes() == []
+
+
+def test_pings_before_sign_in_are_answered_only_to_who_reads(start: Start) -> None:
+    """WebSocket pings whose pongs nobody reads are read no more."""
+    gateway = start("[[listener]]\nport = 0\n[[listener]]\nport = 0\nwebsocket = {}\n", listen=())
+    before = gateway.resident_bytes()
+    with Bystander(gateway), Peer.connect(gateway.addresses[-1]) as peer:
+        peer.send(UPGRADE)
+        while b"\r\n\r\n" not in peer._buffer:
+            peer._fill()
+        ping = b"\x89\xfd" + bytes(4) + bytes(125)
+        sent = send_until_refused(peer, ping * 500, 400 * MEGABYTE)
+        assert sent < 100 * MEGABYTE
+        assert gateway.resident_bytes() - before < ONE_PEER
+    assert gateway.mistakes() == []
+
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: amqp\r\n\r\n"
+)
+
+
+def test_before_it_has_opened_a_peer_s_websocket_messages_are_small(start: Start) -> None:
+    """A WebSocket message of a megabyte from a peer that has not signed in is refused (1009), not kept."""
+    gateway = start("[[listener]]\nport = 0\nwebsocket = {}\n", listen=())
+    with Peer.connect(gateway.addresses[-1]) as peer:
+        peer.send(UPGRADE)
+        while b"\r\n\r\n" not in peer._buffer:
+            peer._fill()
+        peer._buffer.clear()
+        peer.send(b"\x82\xff" + MEGABYTE.to_bytes(8, "big") + bytes(4))
+        assert peer.take(4)[2:4] == (1009).to_bytes(2, "big")
+    assert gateway.mistakes() == []
+
+
+# --- who connects ---------------------------------------------------------------------------------------------------
+
+
+def test_an_address_has_a_share_of_the_connections(start: Start) -> None:
+    """One address too often is refused; another is let in, and so is the first when one of its connections is gone."""
+    gateway = start("[limits]\nmax_connections_per_address = 3\n")
+    with ExitStack() as held:
+        peers = [held.enter_context(Peer.opened(gateway.address)) for _ in range(3)]
+        with pytest.raises((Closed, OSError)):
+            Peer.opened(gateway.address)
+        assert said_of(gateway, "max_connections_per_address")
+        other = held.enter_context(Peer.connect(gateway.address, source="127.0.0.2"))
+        assert other.anonymous() == OK
+        peers[0].close()
+        wait_until(lambda: gateway.established_sockets() == 3, "the first is gone")
+        held.enter_context(Peer.opened(gateway.address))
+
+
+def test_a_user_has_a_share_of_the_connections(start: Start) -> None:
+    """A user who has as many connections as one may have is told so by the close of the next."""
+    password = hash_password("pencil", salt=b"0123456789abcdef", iterations=4_096)
+    gateway = start(f'[user.ann]\npassword = "{password}"\n[limits]\nmax_connections_per_user = 1\n')
+    with Peer.connect(gateway.address) as first, Peer.connect(gateway.address) as second:
+        for peer in (first, second):
+            assert peer.plain("ann", "pencil") == OK
+            peer.open()
+        condition, text = error_of(second.skip_to(CLOSE))
+        assert condition == OVER
+        assert "max_connections_per_user" in text
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_half_open_connections_are_counted_from_their_accept(
+    start: Start, tmp_path: Path, secure: bool
+) -> None:
+    """Peers that say nothing, not even in TLS, are counted by address; who comes from elsewhere is served."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    tls = (
+        f'tls = {{certificate = "{tmp_path}/server.pem", key = "{tmp_path}/server.key"}}\n' if secure else ""
+    )
+    gateway = start(f"[[listener]]\nport = 0\n{tls}[limits]\nmax_handshakes_per_address = 5\n", listen=())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if secure else None
+    if context is not None:
+        authority.configure_trust(context)
+    with ExitStack() as held:
+        for _ in range(5):
+            held.enter_context(Peer.connect(gateway.addresses[-1]))
+        with pytest.raises((Closed, OSError)), Peer.connect(gateway.addresses[-1], tls=context) as refused:
+            refused.anonymous()
+        assert said_of(gateway, "max_handshakes_per_address")
+        other = held.enter_context(Peer.connect(gateway.addresses[-1], tls=context, source="127.0.0.2"))
+        assert other.anonymous() == OK
+
+
+def test_a_flood_of_sign_ins_keeps_no_other_address_out(start: Start) -> None:
+    """While sixty wrong passwords of one address wait to be checked, one from another address is let in before them."""
+    password = hash_password("pencil", salt=b"0123456789abcdef", iterations=400_000)
+    gateway = start(f'[user.ann]\npassword = "{password}"\n')
+    wrong = SASL_HEADER + frame(SASL_INIT, [Symbol("PLAIN"), b"\0ann\0wrong"], kind=SASL_FRAME)
+    with ExitStack() as held:
+        flood = [held.enter_context(Peer.connect(gateway.address)) for _ in range(60)]
+        for peer in flood:
+            peer.send(wrong)
+        other = held.enter_context(Peer.connect(gateway.address, source="127.0.0.2"))
+        assert other.plain("ann", "pencil") == OK
+        waiting = 0
+        for peer in flood:
+            peer.sock.setblocking(False)
+            with suppress(BlockingIOError, Closed):
+                peer._fill()
+            waiting += bytes(peer._buffer).count(bytes([0x53, SASL_OUTCOME])) == 0
+        assert waiting > 30
+
+
+def test_too_many_sign_ins_of_one_address_are_put_off(start: Start) -> None:
+    """More wrong passwords at once than an address may have waiting: the last are told to try again later (code 4)."""
+    password = hash_password("pencil", salt=b"0123456789abcdef", iterations=1_000_000)
+    gateway = start(f'[user.ann]\npassword = "{password}"\n')
+    wrong = SASL_HEADER + frame(SASL_INIT, [Symbol("PLAIN"), b"\0ann\0wrong"], kind=SASL_FRAME)
+    with ExitStack() as held:
+        flood = [held.enter_context(Peer.connect(gateway.address)) for _ in range(80)]
+        for peer in flood:
+            peer.send(wrong)
+        last = flood[-1]
+        last.take(8)
+        assert last.skip_to(SASL_OUTCOME).fields[0] == 4
