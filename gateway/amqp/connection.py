@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
@@ -18,7 +17,6 @@ from typing import Any, Final, cast
 from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
-from amqp_ext.flow_frames import StateRequest
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
 from gateway.amqp.acceptor import Acceptor, FrameFilter, OpenClient
@@ -27,10 +25,8 @@ from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.amqp.engine import heartbeats
 from gateway.amqp.engine.close_errors import CloseError
 from gateway.amqp.engine.conditions import condition_of
-from gateway.amqp.engine.event_pump import EventPump
-from gateway.amqp.engine.flow_echoes import FlowEchoes
+from gateway.amqp.engine.input import Input
 from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.native import push
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.tasks import Tasks
@@ -40,9 +36,6 @@ from gateway.tls import peer_common_name
 
 CLOSE_SECONDS: Final = 2.0
 """How long a connection that we close may take to answer before it is cut."""
-
-RARE_EVENTS: Final = 64
-"""Sessions, links and their ends that are dealt with in one turn of the loop: some milliseconds."""
 
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
@@ -69,8 +62,9 @@ class Connection(asyncio.Protocol):
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
         self.tasks = Tasks(self._task_failed, self._task_done)
         self._acceptor = acceptor
-        self._events = EventPump(self.links)
-        self._echoes = FlowEchoes(self.links)
+        self.input = Input(
+            self.links, self.output, self._deal_with, self._is_busy, self._go_on_reading, self._end
+        )
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._handshake: Handshake | None = None
@@ -82,15 +76,6 @@ class Connection(asyncio.Protocol):
         """Of a peer that has signed in."""
         self._client: OpenClient | None = None
         """Of an open connection."""
-        self._unread: deque[bytes] = deque()
-        """What has come, and the engine was not given."""
-        self._pieces: deque[tuple[bytes, StateRequest | None]] = deque()
-        """The same of the oldest of these, as it will be given."""
-        self._request: StateRequest | None = None
-        """To be answered once all that the engine has to tell was taken."""
-        self._waits_to_feed = False
-        self._rare_left = 0
-        """Events that may take a while that are still dealt with in this turn of the loop."""
         self._is_reading = True
         self._is_ending = False
         self._is_lost = False
@@ -197,6 +182,7 @@ class Connection(asyncio.Protocol):
         self.links.lost(self._guard)
         if client is not None:
             client.links_lost(self._guard)
+        self.input.lost()
         self.output.lost()
         self._release_engine()
         self.account.close()
@@ -242,6 +228,7 @@ class Connection(asyncio.Protocol):
         self._collector = Collector()
         self._engine.collect(self._collector)
         self._transport.bind(self._engine)
+        self.input.begin(self._transport, self._collector)
         output_filter = self._frames.write if self._frames is not None else None
         self.output.begin(self._transport, self.links, output_filter)
         self._feed(leftover)
@@ -271,39 +258,11 @@ class Connection(asyncio.Protocol):
 
     def _feed(self, data: bytes) -> None:
         """Bytes from the peer, for the engine."""
-        self._unread.append(data if self._frames is None else self._frames.receive(data))
-        if not self._waits_to_feed:
-            self._feed_on()
+        self.input.take(data if self._frames is None else self._frames.receive(data))
+        self._has_read()
 
-    def _feed_on(self) -> None:
-        """
-        Give the engine what has come, piece by piece, and take its events: of those that may take a while, some in a
-        turn of the loop, so that no peer has the others wait. Meanwhile nothing more is read.
-        """
-        transport, collector = self._transport, self._collector
-        room = 0
-        self._rare_left = RARE_EVENTS
-        while transport is not None and collector is not None:
-            if not self._events.pump(collector, self._dispatch):
-                self._wait_to_feed()
-                break
-            if self._request is not None:
-                self._answer_flow(transport)
-            if room < 0:
-                self._end()
-            if self._is_ending:
-                self._unread.clear()
-                self._pieces.clear()
-            if not self._pieces:
-                if not self._unread:
-                    break
-                self._pieces.extend(self._echoes.pieces_of(self._unread.popleft()))
-            piece, self._request = self._pieces.popleft()
-            room = push(transport, piece)
-            self._echoes.pushed(room)
-            if room < 0:
-                # Unless the peer has closed, this has the engine say what is wrong.
-                transport.close_tail()
+    def _has_read(self) -> None:
+        """The engine was given something, or told something."""
         if self._is_lost:
             return
         self.links.enter_unfinished()
@@ -313,37 +272,21 @@ class Connection(asyncio.Protocol):
             self._pause_reading()
         self.output.schedule_flush()
 
-    def _answer_flow(self, transport: Transport) -> None:
-        request, self._request = self._request, None
-        if request is not None and self.output.is_writable and not self._is_ending:
-            self.output.write(self._echoes.answer(request, self._events.flowed, transport))
+    def _go_on_reading(self) -> None:
+        """What had to wait for another turn of the loop goes on."""
+        if self._is_lost or not self.input.is_waiting:
+            return
+        self._guard_input(self.input.go_on)
+        self._has_read()
+        self._read_on()
 
-    def _wait_to_feed(self) -> None:
-        """There is more to do for this peer than others should wait for."""
-        self._waits_to_feed = True
-        if self.tasks.count < TASKS:
-            self._loop.call_soon(self._feed_again)
-
-    def _feed_again(self) -> None:
-        if self._waits_to_feed and not self._is_lost:
-            self._waits_to_feed = False
-            self._guard_input(self._feed_on)
-            self._read_on()
+    def _is_busy(self) -> bool:
+        """So much is under way for the peer that nothing more is to begin; once it has to go, that is over soon."""
+        return not self._is_ending and self.tasks.count >= TASKS
 
     def _task_done(self) -> None:
         self.output.schedule_flush()
-        if self._waits_to_feed:
-            self._loop.call_soon(self._feed_again)
-
-    def _dispatch(self) -> bool:
-        """Deal with one rare event, the one on top of the collector. Whether another may follow in this turn."""
-        assert self._collector is not None
-        event = self._collector.peek()
-        if event is None:
-            return True
-        self._rare_left -= 1
-        self._deal_with(event)
-        return self._is_ending or (self._rare_left > 0 and self.tasks.count < TASKS)
+        self.input.wake()
 
     def _deal_with(self, event: Event) -> None:
         kind = event.type
@@ -447,8 +390,8 @@ class Connection(asyncio.Protocol):
             self._timer = self._loop.call_later(self.limits.idle_timeout_ms / 1000, self._tick)
             return
         deadline = transport.tick(now)
-        if not self._waits_to_feed:
-            self._feed_on()
+        if not self.input.is_waiting:
+            self._guard_input(self.input.go_on)
         self.output.schedule_flush()
         if deadline and not self._is_ending:
             wait = heartbeats.seconds_to_tick(transport, deadline - now, self.limits.idle_timeout_ms)
@@ -459,7 +402,7 @@ class Connection(asyncio.Protocol):
         Whether nothing more of the peer's is to be read now: it does not take what we write, or too much is uncommitted
         or held of what publishers have sent. ``_read_on`` is called when that may be over.
         """
-        if self._waits_to_feed or not self.output.is_writable:
+        if self.input.is_waiting or not self.output.is_writable:
             return True
         if self._client is None or not self.links.incoming:
             return False
@@ -533,6 +476,7 @@ class Connection(asyncio.Protocol):
         if self._is_ending:
             return
         self._is_ending = True
+        self.input.drop()
         self.output.end(self._all_written)
         self._stop_timer()
         # Cut, not closed: a peer that reads nothing would hold what is buffered for it for ever.
@@ -566,9 +510,7 @@ class Connection(asyncio.Protocol):
         """
         if self._handshake is not None:
             self._handshake.close()
-        self._socket = self._handshake = self._frames = self._client = self._request = None
-        self._unread.clear()
-        self._pieces.clear()
+        self._socket = self._handshake = self._frames = self._client = None
 
     def _release_engine(self) -> None:
         """Nothing may use an object of the engine from here on: links are closed, and the output has none."""

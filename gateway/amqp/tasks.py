@@ -29,9 +29,14 @@ class Tasks:
         if self._told is None:
             work.close()
             return
-        task = self._loop.create_task(_guarded(work, *self._told))
+        task = self._loop.create_task(_guarded(work, self._told[0]))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._told is not None:
+            self._told[1]()
 
     @property
     def count(self) -> int:
@@ -45,11 +50,8 @@ class Tasks:
             task.cancel()
 
 
-async def _guarded(
-    work: Coroutine[Any, Any, None], failed: Callable[[Exception], None], done: Callable[[], None]
-) -> None:
+async def _guarded(work: Coroutine[Any, Any, None], failed: Callable[[Exception], None]) -> None:
     try:
         await work
     except Exception as error:
         failed(error)
-    done()
