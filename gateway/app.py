@@ -195,6 +195,8 @@ class Gateway:
         for name, vpn in (self._vpns or {}).items():
             if vpn.committer.problem is not None:
                 return f"Message VPN {name!r}: {vpn.committer.problem}"
+            if vpn.reader.damage is not None:
+                return f"Message VPN {name!r}: the store cannot be read: {vpn.reader.damage}"
         return None
 
     def ready_line(self) -> str:

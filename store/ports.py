@@ -239,6 +239,10 @@ class Reader(LogProbe, Protocol):
     the engine cannot read.
     """
 
+    @property
+    def damage(self) -> str | None:
+        """Why something could not be read for good, since the start: a page that is not what was written, say."""
+
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """Run something that reads on a thread of the store's pool."""
 

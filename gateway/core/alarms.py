@@ -19,6 +19,7 @@ class AlarmKind(enum.Enum):
     LOG_USE = "replay-log-use"
     ENDPOINT_USE = "endpoint-use"
     STORE = "store"
+    DAMAGE = "store-damage"
     CLOCK = "clock"
 
 

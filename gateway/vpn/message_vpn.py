@@ -115,7 +115,7 @@ class MessageVpn:
         consumers.connect(dead_letters, replays)
         self.trimmer = trimmer = Trimmer(broker, committer, runtime)
         self.expiry = Expiry(broker, feeds, runtime)
-        self.alarms = AlarmWatch(broker, committer, runtime)
+        self.alarms = AlarmWatch(broker, committer, reader, runtime)
         self.counting = Counting(broker, committer, runtime)
         committer.tell(feeds, readers, replays, trimmer)
         committer.tell_of_store(self.alarms)

@@ -22,7 +22,7 @@ from typing import Final
 
 import apsw
 
-from store.sqlite.database import BUSY_MS
+from store.sqlite.database import BUSY_MS, connect
 from store.sqlite.schema import PAGE_BYTES
 
 FRAME_FACTOR: Final = 2
@@ -96,7 +96,7 @@ class Checkpointer:
             os.close(self._wal_file)
 
     def _run(self) -> None:
-        connection = apsw.Connection(str(self._path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = connect(self._path, apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_MS)
         try:
             while True:

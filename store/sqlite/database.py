@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -31,6 +31,11 @@ STATEMENT_CACHE: Final = 256
 
 BUSY_MS: Final = 5_000
 """What a statement waits for a lock of another process: a check, a backup."""
+
+
+def connect(path: Path, flags: int) -> apsw.Connection:
+    """A connection; the settings of one that reads or writes are still to be made."""
+    return apsw.Connection(str(path.absolute()), flags=flags, statementcachesize=STATEMENT_CACHE)
 
 
 def open_file(
@@ -104,7 +109,8 @@ def _migrate(path: Path, *, synchronous: str) -> None:
     from store.sqlite.migrations import migrations  # noqa: PLC0415
 
     # Its user's alone; the WAL and what goes with it get the mode of the file.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    with suppress(OSError):  # SQLite says what is wrong
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         schema.prepare(connection, synchronous=synchronous)
         connection.isolation_level = "DEFERRED"
@@ -129,6 +135,11 @@ def _check_version(path: Path, applied: Sequence[str]) -> None:
         )
 
 
+def is_damage(error: apsw.Error) -> bool:
+    """Whether the file, or the disk under it, is at fault, and not the moment."""
+    return isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.IOError)
+
+
 def engine() -> str:
     """The engine that keeps the data, with its version, as a person is told."""
     return f"SQLite {apsw.sqlite_lib_version()}"
@@ -136,9 +147,7 @@ def engine() -> str:
 
 def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
     """A connection that writes; no two at once."""
-    connection = apsw.Connection(
-        str(path.absolute()), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=STATEMENT_CACHE
-    )
+    connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_MS)
     schema.prepare(connection, synchronous=synchronous)
     return connection
@@ -146,7 +155,7 @@ def connect_writer(path: Path, *, synchronous: str) -> apsw.Connection:
 
 def connect_reader(path: Path) -> apsw.Connection:
     """A connection that cannot write. It lives beside the writer's: readers never block it, nor it them."""
-    connection = apsw.Connection(str(path.absolute()), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = connect(path, apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(BUSY_MS)
     connection.execute("pragma query_only = on")
     return connection

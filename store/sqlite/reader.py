@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, wraps
 from itertools import accumulate, repeat
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import apsw
 
@@ -23,7 +23,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
-from store.sqlite.database import connect_reader
+from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import COLUMNS, INTEGER, LOGGED, MESSAGE, RISING, TEXT, Kind, fetch
 from store.sqlite.property_index import IndexedSpan, span_at
 from store.sqlite.search import PAGE_IDS, look_up, scan
@@ -49,15 +49,20 @@ NO_ROUTE: Final = -1
 """No message is on it: merges are filled up with it."""
 
 
-def _reads(read: Callable[P, T]) -> Callable[P, T]:
+def _reads(
+    read: Callable[Concatenate[SqliteReader, P], T],
+) -> Callable[Concatenate[SqliteReader, P], T]:
     """A page's errors are those of the port."""
 
     @wraps(read)
-    def translated(*args: P.args, **kwargs: P.kwargs) -> T:
+    def translated(reader: SqliteReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return read(*args, **kwargs)
+            return read(reader, *args, **kwargs)
         except apsw.Error as error:
-            raise ReadFailed(str(error)) from error
+            reason = str(error)
+            if is_damage(error):
+                reader.damage = reason
+            raise ReadFailed(reason) from error
 
     return translated
 
@@ -81,6 +86,7 @@ class SqliteReader:
         self._page_bytes = page_bytes
         self.largest_bytes = largest_bytes
         """Of all contents that can be read: while whole pages of it fit the bound, lengths need not be looked at."""
+        self.damage: str | None = None
         self._local = threading.local()
         self._open: list[apsw.Connection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {path.stem}")
@@ -258,7 +264,8 @@ class SqliteReader:
             fitting = min(max(fitting, 1), len(lengths))
             rows = self._rows(columns, query, values, fitting)
         finally:
-            connection.execute("commit")
+            if connection.in_transaction:  # an I/O error has ended it
+                connection.execute("commit")
         return rows, fitting == len(lengths) < limit
 
     def _rows(

@@ -17,6 +17,7 @@ from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.vpn.committer import Committer
 from gateway.vpn.runtime import Runtime
+from store.ports import Reader
 
 LOOK_SECONDS: Final = 1.0
 """From one look to the next: how late an alarm may be, about."""
@@ -26,10 +27,11 @@ TURN_ENDPOINTS: Final = 500
 
 
 class AlarmWatch:
-    def __init__(self, broker: Broker, committer: Committer, runtime: Runtime) -> None:
+    def __init__(self, broker: Broker, committer: Committer, reader: Reader, runtime: Runtime) -> None:
         self.thresholds = AlarmThresholds()
         self._broker = broker
         self._committer = committer
+        self._reader = reader
         self._loop = runtime.loop
         self._clock = runtime.clock
         self._now_ms = runtime.clock.now_ms
@@ -78,6 +80,9 @@ class AlarmWatch:
 
     def _begin(self) -> None:
         broker, thresholds = self._broker, self.thresholds
+        damage = self._reader.damage
+        if damage is not None:
+            self._alarms.note(AlarmKind.DAMAGE, "", f"the store cannot be read: {damage}", self._now_ms())
         self._alarms.note(AlarmKind.CLOCK, "", self._clock.problem(), self._now_ms())
         self._alarms.keep(self._is_current)
         self._alarms.note_use(
@@ -106,7 +111,7 @@ class AlarmWatch:
                 )
 
     def _is_current(self, alarm: Alarm) -> bool:
-        if alarm.kind in (AlarmKind.STORE, AlarmKind.CLOCK):
+        if alarm.kind in (AlarmKind.STORE, AlarmKind.DAMAGE, AlarmKind.CLOCK):
             return True
         if alarm.kind is AlarmKind.LOG_USE:
             return alarm.threshold_percent in self.thresholds.log_percent

@@ -25,6 +25,7 @@ from store.sqlite.reader import (
     SqliteReader,
     topic_condition,
 )
+from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, writing_to
@@ -537,3 +538,26 @@ def test_the_bound_in_bytes_is_the_longest_prefix(
     for count, total in enumerate(accumulate(range(1, 30)), 1):
         reader = open_reader(path, page_bytes=total, largest_bytes=LARGE)
         assert len(reader.log_page(1, 30, ()).rows) == count
+
+
+# --- damage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("largest_bytes", [64, LARGE])
+def test_damage_is_known_after_it_was_met(
+    path: Path, open_reader: Callable[..., SqliteReader], largest_bytes: int
+) -> None:
+    """A page that cannot be read fails with SQLite's own reason, and the reader says from then on that it met one."""
+    written(path, [[publication(1, [b"x" * 300] * 200, time_ms=MADE_MS)]])
+    with closing(writing_to(path)) as connection:
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+    content = bytearray(path.read_bytes())
+    leaf = content.index(b"xxx") // PAGE_BYTES * PAGE_BYTES
+    content[leaf] = 0x5A
+    path.write_bytes(content)
+    reader = open_reader(path, largest_bytes=largest_bytes)
+    assert reader.damage is None
+    with pytest.raises(ReadFailed, match="malformed"):
+        reader.log_page(1, 201, ())
+    assert reader.damage is not None
+    assert "malformed" in reader.damage
