@@ -16,8 +16,6 @@ from tests.support.naive_store import NaiveStore
 class NaivePages:
     """What is durable at the moment of each call, in pages of so many messages; patterns are left to the caller."""
 
-    damage: str | None = None
-
     def __init__(self, store: NaiveStore, page_rows: int) -> None:
         self._store = store
         self._page_rows = page_rows

@@ -78,6 +78,8 @@ class NaiveWriter:
 class NaiveReader:
     """Reads when told to; what it reads is what is durable at that moment."""
 
+    damage: str | None = None
+
     def __init__(self, store: WatchedStore, page_rows: int) -> None:
         self._store = store
         self._page_rows = page_rows
