@@ -101,6 +101,9 @@ class Authorization:
         elif kind is AddressKind.PARTITION:
             self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
         elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owner.owns(name):
+            if self._is_temporary(name) and not self._permissions.is_open:
+                # Whoever was told its name may reply, and no rule has him take what others reply.
+                raise Denied(f"{kind.value}://{name} is another client's", "its owner")
             is_browser = browses and kind is AddressKind.QUEUE
             self._require(Action.BROWSE if is_browser else Action.CONSUME, kind, name)
             if start is not None and start.kind is not StartKind.LIVE and not is_browser:

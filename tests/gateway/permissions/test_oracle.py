@@ -1,0 +1,415 @@
+"""
+One oracle of rights: what each user may do is said in a table of plain facts, and everything that can be asked, in each
+form of address, dialect and way, is permitted where the facts that it takes are in the table, and refused elsewhere.
+
+The table is written by hand and knows nothing of rules, patterns or addresses. It is tried as it is, and again after
+reloads that give each user the rights of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from proton import Link, Terminus
+from websockets.sync.client import connect as connect_websocket
+from websockets.typing import Subprotocol
+
+from gateway.config import read
+from tests.gateway.permissions.conftest import HASH, PASSWORD
+from tests.support.client import Client, Refused
+from tests.support.frames import ATTACH, attach_frame
+from tests.support.management import Pair, declaration
+from tests.support.messages import message_to
+from tests.support.peer import OK, Peer
+from tests.support.running import STOP_SECONDS, RunningGateway
+from tests.support.transactions import Controller, publish
+
+UNAUTHORIZED = "amqp:unauthorized-access"
+
+EVERYTHING_BUT_ADMINISTER = (
+    "send q, send r, send t/1, send t/secret, take q, take r, take t/1, take t/>, take >, take t/secret, look q, "
+    "rewind q, rewind t/1, read t/>, read >, read q"
+)
+
+RIGHTS = {
+    # A user's lists, and what he may do by them.
+    "": EVERYTHING_BUT_ADMINISTER,
+    "publish = []": "",
+    "publish = ['queue://q', 'topic://t/>', '!topic://t/secret']": "send q, send t/1",
+    "publish = ['topic://>']": "send t/1, send t/secret",
+    "publish = ['queue://*']": "send q, send r",
+    "consume = ['queue://q', 'topic://t/*']": "take q, look q, take t/1, take t/secret, rewind q, rewind t/1",
+    "consume = ['topic://t/>', '!topic://t/secret']": "take t/1, rewind t/1",
+    "consume = ['topic://>']": "take t/1, take t/>, take >, take t/secret, rewind t/1",
+    "consume = ['log://t/>']": "read t/>",
+    "consume = ['log://#queue/q']": "read q",
+    "consume = ['log://>', '!log://#queue/>']": "read t/>",
+    "consume = ['log://>']": "read t/>, read >, read q",
+    "browse = ['queue://q']": "look q",
+    "consume = ['queue://q', 'topic://t/1']\nreplay = ['queue://q']": "take q, look q, take t/1, rewind q",
+    "replay = []\nconsume = ['queue://q']": "take q, look q",
+    "administer = ['queue://q']": "run q",
+    "administer = ['queue://>', 'topic://t/>']": "run q, run r, run t/1",
+    "administer = ['log://>']": "run log, see all",
+    "administer = ['queue://q']\npublish = ['queue://r']": "run q, send r",
+    "administer = ['queue://q']\nconsume = ['topic://t/1']": "run q, take t/1, rewind t/1",
+    "global_access = 'read-only'\npublish = []": "see gateway",
+    "global_access = 'read-write'\npublish = []": "see gateway, change gateway",
+}
+
+
+class Door(NamedTuple):
+    """The ways in, of one user."""
+
+    plain: Client
+    hubs: Client
+    rabbit: Client
+    pair: Pair
+    websocket: str
+    http: httpx.Client
+    user: tuple[str, str]
+    reply_to: str
+    """A temporary queue that somebody else was given."""
+
+
+Attempt = Callable[[Door], bool]
+
+
+def done(call: Callable[[], Any]) -> bool:
+    """Whether it is permitted; refused for another reason than a right, the test has a mistake."""
+    try:
+        call()
+    except Refused as refused:
+        assert refused.name == UNAUTHORIZED, refused
+        return False
+    return True
+
+
+def sends(address: str, listener: str = "plain", **more: Any) -> Attempt:
+    return lambda door: done(lambda: getattr(door, listener).sender(address, **more).close())
+
+
+def receives(address: str | None, listener: str = "plain", **more: Any) -> Attempt:
+    return lambda door: done(lambda: getattr(door, listener).receiver(address, **more).close())
+
+
+def relays(to: str, listener: str = "plain") -> Attempt:
+    """A message to the anonymous relay, twice: what is found to be permitted is remembered."""
+
+    def attempt(door: Door) -> bool:
+        sender = getattr(door, listener).sender(None)
+        deliveries = [sender.send(message_to(to, "x")) for _ in range(2)]
+        outcomes = [sender.outcome(delivery) for delivery in deliveries]
+        for delivery, outcome in zip(deliveries, outcomes, strict=True):
+            assert outcome == "ACCEPTED" or sender.rejection(delivery).name == UNAUTHORIZED
+        sender.close()
+        assert outcomes[0] == outcomes[1]
+        return outcomes[0] == "ACCEPTED"
+
+    return attempt
+
+
+def relays_in_transaction(to: str) -> Attempt:
+    """The same in a transaction, which does not commit with what is not permitted."""
+
+    def attempt(door: Door) -> bool:
+        controller, sender = Controller(door.plain), door.plain.sender(None)
+        txn = controller.declare()
+        publish(sender, message_to(to, "x"), txn)
+        outcome = controller.commit(txn)
+        controller.sender.close()
+        sender.close()
+        return outcome == "ACCEPTED"
+
+    return attempt
+
+
+def by_websocket(address: str, *, receiver: bool) -> Attempt:
+    """An attach by AMQP over WebSocket."""
+
+    class Tunnel:
+        def __init__(self, websocket: Any) -> None:
+            self.sendall, self.close = websocket.send, websocket.close
+            self.recv = lambda _: websocket.recv(15)
+
+    def attempt(door: Door) -> bool:
+        with connect_websocket(door.websocket, subprotocols=[Subprotocol("amqp")], proxy=None) as websocket:
+            peer = Peer(Tunnel(websocket))  # type: ignore[arg-type]
+            assert peer.plain(*door.user) == OK
+            peer.open()
+            peer.begin()
+            peer.send(attach_frame(0, receiver=receiver, address=address))
+            # A refused attach is answered without the terminus that it asked for.
+            return peer.skip_to(ATTACH).field(5 if receiver else 6) is not None
+
+    return attempt
+
+
+def manages(method: str, path: str, body: Any = None) -> Attempt:
+    """A request to RabbitMQ's node."""
+
+    def attempt(door: Door) -> bool:
+        status, told = door.pair.ask(method, path, body)
+        assert status in (200, 201, 204, 403, 409), (status, told)  # 409: a replay is under way
+        return status != 403
+
+    return attempt
+
+
+def administers(method: str, path: str, body: Any = None) -> Attempt:
+    """A request to the administration."""
+
+    def attempt(door: Door) -> bool:
+        answer = door.http.request(method, path, json=body)
+        assert answer.status_code in (200, 400, 403), answer.text
+        return answer.status_code != 403
+
+    return attempt
+
+
+def takes_dead_messages(door: Door) -> bool:
+    """The queue that q's dead messages go to, where they went to none: what it has already, anybody may say."""
+    none, other = (administers("PATCH", f"{CONFIG}/queues/q", {"deadMsgQueue": queue}) for queue in ("", "r"))
+    none(door)
+    return other(door)
+
+
+def copies(link: Link) -> None:
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+PARTITION = "q/ConsumerGroups/$Default/Partitions/0"
+CONFIG, ACTION = "/SEMP/v2/config/msgVpns/default", "/SEMP/v2/action/msgVpns/default"
+TOPIC = {"capabilities": ["topic"]}
+REWOUND = "?replay-start=beginning"
+
+ASKED: dict[str, list[tuple[str, Attempt]]] = {
+    # By what it takes: each part of a line has to be in the table; those beside a | are one or the other.
+    "send q": [
+        *[
+            (f"send to {address} ({listener})", sends(address, listener))
+            for listener in ("plain", "hubs", "rabbit")
+            for address in (
+                "q",
+                "queue://q",
+                "QUEUE://q",
+                "/queues/q",
+                "amqp://h/q",
+                "topic://#queue/q",
+                "q?create=never",
+            )
+        ],
+        ("send to q/Partitions/0", sends("q/Partitions/0", "hubs")),
+        *[(f"relay {to}", relays(to)) for to in ("q", "queue://q", "/queues/q", "topic://#queue/q")],
+        *[(f"in a transaction {to}", relays_in_transaction(to)) for to in ("q", "topic://#queue/q")],
+        ("by WebSocket to q", by_websocket("q", receiver=False)),
+    ],
+    "send t/1": [
+        ("send to the topic", sends("topic://t/1")),
+        ("send to the topic by capability", sends("t/1", **TOPIC)),
+        ("send to the exchange", sends("/exchanges/t/1", "rabbit")),
+        ("relay to the topic", relays("topic://t/1")),
+        ("relay to the exchange", relays("/exchanges/t/1", "rabbit")),
+        ("in a transaction to the topic", relays_in_transaction("topic://t/1")),
+    ],
+    "send t/secret": [
+        ("send to t/secret", sends("topic://t/secret")),
+        ("relay t/secret", relays("topic://t/secret")),
+    ],
+    "": [
+        ("reply", lambda door: sends(door.reply_to)(door)),
+        ("relay a reply", lambda door: relays(door.reply_to)(door)),
+        ("have a temporary queue", receives(None, dynamic=True)),
+    ],
+    "never": [
+        ("take another's replies", lambda door: receives(door.reply_to)(door)),
+        ("browse another's replies", lambda door: receives(door.reply_to, set_up=copies)(door)),
+        ("take another's subscription", receives("topic://t/1", durable=True, name="made")),
+        ("change another's subscription", receives("topic://t/2", durable=True, name="made")),
+        ("give up another's subscription", receives(None, name="made")),
+    ],
+    "take q": [
+        *[
+            (f"receive from {address} ({listener})", receives(address, listener))
+            for listener in ("plain", "hubs", "rabbit")
+            for address in ("q", "queue://q", "/queues/q", "amqps://h/q")
+        ],
+        ("by WebSocket from q", by_websocket("q", receiver=True)),
+    ],
+    "take r": [("receive from r", receives("r"))],
+    "look q": [
+        ("browse q", receives("q", set_up=copies)),
+        ("browse q there", receives("queue://q", "hubs", set_up=copies)),
+    ],
+    "take q, rewind q": [
+        ("replay q by option", receives(f"q{REWOUND}")),
+        ("replay q by filter", receives("q", filters={"rewind:replay-start": "beginning"})),
+        ("replay q as a stream's reader", receives("q", filters={"rabbitmq:stream-offset-spec": "first"})),
+    ],
+    "take t/1": [
+        ("subscribe", receives("topic://t/1")),
+        ("subscribe by capability", receives("t/1", **TOPIC)),
+        ("subscribe for good", lambda door: receives("topic://t/1", durable=True, name=door.user[0])(door)),
+        ("share", receives("topic://t/1", name="all", capabilities=["topic", "shared", "global"])),
+        ("by WebSocket from the topic", by_websocket("topic://t/1", receiver=True)),
+    ],
+    "take t/1, rewind t/1": [("replay the topic", receives(f"topic://t/1{REWOUND}"))],
+    "take t/>": [("subscribe t/>", receives("topic://t/>"))],
+    "take >": [("subscribe >", receives("topic://>"))],
+    "take t/secret": [("subscribe t/secret", receives("topic://t/secret"))],
+    "read t/>": [
+        ("read t/>", receives(f"log://t/>{REWOUND}")),
+        ("read t/> live", receives("log://t/>", "hubs")),
+    ],
+    "read >": [("archive", receives(f"log://>{REWOUND}")), ("read all but", receives("log://!x"))],
+    "read q": [
+        *[
+            (f"read {address} ({listener})", receives(f"{address}{REWOUND}", listener))
+            for listener in ("plain", "hubs", "rabbit")
+            for address in ("log://#queue/q", PARTITION, f"amqps://h/{PARTITION}")
+        ],
+        ("browse the partition", receives(PARTITION, "hubs", set_up=copies)),
+    ],
+    "run q": [
+        ("purge by RabbitMQ", manages("DELETE", "/queues/q/messages")),
+        ("show q", administers("GET", f"{CONFIG}/queues/q")),
+        ("change q", administers("PATCH", f"{CONFIG}/queues/q", {"maxBindCount": 0})),
+        ("replay q by hand", administers("PUT", f"{ACTION}/queues/q/previewReplay", {})),
+        (
+            "add an exception",
+            administers("POST", f"{CONFIG}/queues/q/subscriptions", {"subscriptionTopic": "!z"}),
+        ),
+    ],
+    "run q, take t/1|run t/1|run log|read t/>": [
+        (
+            "subscribe q by hand",
+            administers("POST", f"{CONFIG}/queues/q/subscriptions", {"subscriptionTopic": "t/1"}),
+        ),
+        ("take an exception away", administers("DELETE", f"{CONFIG}/queues/q/subscriptions/%21t%2F1")),
+    ],
+    "run q, send r|run r": [("dead messages to r", takes_dead_messages)],
+    "send q|take q|run q": [("declare q", manages("PUT", "/queues/q", declaration()))],
+    "run log": [
+        ("list queues", administers("GET", f"{CONFIG}/queues")),
+        ("trim", administers("PUT", f"{ACTION}/replayLogs/default/trimLoggedMsgs", {"before": "beginning"})),
+        ("disconnect", administers("PUT", f"{ACTION}/clients/nobody/disconnect", {})),
+    ],
+    "see gateway": [
+        ("metrics", administers("GET", "/metrics")),
+        ("list Message VPNs", administers("GET", "/SEMP/v2/monitor/msgVpns")),
+    ],
+    "change gateway": [
+        ("make a Message VPN", administers("POST", "/SEMP/v2/config/msgVpns", {"msgVpnName": "default"})),
+        ("delete a Message VPN", administers("DELETE", "/SEMP/v2/config/msgVpns/default")),
+    ],
+}
+LISTENERS = """
+[[listener]]
+port = 0
+sasl = ["PLAIN"]
+[[listener]]
+port = 0
+sasl = ["PLAIN"]
+event_hubs_mode = true
+[[listener]]
+port = 0
+sasl = ["PLAIN"]
+rabbitmq_mode = true
+[[listener]]
+port = 0
+sasl = ["PLAIN"]
+[listener.websocket]
+[admin]
+port = 0
+[vpn.default]
+create_queues = false
+[vpn.default.queue.r]
+"""
+
+
+def is_permitted(needs: str, facts: str) -> bool:
+    """Whether what is asked takes no more than is in the table."""
+    there = {fact.strip() for fact in facts.split(",")}
+    return all(
+        any(choice in there for choice in part.strip().split("|"))
+        for part in needs.split(",")
+        if part.strip()
+    )
+
+
+class Site:
+    """A gateway with a user for each row of the table, whose rights a reload turns."""
+
+    def __init__(self, folder: Path, ending: ExitStack) -> None:
+        self._file = folder / "gateway.toml"
+        self._data = folder / "data"
+        self._ending = ending
+        self._rows = list(RIGHTS.items())
+        self._write(0)
+        self.gateway = ending.enter_context(RunningGateway(read(self._file)))
+        http = self.url_of_administration()
+        with httpx.Client(base_url=http, auth=("maker", PASSWORD), trust_env=False) as maker:
+            made = maker.post(f"{CONFIG}/queues", json={"queueName": "q"})
+            assert made.status_code == 200, made.text
+
+    def url_of_administration(self) -> str:
+        return self.gateway.call(lambda running: running.admin[0])
+
+    def _write(self, turn: int) -> None:
+        rows = self._rows[turn:] + self._rows[:turn]
+        users = "".join(
+            f"[user.u{number}]\npassword = '{HASH}'\n{rules}\n" for number, (rules, _) in enumerate(rows)
+        )
+        maker = f"[user.maker]\npassword = '{HASH}'\nadminister = ['queue://>', 'log://>']\nconsume = ['queue://q', 'topic://t/1']\n"
+        self._file.write_text(f'data = "{self._data}"\n{LISTENERS}{users}{maker}')
+        self.facts = {f"u{number}": facts for number, (_, facts) in enumerate(rows)}
+
+    def turn(self, turn: int) -> None:
+        """Each user has the rights of another."""
+        self._write(turn)
+        loop, gateway = self.gateway.call(lambda running: (asyncio.get_running_loop(), running))
+        asyncio.run_coroutine_threadsafe(gateway.reload(), loop).result(STOP_SECONDS)
+
+    def doors(self) -> Iterator[tuple[str, Door]]:
+        """The ways in of each user."""
+        with Client(self.gateway.urls[0], user=("maker", PASSWORD)) as maker:
+            reply_to = maker.receiver(None, dynamic=True).address
+            maker.receiver("topic://t/1", durable=True, name="made").detach()
+            for name in self.facts:
+                user = (name, PASSWORD)
+                with ExitStack() as open_now:
+                    plain, hubs, rabbit = (
+                        open_now.enter_context(Client(url, user=user)) for url in self.gateway.urls[:3]
+                    )
+                    http = open_now.enter_context(
+                        httpx.Client(base_url=self.url_of_administration(), auth=user, trust_env=False)
+                    )
+                    pair = Pair(rabbit)
+                    yield name, Door(plain, hubs, rabbit, pair, self.gateway.urls[3], http, user, reply_to)
+
+
+@pytest.mark.slow
+def test_what_is_permitted_is_what_the_table_says(tmp_path: Path, _ending: ExitStack) -> None:
+    """Every user, every action, every address; and the same after reloads, with other rights for each."""
+    site = Site(tmp_path, _ending)
+    wrong = []
+    tried = 0
+    for turn in (0, 1, 7):
+        site.turn(turn)
+        for name, door in site.doors():
+            for needs, attempts in ASKED.items():
+                expected = is_permitted(needs, site.facts[name])
+                for what, attempt in attempts:
+                    tried += 1
+                    if attempt(door) is not expected:
+                        wrong.append(
+                            f"turn {turn}: {site.facts[name]!r}: {what} is {'refused' if expected else 'permitted'}"
+                        )
+    assert not wrong, "\n".join(wrong)
+    assert tried > 3_000
