@@ -4,6 +4,7 @@ who, from where, what, and what came of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import log_keys
+from gateway.line_rate import LineRate
 
 log = structlog.get_logger()
 
@@ -52,6 +54,7 @@ class AuditLog:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._rate = LineRate(time.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,20 +76,30 @@ class AuditLog:
             await self._app(scope, heard, answered)
         finally:
             if scope["method"] not in _LOOKING or asked.status in _TURNED_AWAY:
-                _write(scope, asked)
+                self._write(scope, asked)
+
+    def _write(self, scope: Scope, asked: Asked) -> None:
+        values = _values(scope, asked)
+        if asked.status < 400:
+            log.info("administered", **values)
+            return
+        if asked.status == 401:
+            # Who is not known can ask as often as he likes; each address is a kind of its own.
+            held_back = self._rate.admit(values[log_keys.PEER].rpartition(":")[0])
+            if held_back is None:
+                return
+            if held_back:
+                values[log_keys.HELD_BACK] = held_back
+        log.warning("administration_refused", **values, **{log_keys.REASON: asked.reason})
 
 
-def _write(scope: Scope, asked: Asked) -> None:
+def _values(scope: Scope, asked: Asked) -> dict[str, Any]:
     client = scope.get("client")
     path = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace")
-    values = {
+    return {
         log_keys.USER: asked.user[:MOST_NAME],
         log_keys.PEER: f"{client[0]}:{client[1]}" if client else "",
         log_keys.OPERATION: f"{scope['method'][:20]} {path[:MOST_PATH]}",
         log_keys.BODY: asked.body.decode("utf-8", "replace"),
         log_keys.STATUS: asked.status,
     }
-    if asked.status < 400:
-        log.info("administered", **values)
-    else:
-        log.warning("administration_refused", **values, **{log_keys.REASON: asked.reason})
