@@ -129,6 +129,11 @@ class Client:
         return self.identity.origin
 
     @property
+    def user(self) -> str:
+        """Whose permissions it has."""
+        return self.identity.user
+
+    @property
     def is_connected(self) -> bool:
         """Its connection can still carry something."""
         return self._connection is not None and self._connection.is_open

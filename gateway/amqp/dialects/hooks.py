@@ -68,8 +68,23 @@ class Authorizing(Protocol):
         """
 
 
+class ClientLog(Protocol):
+    """Lines about a client's connection, which say whose it is."""
+
+    def info(self, event: str, **values: Any) -> None:
+        """One line about something that happened."""
+
+
 class DialectClient(Protocol):
     """The connection of a client, as far as a dialect works on it."""
+
+    @property
+    def log(self) -> ClientLog:
+        """Lines about it."""
+
+    @property
+    def user(self) -> str:
+        """Whose connection it is."""
 
     @property
     def vpn(self) -> MessageVpn:

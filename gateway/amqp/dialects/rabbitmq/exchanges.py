@@ -35,8 +35,10 @@ class Exchanges:
 
     def __init__(self) -> None:
         self._kinds: dict[str, ExchangeKind] = dict(PREDECLARED)
+        self._declared_by: dict[str, str] = {}
+        """The user who said of which kind an exchange is; others bind to it by that."""
 
-    def declare(self, name: str, kind: ExchangeKind) -> None:
+    def declare(self, client: DialectClient, name: str, kind: ExchangeKind) -> None:
         """
         Say of which kind an exchange is: whoever publishes through it, or binds to it, needs the permission for that.
 
@@ -51,18 +53,23 @@ class Exchanges:
                 ErrorCode.PRECONDITION_FAILED,
                 f"exchange {name!r} is of type {found.value}, the declaration says {kind.value}",
             )
-        self._kinds[name] = kind
+        if found is None:
+            self._kinds[name] = kind
+            self._declared_by[name] = client.user
 
     async def delete(self, client: DialectClient, name: str) -> None:
         """
         Forget an exchange, and unsubscribe the queues that are bound to it.
 
         Raises:
-            Refused: NOT_ALLOWED, it is always there; UNAUTHORIZED.
+            Refused: NOT_ALLOWED, it is always there; UNAUTHORIZED, another user has declared it, and who asks may not
+                administer its topics, or a queue that is bound to it.
         """
         if name in PREDECLARED:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the exchange {name!r} is always there")
         administration, topic = Administration(client.vpn), topic_of(name, "")
+        if self._declared_by.get(name, client.user) != client.user:
+            client.authorization.require_any((Action.ADMINISTER,), AddressKind.TOPIC, f"{topic}/>")
         bound = [
             (endpoint, subscription)
             for endpoint in client.vpn.endpoints
@@ -73,6 +80,7 @@ class Exchanges:
         for endpoint, _ in bound:
             client.authorization.require_any((Action.ADMINISTER,), AddressKind.QUEUE, endpoint.name)
         self._kinds.pop(name, None)
+        self._declared_by.pop(name, None)
         for endpoint, subscription in bound:
             await administration.unsubscribe(endpoint, subscription)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from amqp_ext.rabbitmq.commands import (
     Bind,
+    Declared,
     DeclareExchange,
     DeclareQueue,
     DeleteExchange,
@@ -19,6 +20,7 @@ from amqp_ext.rabbitmq.commands import (
     RenewToken,
     Unbind,
 )
+from gateway import log_keys
 from gateway.amqp.dialects.hooks import DialectClient
 from gateway.amqp.dialects.rabbitmq import queues
 from gateway.amqp.dialects.rabbitmq.exchanges import Exchanges
@@ -41,6 +43,13 @@ class Management:
         Raises:
             Refused: It is not carried out.
         """
+        found = await self._perform(client, command)
+        is_change = not isinstance(command, (DescribeQueue, FindBinding, RenewToken))
+        if is_change and not (isinstance(found, Declared) and not found.is_new):
+            client.log.info("administered", **{log_keys.OPERATION: str(command)})
+        return found
+
+    async def _perform(self, client: DialectClient, command: Any) -> Any:
         exchanges = self._exchanges[client.vpn.name]
         match command:
             case DeclareQueue():
@@ -52,7 +61,7 @@ class Management:
             case DeleteQueue(name=name):
                 return await queues.delete(client, name)
             case DeclareExchange(name=name, kind=kind):
-                exchanges.declare(name, kind)
+                exchanges.declare(client, name, kind)
             case DeleteExchange(name=name):
                 await exchanges.delete(client, name)
             case Bind(binding=binding):

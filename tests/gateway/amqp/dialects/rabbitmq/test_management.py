@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from amqp_ext.codec import Symbol
 from amqp_ext.sasl.passwords import hash_password
@@ -231,3 +232,50 @@ def test_a_dead_letter_queue_is_a_queue_that_may_be_made(gateway: RunningGateway
         for name in ("#own", "a//b", "a*"):
             assert pair.ask("PUT", "/queues/q", dead_letters_to(name))[0] in (400, 403, 409), name
         assert gateway.endpoints() == set()
+
+
+def test_what_clients_change_leaves_a_line(gateway: RunningGateway) -> None:
+    """As what administrators change over HTTP does; what only looks, or is there already, leaves none."""
+    lines: list[Any] = []
+
+    def keep(logger: Any, method: str, line: Any) -> Any:
+        if line["event"] == "administered":
+            lines.append(line)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    try:
+        with Client(gateway.address) as client:
+            pair = Pair(client)
+            for method, path in (
+                ("PUT", "q"),
+                ("PUT", "q"),
+                ("GET", "q"),
+                ("DELETE", "q/messages"),
+                ("DELETE", "q"),
+            ):
+                assert (
+                    pair.ask(method, f"/queues/{path}", declaration() if method == "PUT" else None)[0] < 300
+                )
+    finally:
+        structlog.reset_defaults()
+    assert [line["operation"].partition("(")[0] for line in lines] == [
+        "DeclareQueue",
+        "PurgeQueue",
+        "DeleteQueue",
+    ]
+    assert all(line["user"] == "anonymous" and "'q'" in line["operation"] for line in lines)
+
+
+def test_an_exchange_is_deleted_by_who_declared_it(guarded: RunningGateway) -> None:
+    """Others bind to it by its type: another user needs to administer its topics."""
+    exchange = {"type": "topic", "durable": True, "arguments": {}}
+    with (
+        Client(guarded.address, user=("ann", PASSWORD)) as ann,
+        Client(guarded.address, user=("root", PASSWORD)) as root,
+    ):
+        mine, other = Pair(ann), Pair(root)
+        assert mine.ask("PUT", "/exchanges/open", exchange)[0] == 204
+        assert other.ask("PUT", "/exchanges/open", exchange)[0] == 204
+        assert other.ask("DELETE", "/exchanges/open")[0] == 403
+        assert mine.ask("DELETE", "/exchanges/open")[0] == 204
