@@ -42,6 +42,8 @@ class Readiness(BaseModel):
 
     status: Literal["ok", "unavailable"]
     reason: str | None = None
+    engine: list[str] | None = None
+    """What keeps the data, with its version."""
 
 
 def create_app(
@@ -77,10 +79,13 @@ def create_app(
     )
     async def readyz(response: Response) -> Readiness:
         reason = health.problem()
+        engine = None
+        if administered is not None:
+            engine = sorted({vpn.engine for vpn in administered.vpns.values()})
         if reason is None:
-            return Readiness(status="ok")
+            return Readiness(status="ok", engine=engine)
         response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
-        return Readiness(status="unavailable", reason=reason)
+        return Readiness(status="unavailable", reason=reason, engine=engine)
 
     if administered is not None:
         add_semp(app, administered)

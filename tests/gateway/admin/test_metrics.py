@@ -56,6 +56,7 @@ def test_the_store_s_engine_is_a_label(api: Api) -> None:
     """What keeps the data, with its version, as a series that is always 1: a query finds gateways that are behind."""
     [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
     assert scrape(api)["rewind_store_info", "default", f"SQLite {version}"] == 1
+    assert api.http.get("/readyz").json() == {"status": "ok", "engine": [f"SQLite {version}"]}
 
 
 def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -> None:

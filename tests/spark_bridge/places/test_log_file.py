@@ -293,3 +293,27 @@ def test_between_two_pages_the_wal_can_begin_anew(gateway: tuple[str, str], tmp_
         writer = subprocess.run(command, capture_output=True, text=True, check=True)
         assert writer.stdout == "0\n"
         assert count + sum(page.num_rows for page in pages) == extent.last
+
+
+CRASHED = """
+import apsw, os, sys
+connection = apsw.Connection(sys.argv[1])
+connection.execute("pragma wal_autocheckpoint = 0").fetchall()
+connection.execute("update log set last_time = last_time + 1")
+os._exit(0)
+"""
+
+
+def test_reading_writes_nothing(gateway: tuple[str, str], tmp_path: Path) -> None:
+    """
+    Neither a page nor the end carries what a crash left in the WAL into the file: the driver's SQLite may be one that
+    must not, and where nothing is written, its version does not matter.
+    """
+    path = copy(gateway[1], tmp_path)
+    file, wal = Path(path) / "default.db", Path(path) / "default.db-wal"
+    subprocess.run([sys.executable, "-c", CRASHED, str(file)], check=True)
+    before = file.read_bytes(), wal.read_bytes()
+    assert before[1]
+    with LogFile(Folder(path)) as opened:
+        assert sum(page.num_rows for page in opened.pages(opened.extent()))
+    assert (file.read_bytes(), wal.read_bytes()) == before
