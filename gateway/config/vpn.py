@@ -101,6 +101,17 @@ class Vpn:
     max_topic_levels: Annotated[int, Field(ge=1, le=MAX_TOPIC_LEVELS)] = MAX_TOPIC_LEVELS
     """Most levels in a topic. 128, as Solace has it; matching walks them one by one."""
 
+    max_endpoints: Count = 20_000
+    """Queues, streams and topic endpoints, temporary ones among them. Each costs some kilobytes of memory, and clients
+    make them; what the configuration names is made all the same."""
+
+    max_subscriptions_per_user: Count = 2_000
+    """Durable subscriptions of one user. What is published for them is kept whether the user comes back or not."""
+
+    subscription_expiry_hours: Quota = 0
+    """Hours after which a topic endpoint that nobody receives from is deleted, with what lies there; at the earliest so
+    long after a start. 0 keeps it for ever, as messages that wait for somebody are not ours to throw away."""
+
     replay_log: ReplayLog = field(default_factory=ReplayLog)
     """What is kept for replay."""
 

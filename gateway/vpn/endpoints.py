@@ -20,6 +20,7 @@ from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.replay.runner import ReplayRunner
+from gateway.vpn.settings import CurrentSettings
 
 
 def dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
@@ -34,6 +35,7 @@ def dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
 class Endpoints:
     def __init__(
         self,
+        settings: CurrentSettings,
         broker: Broker,
         committer: Committer,
         feeds: Feeds,
@@ -41,6 +43,7 @@ class Endpoints:
         streams: Streams,
         replays: ReplayRunner,
     ) -> None:
+        self._settings = settings
         self._broker = broker
         self._committer = committer
         self._feeds = feeds
@@ -77,9 +80,11 @@ class Endpoints:
 
         Raises:
             Refused: ALREADY_EXISTS, the name is taken; REPLAY_DISABLED, it would be a stream and there is no log;
-                INVALID_FIELD, its dead messages would come back to it.
+                INVALID_FIELD, its dead messages would come back to it; RESOURCE_LIMIT, there are too many.
         """
         self._check_dead_message_queue(name, kind, settings, subscriptions)
+        if name not in self._broker.endpoints:
+            self._check_room(settings)
         if kind is EndpointKind.STREAM:
             self._broker.policy.check_can_be_viewed()
         endpoint, effects = self._broker.create(name, kind, settings, subscriptions)
@@ -99,14 +104,37 @@ class Endpoints:
 
         Raises:
             Refused: NOT_FOUND where it may not be made; PRECONDITION_FAILED when ``kind`` or ``exclusive`` contradict
-                what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log.
+                what it is, naming both values; REPLAY_DISABLED, it would be a stream and there is no log;
+                RESOURCE_LIMIT, there are too many.
         """
+        if may_create and self.are_created_on_use and name not in self._broker.endpoints:
+            self._check_room(EndpointSettings())
         endpoint, effects = self._broker.queue_for(
             name, kind=kind, exclusive=exclusive, may_create=may_create
         )
         if effects:
             self._committer.commit(effects)
         return endpoint
+
+    def _check_room(self, settings: EndpointSettings) -> None:
+        """That there may be one more endpoint, its dead message queue beside it, and one more of its user's."""
+        limits, endpoints = self._settings.vpn, self._broker.endpoints
+        dead_message_queue = settings.dead_message_queue
+        more = 2 if dead_message_queue and dead_message_queue not in endpoints else 1
+        if len(endpoints) + more > limits.max_endpoints:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"the Message VPN has {len(endpoints)} queues and topic endpoints, and may have {limits.max_endpoints}"
+                " (max_endpoints)",
+            )
+        if settings.owner:
+            count = sum(endpoint.settings.owner == settings.owner for endpoint in endpoints.values())
+            if count >= limits.max_subscriptions_per_user:
+                raise Refused(
+                    ErrorCode.RESOURCE_LIMIT,
+                    f"user {settings.owner!r} has {count} durable subscriptions, and may have"
+                    f" {limits.max_subscriptions_per_user} (max_subscriptions_per_user)",
+                )
 
     def _dead_message_queue(self, settings: EndpointSettings) -> list[Effect]:
         name, broker = settings.dead_message_queue, self._broker

@@ -49,6 +49,7 @@ from gateway.vpn.upkeep.counting import Counting
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.expiry import Expiry
 from gateway.vpn.upkeep.trimmer import Trimmer
+from gateway.vpn.upkeep.unused_subscriptions import UnusedSubscriptions
 from store.ports import Store
 
 
@@ -104,7 +105,7 @@ class MessageVpn:
         self.replays = replays = ReplayRunner(
             PumpShared(broker, committer, reader, cache, runtime), feeds, consumers, current
         )
-        self.endpoints = Endpoints(broker, committer, feeds, consumers, self.streams, replays)
+        self.endpoints = Endpoints(current, broker, committer, feeds, consumers, self.streams, replays)
         self.publishing = Publishing(
             broker, committer, consumers, self.origins, counters, current, runtime.clock
         )
@@ -117,6 +118,7 @@ class MessageVpn:
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, runtime)
         self.counting = Counting(broker, committer, runtime)
+        self.unused = UnusedSubscriptions(broker, self.endpoints.delete, current, runtime)
         committer.tell(feeds, readers, replays, trimmer)
         committer.tell_of_store(self.alarms)
 
@@ -139,11 +141,13 @@ class MessageVpn:
         self.expiry.start()
         self.alarms.start()
         self.counting.start()
+        self.unused.start()
 
     async def close(self) -> None:
         """Commit what is under way and close the store."""
         self.expiry.close()
         self.alarms.close()
+        self.unused.close()
         with suppress(Refused):
             # What is committed can be counted.
             await self.committer.committed()
