@@ -10,6 +10,7 @@ import structlog
 
 from amqp_ext.sasl.passwords import hash_password
 from gateway.config import User
+from gateway.line_rate import BURST
 from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
@@ -121,3 +122,16 @@ def test_a_foreign_page_leaves_a_line(api: Api, logged: list[Line]) -> None:
     """The page is named in the reason."""
     api.http.get("/healthz", headers={"Origin": "http://evil.example"})
     assert "evil.example" in the_line(logged)["reason"]
+
+
+def test_who_is_not_known_cannot_fill_the_log(api: Api, logged: list[Line]) -> None:
+    """So many lines at once, and the others are counted; a change of who is known has its line all the same."""
+    api.http.auth = ("nobody", "x")
+    tried = 3 * BURST
+    for _ in range(tried):
+        assert api.ask("GET", "monitor", "/queues").status_code == 401
+    assert BURST <= len(logged) < tried
+    logged.clear()
+    api.http.auth = ("root", "secret")
+    api.done("POST", "config", "/queues", {"queueName": "q"})
+    assert the_line(logged)["event"] == "administered"
