@@ -25,7 +25,7 @@ from amqp_ext.message.sections.boundaries import (
     section_at,
     walk,
 )
-from amqp_ext.message.sections.work import MOST_STEPS, check_decoding
+from amqp_ext.message.sections.work import MOST_STEPS, WIDE_FORM, check_decoding
 
 
 class Body(NamedTuple):
@@ -220,7 +220,8 @@ def _fields(
 ) -> dict[str, Any]:
     """The fields of the list at ``offset`` that are present, by name, after a look at their types."""
     # What cannot be right is not built: a list of a million nulls, or one where a number should be.
-    check_decoding(content, offset, MOST_STEPS)
+    if content[offset] >= WIDE_FORM:
+        check_decoding(content, offset, MOST_STEPS)
     values: list[Any] = _value_at(content, offset)
     if len(values) > len(fields):
         raise MalformedMessage(

@@ -20,7 +20,7 @@ from amqp_ext.message.sections.contents import (
     properties_at,
     read_header,
 )
-from amqp_ext.message.sections.work import MOST_STEPS, TooMuchWork, check_decoding
+from amqp_ext.message.sections.work import MOST_STEPS, WIDE_FORM, TooMuchWork, check_decoding
 
 
 class MessageView:
@@ -34,13 +34,13 @@ class MessageView:
         bare: The offset of the bare message, as ``bare_offset`` gave it.
     """
 
+    _steps = MOST_STEPS
     is_exhausted = False
     """Some of what was asked stayed without an answer, because it would take too long."""
 
     def __init__(self, content: bytes, bare: int) -> None:
         self.content = content
         self.bare = bare
-        self._steps = MOST_STEPS
 
     def spend(self, steps: int) -> bool:
         """Whether so much more work may be done for this message."""
@@ -82,7 +82,7 @@ class MessageView:
         return map_at(self.content, offset)
 
     def _check_decoding(self, offset: int) -> None:
-        if offset < 0:
+        if offset < 0 or self.content[offset] < WIDE_FORM:
             return
         try:
             self._steps -= check_decoding(self.content, offset, self._steps)

@@ -23,6 +23,9 @@ ITEM_STEPS: Final = 8
 SMALL_BYTES: Final = 2_048
 """Of a section that is decoded without a look at what that costs."""
 
+WIDE_FORM: Final = 0xD0
+"""Format codes of lists and maps from here on have sizes of four bytes; those below have 255 bytes at most."""
+
 NESTED_BYTE_STEPS: Final = 4
 """For each byte of a list, map or array in a section: each may be a value of its own."""
 
@@ -42,7 +45,7 @@ def check_decoding(content: bytes, offset: int, steps: int) -> int:
         TooMuchWork: It is more than that.
         CodecError: What is in it is cut short.
     """
-    if content[offset] & 0xF0 != 0xD0:
+    if content[offset] < WIDE_FORM:
         return 0
     size = int.from_bytes(content[offset + 1 : offset + 5], "big")
     if size <= SMALL_BYTES:
