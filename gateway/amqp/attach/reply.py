@@ -78,6 +78,8 @@ class SourceInPlace:
     first_id: int = 0
     replays: bool = True
     batches: bool = False
+    settles: bool = False
+    """Deliveries go out settled, whatever was asked for."""
 
 
 def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBounds) -> bool:
@@ -102,7 +104,7 @@ def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBou
     source.capabilities.clear()
     source.capabilities.put_object(_capabilities_in_place(request))
     link.target.copy(link.remote_target)
-    link.snd_settle_mode = link.remote_snd_settle_mode
+    link.snd_settle_mode = Link.SND_SETTLED if in_place.settles else link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
     properties: dict[symbol, Any] = {
         symbol("rewind:replay-first"): ulong(max(log.first_id, in_place.first_id)),

@@ -77,6 +77,7 @@ class LogSource(LinkSetup):
             client.carrier,
             client.identity,
             splicer,
+            settles=self._join is not None,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
         self._wants_batches = request.wants_batches
@@ -90,6 +91,7 @@ class LogSource(LinkSetup):
             self._filters,
             self._resolved,
             copies=True,
+            settles=self._join is not None,
             batches=self._wants_batches,
         )
         is_said = reply_to_source(self._request, in_place, self._client.vpn.log)

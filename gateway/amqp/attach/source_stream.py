@@ -81,6 +81,7 @@ class StreamSource(LinkSetup):
             client.carrier,
             client.identity,
             splicer,
+            settles=self._join is not None,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
         self._feed = client.vpn.streams.read(
@@ -101,6 +102,7 @@ class StreamSource(LinkSetup):
             self._filters,
             self._resolved,
             copies=True,
+            settles=self._join is not None,
             first_id=self._endpoint.settings.purged_below,
         )
         reply_to_source(self._request, in_place, self._client.vpn.log)

@@ -37,6 +37,7 @@ class ReaderLink(SendingLink):
     A reader.
 
     Args:
+        settles: Deliveries go out settled. Event Hubs' clients settle none, and ask for unsettled ones all the same.
         max_unsettled: Deliveries it may leave unsettled before it gets no more.
 
     Attributes:
@@ -44,13 +45,21 @@ class ReaderLink(SendingLink):
     """
 
     def __init__(
-        self, link: Link, carrier: Carrier, client: ConnectedClient, splicer: Splicer, *, max_unsettled: int
+        self,
+        link: Link,
+        carrier: Carrier,
+        client: ConnectedClient,
+        splicer: Splicer,
+        *,
+        settles: bool = False,
+        max_unsettled: int,
     ) -> None:
         super().__init__(
             link,
             carrier,
             client,
             splicer,
+            settles=settles,
             default_outcome=ACCEPTED,
             on_credit=self._run,
             on_outcomes=self._outcomes,

@@ -26,6 +26,7 @@ class SendingLink(BaseLink):
     Args:
         client: Who receives them.
         splicer: Puts header and annotations in front of a message.
+        settles: Deliveries go out settled, whatever the receiver asked for: it has no say in them.
         default_outcome: What a delivery has come to that its receiver settles without an outcome.
     """
 
@@ -36,6 +37,7 @@ class SendingLink(BaseLink):
         client: ConnectedClient,
         splicer: Splicer,
         *,
+        settles: bool = False,
         default_outcome: int,
         on_credit: Callable[[], None],
         on_outcomes: Callable[
@@ -46,7 +48,7 @@ class SendingLink(BaseLink):
         self.client = client
         self._waits_to_drain = False
         """There is nothing to send, and credit to be drained once all that was sent is written."""
-        self.is_pre_settled = link.remote_snd_settle_mode == Link.SND_SETTLED
+        self.is_pre_settled = settles or link.remote_snd_settle_mode == Link.SND_SETTLED
         self.transfers = OutgoingTransfers(
             link,
             splicer,
