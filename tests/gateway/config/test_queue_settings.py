@@ -25,7 +25,7 @@ from gateway.core.endpoint.settings import (
 )
 from tests.support.endpoints import new_endpoint
 
-NOTED = {"temporary", "no_local", "auto_delete", "declared", "purged_below", "purged_ms"}
+NOTED = {"temporary", "owner", "no_local", "auto_delete", "declared", "purged_below", "purged_ms"}
 """What is kept beside the settings: nobody says it of an endpoint, the gateway notes it."""
 
 SAMPLES: dict[SettingType, Any] = {

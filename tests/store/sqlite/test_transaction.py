@@ -21,6 +21,7 @@ from gateway.core.effects import (
     SaveArchived,
     SavePoint,
 )
+from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point
 from gateway.core.model import WHOLE
 from store.sqlite.statements import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
@@ -254,7 +255,7 @@ def test_what_was_dropped_does_not_hold_what_is_trimmed_after(path: Path) -> Non
         assert connection.execute("select id, held from message").fetchall() == [
             (1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (6, None)
         ]  # fmt: skip
-        assert (trim.freed_bytes, trim.newest_ms) == (2 * (1 + 1 + 48), MADE_MS)
+        assert (trim.freed_bytes, trim.newest_ms) == (stored_bytes("t", [1, 1]), MADE_MS)
     assert state_of(path) == model.state()
     assert collect_garbage(path)
     assert state_of(path) == model.state()
@@ -320,7 +321,7 @@ def test_the_log_row_says_what_was_written(path: Path) -> None:
         )
     assert query(
         path, "select first_id, last_id, last_time, size_bytes, largest_bytes, next_number from log"
-    ) == [(1, 7, MADE_MS + 9, 6 + 2 * (2 + 48), 7, 2)]
+    ) == [(1, 7, MADE_MS + 9, stored_bytes("\u00e4", [5, 1]), 7, 2)]
 
 
 def test_ids_that_are_given_out_stay_so(path: Path) -> None:

@@ -70,6 +70,9 @@ class EndpointMachine(TransactingMachine):
         world = self.world
         if name in world.broker.endpoints:
             return
+        if options.dead_message_queue == name:
+            # Nobody can make one: its dead messages would come back to it.
+            options.dead_message_queue = ""
         kind = EndpointKind.TOPIC_ENDPOINT if name == "t1" else EndpointKind.QUEUE
         options.temporary = temporary and name == "t1"
         endpoint, effects = world.broker.create(name, kind, options, subscriptions)
