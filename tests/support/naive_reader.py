@@ -13,6 +13,18 @@ from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from tests.support.naive_store import NaiveStore
 
 
+def agree(page: LogPage | RoutedPage, expected: LogPage | RoutedPage, most: int) -> bool:
+    """
+    Whether a page is the naive reader's: the same rows, and the same position. One that is full need not have looked
+    whether there is more.
+
+    Args:
+        most: Rows of a full page.
+    """
+    is_full = len(page.rows) == most and page.position == page.rows[-1][ID] + 1
+    return page.rows == expected.rows and (page.position == expected.position or is_full)
+
+
 class NaivePages:
     """What is durable at the moment of each call, in pages of so many messages; patterns are left to the caller."""
 

@@ -29,7 +29,7 @@ from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, writing_to
-from tests.support.naive_reader import NaivePages
+from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
 
 LARGE = 1 << 20
@@ -194,12 +194,12 @@ def test_a_page_is_that_of_the_naive_store(
     if not reader._connection.execute("select count(*) from garbage").get:
         routes = sorted(model.routes)
         for after in (0, end // 2, end):
-            assert reader.routed_page(routes, after, end, limit) == naive.routed_page(
-                routes, after, end, limit
-            )
+            page, expected = (each.routed_page(routes, after, end, limit) for each in (reader, naive))
+            assert agree(page, expected, min(limit or 20, 20))
             ids = range(after, after + 20)
             assert reader.messages(ids) == naive.messages(ids)
-    assert reader.log_page(model.first_id, end, ()) == naive.log_page(model.first_id, end, ())
+    first = model.first_id
+    assert agree(reader.log_page(first, end, ()), naive.log_page(first, end, ()), 20)
     for cursor in model.cursors:
         assert reader.attempts(cursor, 3) == naive.attempts(cursor, 3)
 
