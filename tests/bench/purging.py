@@ -20,6 +20,12 @@ class Purged:
     """From the request to the answer, which comes when it is durable."""
 
 
+def wake(admin: str) -> None:
+    """Have the gateway load what answers administrators: it does so with the first request, which is not measured."""
+    with urlopen(f"{admin}/readyz", timeout=SECONDS) as answer:
+        answer.read()
+
+
 def purge(admin: str, queue: str) -> Purged:
     """Drop what lies on a queue."""
     url = f"{admin}/SEMP/v2/action/msgVpns/default/queues/{queue}/deleteMsgs"

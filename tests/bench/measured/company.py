@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.bench.filled_store import QUEUE, fill
 from tests.bench.listing import Listing
 from tests.bench.load import Load, LoadFailed, send
-from tests.bench.purging import purge
+from tests.bench.purging import purge, wake
 from tests.bench.server_process import gateway
 from tests.bench.trimming import Trimming
 
@@ -70,6 +70,7 @@ def purging(folder: Path, sizes: Sizes) -> Figures:
     fill(folder / "data", sizes.purged, sizes.purged)
     count = 2 * sizes.single
     with gateway(folder / "data") as server:
+        wake(server.admin)
         send(server.address, "queue://warm", count, outstanding=1)
         calm = send(server.address, "queue://calm", count, outstanding=1)["p99_ms"]
         publisher = Load("send", server.address, "queue://busy", "--count", count, "--outstanding", 1)
