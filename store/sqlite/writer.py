@@ -47,7 +47,8 @@ SWEEP_SECONDS: Final = 0.5
 """How long nothing is to be written before all routes are looked at, some at a time."""
 
 COMMIT_NOW_SECONDS: Final = 0.001
-"""Commits that take longer than this are left to the writer's thread: the loop has others to serve."""
+"""Where most commits take longer than this they are left to the writer's thread: the loop has others to serve. Not
+where one does now and then, however long: a checkpoint, or the disk's own housekeeping."""
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
 """Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
@@ -124,8 +125,8 @@ class SqliteWriter:
         """Held while something is written, by whichever thread."""
         self.commit_seconds = Histogram(COMMIT_BOUNDS)
         """How long commits took, each with its sync: for whoever watches."""
-        self._commit_seconds = 0.0
-        """A moving average of how long a commit takes."""
+        self._slow_share = 0.0
+        """Of the last commits, about, the share that took longer than ``COMMIT_NOW_SECONDS``."""
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
 
@@ -142,7 +143,7 @@ class SqliteWriter:
             Whether it was tried, and the error if it failed. Not tried: commits take long on this disk, or the
             writer's thread is at work; then submit it.
         """
-        if self._commit_seconds > COMMIT_NOW_SECONDS or not self._lock.acquire(blocking=False):
+        if self._slow_share > 0.5 or not self._lock.acquire(blocking=False):
             return False, None
         try:
             was_due = self._routes.is_due
@@ -262,7 +263,7 @@ class SqliteWriter:
         self._owed = []
         took = time.monotonic() - started
         self.commit_seconds.add(took)
-        self._commit_seconds += (took - self._commit_seconds) / 16
+        self._slow_share += ((took > COMMIT_NOW_SECONDS) - self._slow_share) / 16
         self._has_held = transaction.has_held
         self._tail = transaction.tail
         self._garbage.extend(transaction.new_garbage)

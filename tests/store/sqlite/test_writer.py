@@ -22,7 +22,7 @@ from store.sqlite.check import check
 from store.sqlite.database import connect_reader
 from store.sqlite.garbage import PIECE_ROWS
 from store.sqlite.recovery import recover
-from store.sqlite.writer import COMMIT_NOW_SECONDS, GROUP_BYTES
+from store.sqlite.writer import GROUP_BYTES
 from tests.store.effects import deletion, publication, purge, queue, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of, writing_to
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
@@ -194,9 +194,35 @@ def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work(path: Path
 def test_nothing_is_committed_on_the_spot_where_commits_take_long(path: Path) -> None:
     """On a slow disk the loop has others to serve."""
     with writing(path) as w:
-        w.writer._commit_seconds = COMMIT_NOW_SECONDS * 2
+        w.writer._slow_share = 1.0
         assert w.writer.commit_now(Batch([message(1)], 10, is_lazy=False)) == (False, None)
     assert ids(path) == []
+
+
+def test_one_slow_commit_among_quick_ones_changes_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that takes a second leaves the next one on the spot; a disk that is always slow does not."""
+    now = 0.0
+    took = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += took
+        return now
+
+    with writing(path) as w:
+        monkeypatch.setattr(writer_module.time, "monotonic", clock)
+        number = 0
+        for seconds in [0.0] * 20 + [1.0] + [0.0] * 20:
+            number, took = number + 1, seconds
+            assert w.writer.commit_now(Batch([message(number)], 10, is_lazy=False))[0]
+        took = 1.0
+        while w.writer.commit_now(Batch([message(number + 1)], 10, is_lazy=False))[0]:
+            number += 1
+            assert number < 100
+        assert number > 45
+    assert ids(path) == list(range(1, number + 1))
 
 
 def test_an_error_on_the_spot_is_returned(path: Path) -> None:
@@ -480,7 +506,7 @@ def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
     with writing(path) as w:
         w.commit(*QUEUE)
         wait_until(lambda: not w.writer._routes.is_due)
-        w.writer._commit_seconds = 0.0
+        w.writer._slow_share = 0.0
         batch = Batch([on_route(1, 1)], 1, is_lazy=False)
         wait_until(lambda: w.writer.commit_now(batch)[0])
         assert count_of(path, "route") == 1
