@@ -1,5 +1,6 @@
 """
-Passwords are hashed slowly, on purpose: here, on a few threads that do nothing else, address by address in turns.
+Passwords are hashed slowly, on purpose: here, on a few threads that do nothing else, address by address in turns; and
+those that were right are remembered, so that clients which come back at once are let in at once.
 
 Whoever tries passwords from one address waits for his own tries alone: at most one of them is worked on at a time, and
 past a bound they are refused.
@@ -8,6 +9,9 @@ past a bound they are refused.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import secrets
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +21,42 @@ from typing import Final
 THREADS: Final = 2
 """Enough that one address never has them all. More would take the processor from those who have signed in."""
 
-WAITING_PER_ADDRESS: Final = 64
-"""Checks of one address that may wait: two seconds' worth, with passwords hashed as we hash them."""
+WAITING_PER_ADDRESS: Final = 200
+"""Checks of one address that may wait: six seconds' worth, with passwords hashed as we hash them."""
 
 WAITING: Final = 4_096
 """Checks that may wait over all addresses: a gateway's clients that come back at once."""
+
+
+REMEMBERED: Final = 1_000
+"""Passwords that were right and need not be hashed again; beyond, it starts over."""
+
+
+class VerifiedPasswords:
+    """
+    Passwords that were right, as digests with a key that is nowhere else. Whoever reads the users anew puts a new one
+    in place of this: what they were is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._digests: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def has(self, name: str, password: str) -> bool:
+        """Whether this was the user's password."""
+        return self._digest(name, password) in self._digests
+
+    def add(self, name: str, password: str) -> None:
+        """It is the user's password."""
+        if len(self._digests) >= REMEMBERED:
+            self._digests.clear()
+        self._digests.add(self._digest(name, password))
+
+    def _digest(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{name}\0{password}".encode("utf-8", "surrogatepass"), hashlib.sha256)
 
 
 class TooManyChecks(Exception):

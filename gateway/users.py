@@ -11,7 +11,6 @@ every user's, whichever it is.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
@@ -23,10 +22,7 @@ from gateway.config import Settings, hash_of_token, password_hash, sas_key, toke
 from gateway.config.settings import GlobalAccess
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import NOTHING, OPEN, Action, Permissions
-from gateway.password_checks import PasswordChecks
-
-REMEMBERED_PASSWORDS: Final = 1_000
-"""Passwords that were right and need not be hashed again; beyond, it starts over."""
+from gateway.password_checks import PasswordChecks, VerifiedPasswords
 
 
 class Users:
@@ -43,7 +39,6 @@ class Users:
     def __init__(self, settings: Settings) -> None:
         self.decoy_key: Final = secrets.token_bytes(32)
         """Makes up the salts of users there are not: the same for every peer while the process lives."""
-        self._digest_key = secrets.token_bytes(32)
         self._facts: Mapping[str, tuple[object, ...]] = {}
         """What is said of each user, to tell changes by."""
         self.generation = 0
@@ -90,7 +85,8 @@ class Users:
         self.decoy_iterations = max((p.iterations for p in passwords.values()), default=ITERATIONS)
         """Rounds of hashing that a user there is not costs: no fewer than one there is."""
         self._decoy = decoy("nobody", self.decoy_key, self.decoy_iterations)
-        self._verified: set[bytes] = set()
+        self.verified = VerifiedPasswords()
+        """Passwords that were right since."""
         return frozenset(name for name in {**before, **facts} if before.get(name) != facts.get(name))
 
     @property
@@ -114,18 +110,15 @@ class Users:
         Raises:
             TooManyChecks: Whoever asks may try again later.
         """
-        digest = hmac.digest(self._digest_key, f"{name}\0{password}".encode(), hashlib.sha256)
-        if digest in self._verified:
+        # The one of before: after a reload meanwhile, the password may be another.
+        stored, verified = self._passwords.get(name), self.verified
+        if verified.has(name, password):
             return True
-        stored, verified = self._passwords.get(name), self._verified
         verify = (stored or self._decoy).verify
         is_right = await self._checks.check(address, lambda: verify(password))
         if not is_right or stored is None:
             return False
-        # Into the set of before: after a reload meanwhile, the password may be another.
-        if len(verified) >= REMEMBERED_PASSWORDS:
-            verified.clear()
-        verified.add(digest)
+        verified.add(name, password)
         return True
 
     def sas_key(self, name: str) -> str | None:

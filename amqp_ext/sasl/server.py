@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from amqp_ext.codec import Array, CodecError, Described, Symbol, UByte, ULong, decode, encode
 from amqp_ext.sasl.passwords import ITERATIONS, StoredPassword, decoy, normalise
@@ -95,6 +95,16 @@ class _Refused(Exception):
         self.outcome = outcome
 
 
+class VerifiedPasswords(Protocol):
+    """Passwords that were right before; asked and told on any thread."""
+
+    def has(self, name: str, password: str) -> bool:
+        """Whether this was the user's password."""
+
+    def add(self, name: str, password: str) -> None:
+        """It is the user's password."""
+
+
 class SaslServer:
     """
     One peer's handshake. Feed it with ``receive``, write what ``drain_output`` gives, and look at ``state``.
@@ -102,6 +112,7 @@ class SaslServer:
     Args:
         mechanisms: What to offer, of ``MECHANISMS``; EXTERNAL only to a peer with an ``external_user``.
         credentials: A user's stored password, or None; it must not block.
+        verified: Passwords that need not be hashed again; None remembers none.
         anonymous_user: The user of a peer that says nothing about itself.
         external_user: Who the peer's TLS certificate says it is; None without one.
         sasl_required: Whether to turn away a peer that starts with the plain AMQP header.
@@ -120,6 +131,7 @@ class SaslServer:
         *,
         mechanisms: Sequence[str],
         credentials: Callable[[str], StoredPassword | None],
+        verified: VerifiedPasswords | None = None,
         anonymous_user: str = "anonymous",
         external_user: str | None = None,
         sasl_required: bool,
@@ -135,6 +147,7 @@ class SaslServer:
         # offered EXTERNAL all the same, and then refused.
         self._offered = [name for name in mechanisms if name != "EXTERNAL" or external_user] or ["EXTERNAL"]
         self._credentials = credentials
+        self._verified = verified
         self._anonymous_user = anonymous_user
         self._external_user = external_user
         self._sasl_required = sasl_required
@@ -296,8 +309,22 @@ class SaslServer:
         if not user or acts_as not in ("", user):
             raise _Refused(f"PLAIN as user {user!r:.80}, who may not act as {acts_as!r:.80}", _AUTH)
         stored = self._stored(user)
-        self._candidate = Identity(user, "PLAIN")
-        self.verification = lambda: stored.verify(password)
+        candidate, verified = Identity(user, "PLAIN"), self._verified
+        if verified is not None and verified.has(user, password):
+            self._accept(candidate)
+            return
+
+        def verify() -> bool:
+            # Another of the user's connections may have shown it while this one waited for its turn.
+            if verified is not None and verified.has(user, password):
+                return True
+            is_right = stored.verify(password)
+            if is_right and verified is not None:
+                verified.add(user, password)
+            return is_right
+
+        self._candidate = candidate
+        self.verification = verify
         self.state = SaslState.VERIFYING
 
     def _start_scram(self, mechanism: str, response: bytes) -> None:

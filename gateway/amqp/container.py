@@ -157,6 +157,7 @@ class Container:
         return SaslServer(
             mechanisms=mechanisms,
             credentials=users.stored_password,
+            verified=users.verified,
             external_user=users.name_of_certificate(certificate_name),
             sasl_required="ANONYMOUS" not in mechanisms,
             nonce=lambda: secrets.token_urlsafe(18),

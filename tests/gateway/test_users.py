@@ -12,7 +12,8 @@ from amqp_ext.sasl.passwords import ITERATIONS, hash_password
 from gateway.config import Settings, User, token_hash
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.permissions import Action
-from gateway.users import REMEMBERED_PASSWORDS, Users
+from gateway.password_checks import REMEMBERED
+from gateway.users import Users
 
 SALT = b"0123456789abcdef"
 HASH = hash_password("secret", salt=SALT, iterations=4_096)
@@ -120,8 +121,9 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
 def test_passwords_that_were_right_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A right password is hashed once; however many there are, no more than the bound are kept in mind."""
     users = users_of(ann=User(password=HASH))
-    users._verified = {bytes([0, *divmod(number, 256)]) for number in range(REMEMBERED_PASSWORDS)}
+    for number in range(REMEMBERED):
+        users.verified.add("bob", str(number))
     assert has_password(users, "ann", "secret")
-    assert len(users._verified) == 1
+    assert len(users.verified) == 1
     monkeypatch.setattr("gateway.users.StoredPassword.verify", lambda *_: pytest.fail("hashed again"))
     assert has_password(users, "ann", "secret")

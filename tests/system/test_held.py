@@ -14,6 +14,7 @@ import trustme
 
 from amqp_ext.codec import Described, Symbol, UInt, ULong
 from amqp_ext.sasl.passwords import hash_password
+from gateway.password_checks import WAITING_PER_ADDRESS
 from tests.support.frames import (
     ATTACH,
     CLOSE,
@@ -385,12 +386,29 @@ def test_a_flood_of_sign_ins_keeps_no_other_address_out(start: Start) -> None:
 def test_too_many_sign_ins_of_one_address_are_put_off(start: Start) -> None:
     """More wrong passwords at once than an address may have waiting: the last are told to try again later (code 4)."""
     password = hash_password("pencil", salt=b"0123456789abcdef", iterations=1_000_000)
-    gateway = start(f'[user.ann]\npassword = "{password}"\n')
+    gateway = start(f'[user.ann]\npassword = "{password}"\n[limits]\nmax_handshakes_per_address = 1000\n')
     wrong = SASL_HEADER + frame(SASL_INIT, [Symbol("PLAIN"), b"\0ann\0wrong"], kind=SASL_FRAME)
     with ExitStack() as held:
-        flood = [held.enter_context(Peer.connect(gateway.address)) for _ in range(80)]
+        flood = [held.enter_context(Peer.connect(gateway.address)) for _ in range(WAITING_PER_ADDRESS + 5)]
         for peer in flood:
             peer.send(wrong)
         last = flood[-1]
         last.take(8)
         assert last.skip_to(SASL_OUTCOME).fields[0] == 4
+
+
+def test_clients_that_come_back_at_once_are_let_in_at_once(start: Start) -> None:
+    """A password that was right is not hashed again: a hundred clients cost less than three of its hashes."""
+    password = hash_password("pencil", salt=b"0123456789abcdef", iterations=1_000_000)
+    gateway = start(f'[user.ann]\npassword = "{password}"\n')
+    before = gateway.cpu_seconds()
+    with Peer.connect(gateway.address) as peer:
+        assert peer.plain("ann", "pencil") == OK
+    one_hash = gateway.cpu_seconds() - before
+    before = gateway.cpu_seconds()
+    for _ in range(100):
+        with Peer.connect(gateway.address) as peer:
+            assert peer.plain("ann", "pencil") == OK
+    assert gateway.cpu_seconds() - before < 3 * one_hash
+    with Peer.connect(gateway.address) as peer:
+        assert peer.plain("ann", "pen") != OK
