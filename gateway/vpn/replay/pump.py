@@ -138,6 +138,11 @@ class ReplayPump:
     @property
     def position(self) -> int:
         """Everything before this id was put, or is not wanted."""
+        # What was read and could not be put as the log was trimmed is gone, but for what the log did not take.
+        return min(self._read_up_to, self._routed[0][ID]) if self._routed else self._read_up_to
+
+    @property
+    def _read_up_to(self) -> int:
         held_back = self._cursor.held_back
         return self._cursor.position if held_back is None else held_back[0]
 
@@ -205,7 +210,7 @@ class ReplayPump:
         if rows and rows[0][ID] < self._broker.trimming.below:
             self._woken(LogTrimmed(rows[0][ID], self._broker.trimming.below))
             return
-        position = self.position
+        position = self._read_up_to
         passed = [row for row in self._routed if row[ID] < position]
         self._routed = self._routed[len(passed) :]
         size = sum(map(len, map(CONTENT_OF, rows)))

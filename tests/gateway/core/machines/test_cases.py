@@ -316,6 +316,32 @@ def test_what_comes_live_behind_the_hand_over_is_not_counted_as_replayed(machine
     assert (replay.state, replay.put, replay.acknowledged) == (ReplayState.COMPLETE, 2, 2)
 
 
+def test_what_the_log_did_not_take_outlives_a_replay_that_is_trimmed_under(machine: EndpointMachine) -> None:
+    """
+    After a crash a replay is read again; where the log was trimmed meanwhile, it fails, and a message that lay between
+    its own, and was read and not put again, is delivered before what came later.
+    """
+    publish(machine, 1)
+    machine.settle_down()
+    beginning = ReplayStart(StartKind.BEGINNING)
+    options = {"is_pre_settled": False, "is_prompt": True, "modulus": 0, "pick": 0}
+    machine.attach(credit=1, epoch=2, start=beginning, **options)
+    machine.publish(topic="a/x", count=1, is_direct=True, padding=0, ttl_ms=0)
+    machine.settle_down()
+    machine.restart(is_clean=False)
+    publish(machine, 4)
+    machine.trim(before=2)
+    machine.settle_down()
+    replay = machine.endpoint(0).replay
+    assert replay is not None
+    assert replay.state is ReplayState.FAILED
+    machine.attach(credit=11, epoch=2, start=None, **options)
+    machine.settle_down()
+    (flow,) = machine.endpoint(0).flows
+    assert list(flow.unsettled)[:2] == [2, 3]
+    machine.teardown()
+
+
 def test_a_transaction_moves_messages(machine: EndpointMachine) -> None:
     """What was acknowledged in it is gone, and what was published in it is there."""
     publish(machine, 3)
