@@ -95,7 +95,8 @@ class SqliteWriter:
         """
         Args:
             on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
-                nothing of them was written.
+                nothing of them was written. Several that fail together, by an error that will not pass by itself, are
+                written apart: who is at fault fails alone.
             garbage: Dropped cursors that are still to be worked off.
             routes: Numbers of those that are in the file.
             indexed: Spans of the index; those that go on get what is logged from now on.
@@ -171,7 +172,7 @@ class SqliteWriter:
                 break
             with self._lock:
                 if batches:
-                    self._on_commit(batches, self._write(batches))
+                    self._commit(batches)
                     commits += 1
                 # When nothing else waits; under load at every few commits, so that it ends there, too.
                 if self._garbage and not closing and (not batches or commits % GARBAGE_EVERY == 0):
@@ -238,8 +239,28 @@ class SqliteWriter:
             has_held=self._has_held,
         )
 
+    def _commit(self, batches: list[Batch]) -> None:
+        """Write what was gathered, and tell of it; of several, one that cannot be written fails without the others."""
+        error = self._write_all(batches)
+        if error is None or len(batches) == 1 or isinstance(error.__cause__, MAY_PASS):
+            if error is not None:
+                self._owe(batches, error)
+            self._on_commit(batches, error)
+            return
+        # By halves: a thousand publishers shall not wait for a thousand syncs because one of them is at fault.
+        half = len(batches) // 2
+        self._commit(batches[:half])
+        self._commit(batches[half:])
+
     def _write(self, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
-        """One transaction."""
+        """One transaction, which is made up for if it fails."""
+        error = self._write_all(batches, is_small=is_small)
+        if error is not None:
+            self._owe(batches, error)
+        return error
+
+    def _write_all(self, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
+        """One transaction: all of it or nothing."""
         connection = self._connection
         transaction = self._transaction()
         try:
@@ -255,7 +276,6 @@ class SqliteWriter:
             connection.execute("commit")
         except Exception as error:
             self._roll_back()
-            self._owe(batches, error)
             # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
             failed = WriteFailed(str(error))
             failed.__cause__ = error
@@ -271,9 +291,9 @@ class SqliteWriter:
         self._checkpointer.written(sum(batch.size_bytes for batch in batches))
         return None
 
-    def _owe(self, batches: list[Batch], error: Exception) -> None:
+    def _owe(self, batches: list[Batch], error: WriteFailed) -> None:
         """Remember what a transaction that failed was to change, and what the broker goes by all the same."""
-        may_pass = isinstance(error, MAY_PASS)
+        may_pass = isinstance(error.__cause__, MAY_PASS)
         for batch in batches:
             effects: list[Effect] = [e for e in batch.effects if not isinstance(e, UNDONE_BY_FAILURE)]
             # Moves hold nothing but numbers; of all else it is to be seen whether it was what failed.

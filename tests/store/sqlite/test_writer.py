@@ -251,20 +251,37 @@ def poisoned(path: Path, how: str = "abort") -> Iterator[None]:
 
 
 @pytest.mark.parametrize("how", ["abort", "rollback", "fail"])
-def test_an_error_fails_its_transaction_and_no_other(path: Path, how: str) -> None:
-    """All batches of that transaction are told of the error and leave nothing; those before and after are there."""
+@pytest.mark.parametrize("bad", [2, 4, 7])
+def test_a_batch_that_cannot_be_written_fails_alone(path: Path, how: str, bad: int) -> None:
+    """Those that waited with it are written, each is told of once and in order; those before and after are there."""
     with writing(path) as w, poisoned(path, how):
         w.commit(*QUEUE)
         with held_after_one(w, 1):
-            failing = [w.submit(message(2)), w.submit(message(3, topic="poison")), w.submit(message(4))]
-        told = w.wait(failing[0])
-        assert [id(batch) for batch in told.batches] == [id(batch) for batch in failing]
-        assert isinstance(told.error, WriteFailed)
-        assert isinstance(told.error.__cause__, apsw.ConstraintError)
-        assert ids(path) == [1]
-        assert state_of(path).last_id == 1
-        assert w.commit(message(5)).error is None
-    assert ids(path) == [1, 5]
+            together = [w.submit(message(n, topic="poison" if n == bad else "a")) for n in range(2, 8)]
+        w.wait(together[-1])
+        failed = [told for told in w.told if told.error is not None]
+        assert [[id(batch) for batch in told.batches] for told in failed] == [[id(together[bad - 2])]]
+        assert isinstance(failed[0].error, WriteFailed)
+        assert isinstance(failed[0].error.__cause__, apsw.ConstraintError)
+        assert [id(batch) for batch in w.batches[2:]] == [id(batch) for batch in together]
+        assert ids(path) == [n for n in range(1, 8) if n != bad]
+        assert w.commit(message(9)).error is None
+    assert ids(path) == [n for n in (*range(1, 8), 9) if n != bad]
+    assert check(path) == []
+
+
+def test_an_error_that_may_pass_fails_all_that_waited(path: Path, broken_disk: threading.Event) -> None:
+    """Nobody was at fault: the disk is not asked again for each of them."""
+    with writing(path) as w:
+        w.commit(*QUEUE)
+        with held_after_one(w, 1):
+            broken_disk.set()
+            together = [w.submit(message(number)) for number in (2, 3, 4)]
+        told = w.wait(together[-1])
+        broken_disk.clear()
+        assert [id(batch) for batch in told.batches] == [id(batch) for batch in together]
+        assert str(told.error) == "disk I/O error"
+    assert ids(path) == [1]
 
 
 def test_a_full_disk_fails_what_does_not_fit(path: Path) -> None:
@@ -367,7 +384,7 @@ def test_what_is_no_unicode_fails_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("is_at_fault", [False, True])
 def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> None:
-    """A move is never what failed, nor is a definition that can be written; one that cannot comes to nothing."""
+    """Of one batch: a move is never at fault, nor a definition that can be written; what cannot comes to nothing."""
     model = empty_model()
     for effect in (*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)):
         model.apply(effect)
@@ -375,12 +392,10 @@ def test_what_another_spoiled_is_made_up_for(path: Path, is_at_fault: bool) -> N
     made = [SaveEndpoint(2, 1, "\ud800", "queue", "{}", None)] if is_at_fault else queue(2, "r")
     with writing(path) as w:
         w.commit(*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS))
-        with held_after_one(w, 10):
-            bad = publication(11, [b"x"], topic="\ud800", endpoints=(1,), logged=False, time_ms=MADE_MS)
-            spoiled = [w.submit(*done), w.submit(*made), w.submit(bad)]
-        assert w.wait(spoiled[0]).error is not None
+        bad = publication(11, [b"x"], topic="\ud800", endpoints=(1,), logged=False, time_ms=MADE_MS)
+        assert w.commit(*done, *made, bad).error is not None
         assert w.commit(message(12)).error is None
-    for effect in (message(10), message(12), *done, *([] if is_at_fault else made)):
+    for effect in (message(12), *done, *([] if is_at_fault else made)):
         model.apply(effect)
     assert state_of(path) == model.state()
 
