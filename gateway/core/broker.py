@@ -510,7 +510,8 @@ class Broker:
         Drop everything that lies on a queue or topic endpoint.
 
         Returns:
-            How many messages that were, and the effects.
+            How many messages that were, and the effects. What is on its way is dropped, too, and counted by
+            ``Endpoint.take_dropped_on_way`` once it is committed.
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.

@@ -37,6 +37,21 @@ def test_what_came_is_counted_once() -> None:
     assert counted == CountedUpTo(5)
 
 
+def test_a_purge_counts_what_was_on_its_way() -> None:
+    """Messages that have ids and are not committed are purged, too: each is counted once, by whoever asks first."""
+    broker = new_broker()
+    endpoint, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ("a/>",))
+    publish(broker, "a/x", 2)
+    on_its_way, _, _ = broker.publish(1_000, "a/x", [b"x"] * 3, [0] * 3, None)
+    assert on_its_way is not None
+    assert broker.purge(endpoint)[0] == 2
+    assert broker.purge(endpoint)[0] == 0
+    broker.committed(on_its_way)
+    assert (endpoint.depth, endpoint.take_dropped_on_way(), endpoint.take_dropped_on_way()) == (0, 3, 0)
+    publish(broker, "a/x", 1)
+    assert (broker.purge(endpoint)[0], endpoint.take_dropped_on_way()) == (1, 0)
+
+
 def test_where_nothing_comes_to_any_endpoint_a_start_looks_at_few_ids() -> None:
     log = LogState(1, 1, UNCOUNTED_IDS + 1, 0, 0)
     counts = BacklogCounts(log)
