@@ -1,0 +1,204 @@
+"""Hours of mixed traffic on a gateway of its own: ``./run soak load [--minutes M]``.
+
+Exit status 1 where an accepted message was lost, came out of order or came twice unannounced, or where memory, files
+or descriptors grew. ``build/soak-load/`` has the samples as lines of JSON, the summary, and the curves as a picture.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Thread
+
+from tests.system.gateway_process import ROOT, GatewayProcess
+
+from .account import Account
+from .administrators import Administration, Purges, administrate, reload, scrape
+from .client import Run
+from .mover import move
+from .report import picture, sentences, table, verdicts
+from .sample import Sample, Sampler
+from .subscriptions import subscribe
+from .traffic import REPLAYS, consume, publish, read, stand_by
+
+FOLDER = ROOT / "build" / "soak-load"
+MINUTES = 120.0
+RATE = 800.0
+QUEUES = 12
+QUOTA_MB = 256
+"""Of the log: small enough to be trimmed from the second minute on."""
+SAMPLE_SECONDS = 10.0
+BESIDE = 0.05
+"""Share of the rate that each of the special queues gets."""
+MOST_CHARACTERS = 500
+MISTAKES = 20
+"""Lines of the gateway's log that are shown."""
+
+_CONFIG = """
+[vpn.default.replay_log]
+quota_mb = {quota}
+{queues}
+[vpn.default.queue.soak-full]
+exclusive = "wait"
+quota_messages = {full}
+"""
+FULL = (100, 150)
+"""Messages that the queue with a quota takes: what is changed to and fro by reloads."""
+
+
+class Soak:
+    """One run: a gateway, its clients, its samples."""
+
+    def __init__(self, folder: Path, *, queues: int, rate: float, sample_seconds: float) -> None:
+        """``folder`` is emptied."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._queues = queues
+        self._rate = rate
+        self._sample_seconds = sample_seconds
+        tables = [f'[vpn.default.queue.soak{n}]\nexclusive = "wait"\n' for n in range(queues)]
+        tables.append('[vpn.default.queue.soak-to]\nexclusive = "wait"\n')
+        self._texts = tuple(
+            _CONFIG.format(quota=QUOTA_MB, queues="".join(tables), full=full) for full in FULL
+        )
+        self.gateway = GatewayProcess(folder / "data", self._texts[0])
+        self.run = Run(self.gateway.address)
+        self.samples: list[Sample] = []
+        self._url = str(self.gateway.ready["admin"])
+        self._purges = Purges()
+        self._purged = self.run.account("soak-purged")
+
+    def last(self, seconds: float) -> None:
+        """Run for so long, then have all that is owed delivered, and end the gateway."""
+        publishers, consumers = self._start()
+        sampler = Sampler(self.gateway, self.run)
+        ends = time.monotonic() + seconds
+        path = self._folder / "samples.jsonl"
+        with path.open("w") as file, Administration(self._url) as administration:
+            due = time.monotonic()
+            while time.monotonic() < ends and self.gateway.is_running and not self.run.faults():
+                due += self._sample_seconds
+                time.sleep(max(0.0, min(due, ends) - time.monotonic()))
+                self.samples.append(sampler.sample(administration.metrics()))
+                file.write(json.dumps(self.samples[-1].fields()) + "\n")
+                file.flush()
+        self.run.publishing_ends.set()
+        for thread in publishers:
+            thread.join()
+        self.run.is_draining.set()
+        for thread in consumers:
+            thread.join()
+        self._close_accounts()
+        with Administration(self._url) as administration:
+            left = administration.ask("GET", "monitor/msgVpns/default/topicEndpoints")["data"]
+        if left:
+            self.run.problems.append(f"subscriptions are left that were given up: {left}"[:MOST_CHARACTERS])
+        status = self.gateway.stop()
+        if status:
+            self.run.problems.append(f"the gateway ended with status {status}")
+        self.run.problems += [f"the gateway said: {line}" for line in self.gateway.mistakes()[:MISTAKES]]
+
+    def _start(self) -> tuple[list[Thread], list[Thread]]:
+        """Threads that end with publishing, and those that end when nothing is owed."""
+        run = self.run
+        publishers: list[Thread] = []
+        consumers: list[Thread] = []
+
+        def pair(account: Account, source: str, rate: float, target: str, *more: float | None) -> None:
+            seed = len(consumers)
+            publishers.append(run.start(publish, account, source, rate, seed))
+            consumers.append(run.start(consume, account, target, 1_000 + seed, None, *more))
+
+        for index in range(self._queues):
+            queue = f"queue://soak{index}"
+            pair(run.account(f"soak{index}"), queue, self._rate / self._queues, queue, REPLAYS)
+        beside = max(self._rate * BESIDE, 1.0)
+        pair(run.account("soak-full"), "queue://soak-full", beside, "queue://soak-full", 0.0, beside / 2)
+        pair(run.account("moved"), "queue://soak-from", beside, "queue://soak-to", 0.0)
+        consumers.append(run.start(move, "queue://soak-from", "queue://soak-to", 1))
+        selected = run.account("soak-selected")
+        publishers.append(run.start(publish, selected, "queue://soak-selected", beside, 100))
+        for seed, part in enumerate(("even", "odd")):
+            selector = f"part = '{part}'"
+            consumers.append(
+                run.start(consume, selected, "queue://soak-selected", 2_000 + seed, selector, 0.0)
+            )
+        publishers.append(run.start(publish, self._purged, "queue://soak-purged", beside, 101))
+        consumers.append(run.start(self._purges.purge, self._url, "soak-purged"))
+        for seed in range(2):
+            publishers.append(run.start(read, seed))
+            publishers.append(run.start(subscribe, f"topic://soak/{seed}", seed))
+            publishers.append(run.start(administrate, self._url, seed))
+        publishers.append(run.start(scrape, self._url))
+        publishers.append(run.start(stand_by))
+        file = self.gateway.data.with_name(f"{self.gateway.data.name}.toml")
+        publishers.append(run.start(reload, self._url, self.gateway.pid, file, self._texts))
+        return publishers, consumers
+
+    def _close_accounts(self) -> None:
+        run, purged = self.run, self._purged
+        least, most = purged.accepted_count, purged.accepted_count + len(purged.doubtful)
+        if not least <= self._purges.count <= most:
+            run.problems.append(
+                f"{self._purges.count} messages were purged, {least} to {most} had been put there"
+            )
+        for account in run.accounts:
+            lost = [] if account is purged else account.lost()
+            if lost:
+                run.problems.append(
+                    f"{account.name}: {len(lost)} accepted messages were lost, the first is {lost[0]}"
+                )
+
+    def summary(self) -> tuple[str, bool]:
+        """What is to be said, and whether all is well."""
+        run = self.run
+        found = verdicts(self.samples)
+        counts = {
+            "accepted": sum(account.accepted_count for account in run.accounts),
+            "rejected": sum(account.rejected_count for account in run.accounts),
+            "received": sum(account.received_count for account in run.accounts),
+            "redelivered": sum(account.redelivered_count for account in run.accounts),
+            "in doubt": sum(len(account.doubtful) for account in run.accounts),
+            **run.counts,
+        }
+        lines = [table(self.samples), "", ", ".join(f"{name} {count:,}" for name, count in counts.items())]
+        lines += sentences(found) or ["too short a run to say whether anything grows"]
+        lines += [f"FAULT: {fault}" for fault in run.faults()]
+        return "\n".join(lines) + "\n", not run.faults() and all(one.is_flat for one in found)
+
+    def write(self) -> bool:
+        """Say how it was, into the folder and on stdout; whether all is well."""
+        text, is_well = self.summary()
+        (self._folder / "summary.txt").write_text(text)
+        (self._folder / "curves.svg").write_text(picture(self.samples))
+        print(text, end="", flush=True)
+        return is_well
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; the exit status."""
+    parser = argparse.ArgumentParser(prog="./run soak load", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
+    parser.add_argument("--rate", type=float, default=RATE, help="messages a second, about")
+    parser.add_argument("--queues", type=int, default=QUEUES)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept; emptied first")
+    options = parser.parse_args(arguments)
+    soak = Soak(
+        options.folder.absolute(), queues=options.queues, rate=options.rate, sample_seconds=SAMPLE_SECONDS
+    )
+    try:
+        soak.last(options.minutes * 60)
+    finally:
+        if soak.gateway.is_running:
+            soak.gateway.kill()
+    return 0 if soak.write() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

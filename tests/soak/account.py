@@ -1,0 +1,193 @@
+"""What becomes of each message of one queue: the account that its publisher and its consumers keep together.
+
+A message is its publisher's number. Accepted, it is owed until a consumer has acknowledged it. Only what is open is
+kept, so that an account of hours weighs what one of seconds does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+MOST_FAULTS = 20
+"""Kept of an account: the first ones tell."""
+
+RECENT = 1_000
+"""Acknowledged messages a consumer remembers, to rewind to one of them."""
+
+
+class Numbers:
+    """A set of numbers that are added roughly in order: all below a floor, and those above it."""
+
+    def __init__(self) -> None:
+        self._floor = 0
+        self._above: set[int] = set()
+
+    def add(self, number: int) -> None:
+        """Add one."""
+        if number >= self._floor:
+            self._above.add(number)
+            while self._floor in self._above:
+                self._above.remove(self._floor)
+                self._floor += 1
+
+    def __contains__(self, number: int) -> bool:
+        return number < self._floor or number in self._above
+
+
+class Account:
+    """The messages of one publisher on one queue. Its methods may be called from any thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.accepted_count = self.rejected_count = self.received_count = self.redelivered_count = 0
+        self.faults: list[str] = []
+        self.lock = threading.RLock()
+        self.owed: set[int] = set()
+        self.refused: set[int] = set()
+        self.done = Numbers()
+        """Acknowledged, or never to come."""
+        self.doubtful: set[int] = set()
+        """Done as far as is known, but nothing is wrong when they come."""
+        self.early: set[int] = set()
+        """Acknowledged before its publisher heard that it was accepted."""
+        self.deliveries: dict[int, int] = {}
+        """How often each was delivered, as long as it may come again."""
+
+    def fault(self, text: str) -> None:
+        """Keep what went wrong."""
+        with self.lock:
+            if len(self.faults) < MOST_FAULTS:
+                self.faults.append(f"{self.name}: {text}")
+
+    def accepted(self, first: int, last: int) -> None:
+        """The gateway accepted these, inclusive."""
+        with self.lock:
+            self.accepted_count += last - first + 1
+            for number in range(first, last + 1):
+                if number in self.early:
+                    self.early.remove(number)
+                else:
+                    self.owed.add(number)
+
+    def rejected(self, number: int) -> None:
+        """The gateway rejected it, or its transaction was rolled back: it must be nowhere."""
+        with self.lock:
+            self.rejected_count += 1
+            self.refused.add(number)
+            self.done.add(number)
+            if number in self.early or number in self.deliveries:
+                self.fault(f"{number} was delivered, and rejected")
+
+    def in_doubt(self, first: int, last: int) -> None:
+        """Their publisher died before it heard of these, inclusive: they may come or not."""
+        with self.lock:
+            for number in range(first, last + 1):
+                if number not in self.early:
+                    self.doubtful.add(number)
+                    self.done.add(number)
+                self.early.discard(number)
+
+    def lost(self) -> list[int]:
+        """What was accepted and has not been acknowledged, lowest first."""
+        with self.lock:
+            return sorted(self.owed)
+
+    def consumer(self) -> Consumption:
+        """What one consumer of the queue receives. Several have messages of different selectors."""
+        return Consumption(self)
+
+
+class Consumption:
+    """What one consumer receives, over all of its lives: it dies and comes back."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._newest_id = self._newest = -1
+        self._maybe_again: deque[int] = deque()
+        """Acknowledged in the life before, by a frame that may have died with its connection; lowest first."""
+        self._acknowledged: list[int] = []
+        self._ids: dict[int, int] = {}
+        self.recent: deque[tuple[int, int, str]] = deque(maxlen=RECENT)
+        """(id, number, replay id) of what was acknowledged last, in order."""
+
+    def begun(self) -> None:
+        """The consumer is attached: a new life."""
+        self._newest_id = self._newest = -1
+
+    def rewound(self, after: int) -> None:
+        """The consumer is attached with a replay that begins behind this id, which is one of ``recent``."""
+        account = self._account
+        with account.lock:
+            self.begun()
+            while self.recent and self.recent[-1][0] > after:
+                _, number, _ = self.recent.pop()
+                account.owed.add(number)
+            # All that is behind the start comes anew, as if it had never been delivered.
+            account.deliveries.clear()
+            self._maybe_again.clear()
+            self._ids.clear()
+
+    def delivered(self, number: int, message_id: int, delivery_count: int) -> None:
+        """
+        A delivery came.
+
+        Args:
+            number: The publisher's.
+            message_id: The gateway's.
+            delivery_count: Of its header: failed deliveries before this one.
+        """
+        account = self._account
+        with account.lock:
+            if message_id <= self._newest_id or number <= self._newest:
+                account.fault(
+                    f"{number} (id {message_id}) came after {self._newest} (id {self._newest_id}) on one link"
+                )
+            self._newest_id, self._newest = max(message_id, self._newest_id), max(number, self._newest)
+            if number in account.refused:
+                account.fault(f"{number} was rejected, and delivered")
+            while self._maybe_again and self._maybe_again[0] < number:
+                # They come in order: what is not there now does not come any more.
+                account.deliveries.pop(self._maybe_again.popleft(), None)
+            if self._maybe_again and self._maybe_again[0] == number:
+                self._maybe_again.popleft()
+                account.owed.add(number)
+            elif number in account.done and number not in account.owed and number not in account.doubtful:
+                account.fault(f"{number} came again after it was acknowledged")
+            before = account.deliveries.get(number, 0)
+            if delivery_count < before:
+                account.fault(
+                    f"{number} was delivered {before} times before, its header says {delivery_count}"
+                )
+            account.deliveries[number] = before + 1
+            account.received_count += 1
+            account.redelivered_count += before > 0
+            self._ids[number] = message_id
+
+    def acknowledged(self, messages: Iterable[tuple[int, str]]) -> None:
+        """These, (number, replay id) each, were settled as accepted."""
+        account = self._account
+        with account.lock:
+            for number, replay_id in messages:
+                account.doubtful.discard(number)
+                if number in account.owed:
+                    account.owed.remove(number)
+                elif number not in account.done:
+                    account.early.add(number)
+                account.done.add(number)
+                self._acknowledged.append(number)
+                self.recent.append((self._ids.pop(number), number, replay_id))
+
+    def ended(self, *, reset: bool) -> None:
+        """The life is over. After a ``reset`` acknowledgements may not have arrived; after a clean close they have."""
+        account = self._account
+        with account.lock:
+            if reset:
+                self._maybe_again = deque(sorted({*self._maybe_again, *self._acknowledged}))
+            else:
+                for number in (*self._maybe_again, *self._acknowledged):
+                    account.deliveries.pop(number, None)
+                self._maybe_again.clear()
+            self._acknowledged.clear()
+            self._ids.clear()

@@ -1,0 +1,201 @@
+"""The clients of a soak run: frames on blocking sockets, each client on a thread of its own."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from amqp_ext.codec import decode, encode
+from amqp_ext.replay_id import format_replay_id, parse_replay_id
+from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.dispositions import CODE_OFFSET, accepted_range
+from tests.support.frames import DISPOSITION, FLOW, TRANSFER, Frame, disposition
+
+from .account import Account
+
+TAIL = struct.Struct(">QQ")
+"""The end of a body: the message's number, and when it was published, in ns of the machine's monotonic clock."""
+
+ID_LENGTH = len(format_replay_id(0, 0))
+SILENCE_SECONDS = 0.2
+"""How long a client waits for something before it looks whether the run is over."""
+
+GONE = (Refused, OSError)
+HEADER, DATA = 0x70, 0x75
+
+
+class Run:
+    """What all clients of a run share: where the gateway is, when to stop, what went wrong, what was counted."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.accounts: list[Account] = []
+        self.problems: list[str] = []
+        self.counts: dict[str, int] = {}
+        self.publishing_ends = threading.Event()
+        """Publishers stop."""
+        self.is_draining = threading.Event()
+        """Publishers have stopped and know all outcomes; consumers take what they are owed."""
+        self._lock = threading.Lock()
+        self._longest_wait = 0.0
+
+    def account(self, name: str) -> Account:
+        """A new account."""
+        account = Account(name)
+        self.accounts.append(account)
+        return account
+
+    def add(self, **counts: int) -> None:
+        """Count these, from any thread."""
+        with self._lock:
+            for name, count in counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+
+    def waited(self, seconds: float) -> None:
+        """A message of the bystander's took so long."""
+        with self._lock:
+            self._longest_wait = max(self._longest_wait, seconds)
+
+    def take_longest_wait(self) -> float:
+        """The longest since this was asked last, in seconds."""
+        with self._lock:
+            longest, self._longest_wait = self._longest_wait, 0.0
+            return longest
+
+    def faults(self) -> list[str]:
+        """All that no gateway may do."""
+        return [*self.problems, *(fault for account in self.accounts for fault in account.faults)]
+
+    def start(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
+        """Do a client's work on a thread; whatever ends it before its time is a problem."""
+
+        def run() -> None:
+            try:
+                work(self, *arguments)
+            except Exception as error:
+                self.problems.append(f"{work.__name__}{arguments[:1]}: {error!r}")
+
+        thread = threading.Thread(target=run, name=work.__name__, daemon=True)
+        thread.start()
+        return thread
+
+    def connect(self, container: str) -> Connection:
+        """A new connection with a session."""
+        return Connection.connect(*self.address, container)
+
+
+def message(number: int, size: int, properties: dict[str, str] | None = None) -> bytes:
+    """A durable message whose body has ``size`` octets, 16 at least, and ends with its number and the time."""
+    sections = b"\x00\x53\x70\xc0\x02\x01\x41"
+    if properties:
+        sections += b"\x00\x53\x74" + encode(properties)
+    body = bytes(size - TAIL.size) + TAIL.pack(number, time.monotonic_ns())
+    return sections + b"\x00\x53\x75\xb0" + struct.pack(">I", size) + body
+
+
+class Delivery(NamedTuple):
+    """A message as it came."""
+
+    delivery_id: int
+    number: int
+    message_id: int
+    replay_id: str
+    delivery_count: int
+    published: int
+    """ns of the machine's monotonic clock."""
+
+
+def delivery(transfer: Frame) -> Delivery:
+    """Read a message. Its annotations are searched, not decoded: the generator shares the machine with the gateway."""
+    payload = transfer.payload
+    number, published = TAIL.unpack(payload[-TAIL.size :])
+    at = payload.index(b"rmid1:")
+    replay_id = payload[at : at + ID_LENGTH].decode()
+    count = 0
+    if payload[2] == HEADER:
+        fields = decode(payload)[0].value
+        count = int(fields[4] or 0) if len(fields) > 4 else 0
+    _, message_id = parse_replay_id(replay_id)
+    return Delivery(int(transfer.field(1)), number, message_id, replay_id, count, published)
+
+
+def listen(connection: Connection, seconds: float) -> None:
+    """Receive what is there, or what comes first within this time."""
+    if select.select([connection.sock], [], [], seconds)[0]:
+        with suppress(BlockingIOError):
+            connection.fill(socket.MSG_DONTWAIT)
+
+
+def received(connection: Connection, credit: int) -> Iterator[list[Delivery]]:
+    """What each read of the socket brought, an empty list where nothing came for a while. Credit is kept up."""
+    connection.flow(0, 0, credit)
+    count, granted = 0, credit
+    while True:
+        batch = [
+            delivery(frame)
+            for start, stop in connection.frames()
+            if (frame := connection.control(start, stop)) is not None and frame.code == TRANSFER
+        ]
+        count += len(batch)
+        if count + credit - granted > credit // 2:
+            granted = count + credit
+            connection.flow(count, count, credit)
+        yield batch
+        listen(connection, SILENCE_SECONDS)
+
+
+def accept(connection: Connection, batch: list[Delivery]) -> None:
+    """Settle these, which came one after another."""
+    connection.sock.sendall(disposition(batch[0].delivery_id, batch[-1].delivery_id))
+
+
+def reset(connection: Connection) -> None:
+    """Die: the peer sees a reset, and what lies in the socket's buffers is gone."""
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.sock.close()
+
+
+class Outcomes:
+    """A publisher's credit, and what the gateway says of its messages; deliveries are numbered from 0 on a link."""
+
+    def __init__(self, connection: Connection, first: int, account: Account) -> None:
+        self._connection = connection
+        self._first = first
+        self._account = account
+        self.credit_limit = 0
+        self.open: set[int] = set()
+        """Numbers that are on their way."""
+
+    def listen(self, seconds: float) -> None:
+        """Take what is there, or what comes first within this time."""
+        listen(self._connection, seconds)
+        connection = self._connection
+        for start, stop in connection.frames():
+            bounds = None
+            if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
+                bounds = accepted_range(connection.buffer, start, stop)
+            if bounds is not None:
+                self._settle(*bounds, is_accepted=True)
+                continue
+            frame = connection.control(start, stop)
+            if frame is None:
+                continue
+            if frame.code == FLOW and frame.field(4) is not None:
+                self.credit_limit = int(frame.field(5, 0)) + int(frame.field(6, 0))
+            elif frame.code == DISPOSITION:
+                first = int(frame.field(1))
+                self._settle(first, int(frame.field(2, first)), is_accepted=False)
+
+    def _settle(self, first: int, last: int, *, is_accepted: bool) -> None:
+        self.open.difference_update(range(self._first + first, self._first + last + 1))
+        if is_accepted:
+            self._account.accepted(self._first + first, self._first + last)
+        else:
+            for number in range(self._first + first, self._first + last + 1):
+                self._account.rejected(number)

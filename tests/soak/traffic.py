@@ -1,0 +1,264 @@
+"""Publishers, consumers that die, log readers, and a bystander: what goes on all the time."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from amqp_ext.codec import Described, Symbol
+from tests.bench.generator.connection import Connection, Refused
+from tests.support.frames import transfer_frame
+
+from .account import Account, Consumption
+from .client import GONE, Delivery, Outcomes, Run, accept, message, received, reset
+
+BODY_BYTES = (40, 20_000)
+"""Sizes of bodies; as many between 40 and 400 as between 2,000 and 20,000."""
+TICK_SECONDS = 0.05
+"""Between the bursts of a publisher."""
+OUTSTANDING = 500
+CREDIT = 100
+PUBLISHER_LIFE_SECONDS = (20, 90)
+CONSUMER_LIFE_MESSAGES = (50, 2_000)
+REPLAYS = 0.3
+"""Share of consumers' lives that begin with a replay."""
+CLEAN = 0.2
+"""Share of lives that end as they should."""
+LEFT = 0.3
+"""Share of batches that a dying consumer leaves unsettled at its end."""
+READER_LIFE_MESSAGES = (1_000, 20_000)
+REPLAY_START = Symbol("rewind:replay-start")
+SELECTOR = Symbol("apache.org:selector-filter:string")
+SILENCES = 25
+"""In a row, of some 0.2 s, after which a consumer that is still owed something comes anew."""
+DRAIN_SECONDS = 120
+"""How long consumers may take, once publishing has ended, for what they are owed."""
+
+
+def publish(run: Run, account: Account, address: str, rate: float, seed: int) -> None:
+    """Publish bodies of any size at an even rate; die now and then with messages on their way."""
+    chance = random.Random(seed)
+    number = 0
+    while not run.publishing_ends.is_set():
+        connection = run.connect(f"{account.name}-publisher")
+        connection.attach(sender=True, address=address)
+        outcomes = Outcomes(connection, number, account)
+        first, began, due = number, time.monotonic(), 0.0
+        life = chance.uniform(*PUBLISHER_LIFE_SECONDS)
+        outcomes.listen(0)
+        while not run.publishing_ends.is_set() and time.monotonic() - began < life:
+            due += rate * TICK_SECONDS
+            while number - first < int(due) and number - first < outcomes.credit_limit:
+                if len(outcomes.open) >= OUTSTANDING:
+                    break
+                part = {"part": "even" if number % 2 == 0 else "odd"}
+                content = message(number, _size(chance), part)
+                outcomes.open.add(number)
+                connection.sock.sendall(transfer_frame(0, number - first, content))
+                number += 1
+            # What could not be sent in time is not made up for.
+            due = min(due, number - first + rate)
+            time.sleep(TICK_SECONDS)
+            outcomes.listen(0)
+        if run.publishing_ends.is_set() or chance.random() < CLEAN:
+            _finish(outcomes)
+            connection.close()
+        else:
+            reset(connection)
+            if outcomes.open:
+                account.in_doubt(min(outcomes.open), max(outcomes.open))
+
+
+def _finish(outcomes: Outcomes) -> None:
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while outcomes.open:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(outcomes.open)} messages have no outcome")
+        outcomes.listen(0.2)
+
+
+def _size(chance: random.Random) -> int:
+    least, most = BODY_BYTES
+    return int(least * (most / least) ** chance.random())
+
+
+def consume(
+    run: Run,
+    account: Account,
+    address: str,
+    seed: int,
+    selector: str | None = None,
+    replays: float = REPLAYS,
+    rate: float | None = None,
+) -> None:
+    """
+    Consume until publishing has ended and nothing is owed; die with deliveries unsettled, come back, rewind.
+
+    Args:
+        selector: A JMS selector; another consumer takes the rest.
+        replays: Share of lives that begin with a replay.
+        rate: Messages a second at most.
+    """
+    chance = random.Random(seed)
+    own = account.consumer()
+    filters = {SELECTOR: Described(SELECTOR, selector)} if selector else None
+    deadline: float | None = None
+    while not (run.is_draining.is_set() and not account.owed):
+        if deadline is None and run.is_draining.is_set():
+            deadline = time.monotonic() + DRAIN_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            return  # what is owed is lost; the account says which
+        rewinds = own.recent and deadline is None and chance.random() < replays
+        try:
+            connection = _attached(run, own, address, filters, chance.choice(own.recent) if rewinds else None)
+            is_clean = _take(run, account, own, connection, chance, rate)
+        except GONE as error:
+            account.fault(f"its consumer was told: {error}")
+            return
+        own.ended(reset=not is_clean)
+        run.add(deaths=not is_clean)
+
+
+def _attached(
+    run: Run,
+    own: Consumption,
+    address: str,
+    filters: dict[Any, Any] | None,
+    after: tuple[int, int, str] | None,
+) -> Connection:
+    """A consumer; with a replay from behind a message of before if one is given, and the log has it still."""
+    connection = run.connect(f"{address}-consumer")
+    if after is not None:
+        message_id, _, replay_id = after
+        try:
+            connection.attach(sender=False, address=f"{address}?replay-start={replay_id}", filters=filters)
+        except Refused as refused:
+            reset(connection)
+            if not str(refused).startswith("amqp:precondition-failed"):
+                raise
+            run.add(replays_too_late=1)
+            return _attached(run, own, address, filters, None)
+        own.rewound(message_id)
+        run.add(replays=1)
+    else:
+        connection.attach(sender=False, address=address, filters=filters)
+        own.begun()
+    return connection
+
+
+def _take(
+    run: Run,
+    account: Account,
+    own: Consumption,
+    connection: Connection,
+    chance: random.Random,
+    rate: float | None,
+) -> bool:
+    """One life. Whether it ended with everything settled and a clean close."""
+    wanted = chance.randint(*CONSUMER_LIFE_MESSAGES)
+    is_clean = chance.random() < CLEAN
+    taken = 0
+    silent = 0
+    for batch in received(connection, CREDIT):
+        for one in batch:
+            own.delivered(one.number, one.message_id, one.delivery_count)
+        taken += len(batch)
+        silent = 0 if batch else silent + 1
+        is_last = taken >= wanted or (run.is_draining.is_set() and not account.owed)
+        # In a silence something may be owed that another life has left: it comes with the next.
+        is_last = is_last or (run.is_draining.is_set() and silent > SILENCES)
+        if batch and not (is_last and not is_clean and chance.random() < LEFT):
+            accept(connection, batch)
+            own.acknowledged([(one.number, one.replay_id) for one in batch])
+        if is_last:
+            break
+        if rate is not None and batch:
+            time.sleep(len(batch) / rate)
+    if is_clean:
+        # What is on its way is not seen, and comes again.
+        connection.close()
+    else:
+        reset(connection)
+    return is_clean
+
+
+def read(run: Run, seed: int) -> None:
+    """Read the log, die, begin again behind the last message: each id follows the one before it."""
+    chance = random.Random(seed)
+    last: Delivery | None = None
+    while not run.publishing_ends.is_set():
+        connection = run.connect(f"reader-{seed}")
+        start: object = last.replay_id if last else Symbol("beginning")
+        filters = {
+            REPLAY_START: Described(
+                REPLAY_START, {Symbol("after" if last else "from"): start, Symbol("missing"): Symbol("fail")}
+            )
+        }
+        try:
+            connection.attach(sender=False, address="log://>", filters=filters, settled=True)
+        except Refused:
+            # The log was trimmed past it meanwhile.
+            reset(connection)
+            last = None
+            run.add(readers_too_late=1)
+            continue
+        wanted = chance.randint(*READER_LIFE_MESSAGES)
+        taken = 0
+        try:
+            for batch in received(connection, 1_000):
+                for one in batch:
+                    if last is not None and one.message_id != last.message_id + 1:
+                        run.problems.append(
+                            f"log reader {seed}: {one.message_id} came after {last.message_id}"
+                        )
+                    last = one
+                taken += len(batch)
+                if taken >= wanted or run.publishing_ends.is_set():
+                    break
+        except Refused:
+            last = None
+            run.add(readers_too_late=1)
+        run.add(read=taken)
+        reset(connection)
+
+
+def stand_by(run: Run) -> None:
+    """A well-behaved client with one message outstanding: how long the longest took, from publish to receipt."""
+    address = "queue://soak-bystander"
+    account = run.account("bystander")
+    own = account.consumer()
+    sender, receiver = run.connect("bystander"), run.connect("bystander-consumer")
+    sender.attach(sender=True, address=address)
+    receiver.attach(sender=False, address=address)
+    own.begun()
+    outcomes = Outcomes(sender, 0, account)
+    deliveries = received(receiver, 10)
+    with closing(sender.sock), closing(receiver.sock):
+        number = 0
+        while not run.publishing_ends.is_set():
+            began = time.monotonic()
+            while number >= outcomes.credit_limit:
+                outcomes.listen(0.2)
+            outcomes.open.add(number)
+            sender.sock.sendall(transfer_frame(0, number, message(number, 40)))
+            batch = _next(deliveries, began)
+            for one in batch:
+                own.delivered(one.number, one.message_id, one.delivery_count)
+            accept(receiver, batch)
+            own.acknowledged([(one.number, one.replay_id) for one in batch])
+            run.waited(time.monotonic() - began)
+            _finish(outcomes)
+            number += 1
+            time.sleep(TICK_SECONDS)
+
+
+def _next(deliveries: Iterator[list[Delivery]], began: float) -> list[Delivery]:
+    for batch in deliveries:
+        if batch:
+            return batch
+        if time.monotonic() - began > DRAIN_SECONDS:
+            break
+    raise TimeoutError(f"a bystander's message did not come in {DRAIN_SECONDS} s")
