@@ -65,6 +65,11 @@ class Limits:
     MiB, as RabbitMQ 4 has it: a message is held in memory as a whole. At most 512 MiB: SQLite stores no row of 10⁹
     bytes, and a message that cannot be stored must be refused before it comes."""
 
+    max_annotations_bytes: Bytes = 16 * 2**10
+    """Bytes a message may have in front of its bare message: header, delivery annotations, message annotations. Each
+    delivery reads them key by key, to each consumer: some 5 ms for 16 KiB of short keys, in which nobody else is
+    served. Clients have some hundred bytes; past it the message is rejected."""
+
     connection_bytes: Bytes = 40 * 2**20
     """Bytes that one connection may make the gateway hold: unfinished messages, messages of open transactions,
     unsettled deliveries (1 KiB each, of half of it at most), links (10 KiB) and sessions. A message and a

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import bare_offset
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.publishing import Publishing, Staged
 
@@ -22,6 +21,14 @@ class BatchPublisher(Protocol):
 
         Raises:
             Refused: It is no message, or may not be sent where it wants to go.
+        """
+
+    def bare_offset_of(self, content: bytes) -> int:
+        """
+        Where the bare message of a message begins.
+
+        Raises:
+            Refused: It is no message, or too much stands in front of it.
         """
 
     def accepted(self, deliveries: Any) -> None:
@@ -49,7 +56,7 @@ def publish_batch(
     deliveries = [] if delivery is None else [delivery]
     try:
         topic = publisher.stage(content).topic
-        staged = [Staged(topic, message, bare_offset(message)) for message in messages_of(content)]
+        staged = [Staged(topic, message, publisher.bare_offset_of(message)) for message in messages_of(content)]
     except CodecError as error:
         publisher.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
         return

@@ -84,6 +84,7 @@ class Publisher(BaseLink):
         self._endpoints = endpoints
         self._origin = origin
         self._max_message_bytes = limits.max_message_bytes
+        self._max_annotations_bytes = limits.max_annotations_bytes
         self._relay_addresses = relay
         self._known_topics = relay.known
         self._transactions = transactions
@@ -118,23 +119,43 @@ class Publisher(BaseLink):
         except CodecError:
             self._sort_out(contents, deliveries)
             return
+        if max(bares) > self._max_annotations_bytes:
+            self._sort_out(contents, deliveries)
+            return
         if self._topic is not None:
             self._publish(self._topic, contents, bares, deliveries)
         else:
             self._relay(contents, bares, deliveries)
 
     def _sort_out(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
-        """Some are no messages: those are rejected, the others go on."""
+        """Some are not to be taken: those are rejected, the others go on."""
         for index, content in enumerate(contents):
             own = None if deliveries is None else [deliveries[index]]
             try:
-                bare_offset(content)
-            except CodecError as error:
-                self.not_stored(
-                    own or [], Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}")
-                )
+                self.bare_offset_of(content)
+            except Refused as refused:
+                self.not_stored(own or [], refused)
             else:
                 self._arrived([content], own)
+
+    def bare_offset_of(self, content: bytes) -> int:
+        """
+        Where the bare message of a message begins.
+
+        Raises:
+            Refused: DECODE_ERROR, it is no message; RESOURCE_LIMIT, too much stands in front of it.
+        """
+        try:
+            bare = bare_offset(content)
+        except CodecError as error:
+            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
+        if bare > self._max_annotations_bytes:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"a message with {bare} bytes of header and annotations; at most {self._max_annotations_bytes} are "
+                "taken (max_annotations_bytes)",
+            )
+        return bare
 
     def _publish(
         self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None
@@ -224,12 +245,10 @@ class Publisher(BaseLink):
         A message as it is kept until its transaction commits.
 
         Raises:
-            Refused: It is no message, or may not be sent where it wants to go.
+            Refused: It is no message, too much stands in front of its bare message, or it may not be sent where it
+                wants to go.
         """
-        try:
-            bare = bare_offset(content)
-        except CodecError as error:
-            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
+        bare = self.bare_offset_of(content)
         topic = self._topic
         if topic is None:
             address = address_in(content)

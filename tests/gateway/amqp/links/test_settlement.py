@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from proton import Delivery, Link
 
+from amqp_ext.codec import Symbol
 from gateway.config import Limits
 from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client, texts
-from tests.support.messages import HEADER, data, section
+from tests.support.messages import HEADER, MESSAGE_ANNOTATIONS, data, message_to, section
 from tests.support.running import RunningGateway
 from tests.support.stored import lying
 
@@ -246,6 +247,25 @@ def test_a_message_that_is_too_large(start: Start, connect: Connect, excess: int
     other.send_all([data("after")])
     assert texts(client.receiver("orders").drain()) == ["before", "after"]
     client.sender("orders").send_all([data("again")])
+
+
+@pytest.mark.parametrize("address", ["orders", None])
+def test_a_message_with_too_much_in_front(start: Start, connect: Connect, address: str | None) -> None:
+    """What stands before the bare message is bounded: at the limit it is taken, past it rejected alone."""
+    client = connect(start(limits=Limits(max_annotations_bytes=2_000)))
+    client.receiver("orders").close()
+    bare = data("x") if address is not None else message_to("orders", "x")
+    front = section(HEADER, [True]) + section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-own"): "y" * 1_000})
+    fits = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-own"): "y" * (1_000 + 2_000 - len(front))})
+    sender = client.sender(address)
+    raws = [section(HEADER, [True]) + fits + bare, section(HEADER, [True, None, None]) + fits + bare, bare]
+    assert raws[0].index(bare) == 2_000 < raws[1].index(bare)
+    deliveries = [sender.send(raw) for raw in raws]
+    assert [sender.outcome(delivery) for delivery in deliveries] == ["ACCEPTED", "REJECTED", "ACCEPTED"]
+    condition = deliveries[1].remote.condition
+    assert condition.name == "amqp:resource-limit-exceeded"
+    assert "at most 2000 are taken (max_annotations_bytes)" in condition.description
+    assert len(client.receiver("orders").drain()) == 2
 
 
 @pytest.mark.parametrize("sent_bytes", [0, 10, 100_000, 1_000_000])

@@ -387,11 +387,11 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
     txn_id = controller.declare()
     acknowledge(receiver.take(1)[0], txn_id)
     provisional_outcome(sender, publish(sender, data("A"), txn_id))
-    write: Callable[[SqliteWriter, list[Batch]], WriteFailed | None] = SqliteWriter._write
+    write: Callable[[SqliteWriter, list[Batch]], WriteFailed | None] = SqliteWriter._write_all
 
-    def fail(writer: SqliteWriter, batches: list[Batch]) -> WriteFailed | None:
+    def fail(writer: SqliteWriter, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
         kept, writer._indexed = writer._indexed, None  # type: ignore[assignment]
-        monkeypatch.setattr(SqliteWriter, "_write", write)
+        monkeypatch.setattr(SqliteWriter, "_write_all", write)
         execute = writer._connection
         writer._connection = _Failing(execute)  # type: ignore[assignment]
         try:
@@ -399,7 +399,7 @@ def test_a_commit_that_the_store_cannot_write_is_rolled_back(
         finally:
             writer._connection, writer._indexed = execute, kept
 
-    monkeypatch.setattr(SqliteWriter, "_write", fail)
+    monkeypatch.setattr(SqliteWriter, "_write_all", fail)
     assert controller.commit(txn_id) == ROLLBACK
     (again,) = receiver.take(1)
     assert (again.text, again.delivery_count) == ("a", 1)
