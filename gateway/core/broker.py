@@ -511,7 +511,7 @@ class Broker:
 
         Returns:
             How many messages that were, and the effects. What is on its way is dropped, too, and counted by
-            ``Endpoint.take_dropped_on_way`` once it is committed.
+            ``Backlog.take_dropped_on_way`` once it is committed.
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.

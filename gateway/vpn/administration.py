@@ -189,7 +189,7 @@ class Administration:
         count = vpn.endpoints.purge(endpoint)
         await vpn.committer.committed()
         # What was on its way is committed with it, and is gone, too: its publishers are told that it was accepted.
-        return count + endpoint.take_dropped_on_way()
+        return count + endpoint.backlog.take_dropped_on_way()
 
     async def copy_message(
         self, endpoint: Endpoint, message_id: int, check: Callable[[str], None] = lambda topic: None

@@ -215,7 +215,7 @@ class Endpoints:
         keeps it.
 
         Returns:
-            How many messages that were, without those on their way (``Endpoint.take_dropped_on_way``).
+            How many messages that were, without those on their way (``Backlog.take_dropped_on_way``).
 
         Raises:
             Refused: PRECONDITION_FAILED, a replay is under way.

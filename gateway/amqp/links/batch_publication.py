@@ -56,7 +56,9 @@ def publish_batch(
     deliveries = [] if delivery is None else [delivery]
     try:
         topic = publisher.stage(content).topic
-        staged = [Staged(topic, message, publisher.bare_offset_of(message)) for message in messages_of(content)]
+        staged = [
+            Staged(topic, message, publisher.bare_offset_of(message)) for message in messages_of(content)
+        ]
     except CodecError as error:
         publisher.not_stored(deliveries, Refused(ErrorCode.DECODE_ERROR, f"this is no batch: {error}"))
         return

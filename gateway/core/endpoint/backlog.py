@@ -56,6 +56,7 @@ class Backlog:
         """It counts each message of its routes itself."""
         self.emptied_up_to = 0
         """Everything up to this id was dropped as a whole."""
+        self._dropped_on_way = 0
         self._replayed_done: list[int] = []
         """Settled by the replay's cursor, and not told yet."""
         self._put_messages = 0
@@ -164,6 +165,15 @@ class Backlog:
     def open_effects(self, floor: int) -> list[Effect]:
         """The cursor is new: everything up to ``floor`` is not here."""
         return [OpenCursor(self.cursor_number, tuple(self.parts), floor)]
+
+    def drop_on_way(self, count: int) -> None:
+        """These are committed now that everything was dropped: they were before that, and do not come to lie here."""
+        self._dropped_on_way += count
+
+    def take_dropped_on_way(self) -> int:
+        """How many messages were on their way when everything was dropped, and are gone, since this was asked last."""
+        count, self._dropped_on_way = self._dropped_on_way, 0
+        return count
 
     def drop_effects(self, up_to: int) -> list[Effect]:
         """Nothing up to an id is here any more."""

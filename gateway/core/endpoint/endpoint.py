@@ -69,8 +69,6 @@ class Endpoint:
     _watchers: int = 0
     _awaits_emptied: bool = False
     """What was on its way when it was emptied may still be told of: it is not put here, though its route says so."""
-    _dropped_on_way: int = 0
-    """How many of those there were, until somebody asked."""
     _turns: Turns[Flow] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -189,7 +187,7 @@ class Endpoint:
         """
         backlog = self.backlog
         if self._awaits_emptied and ids[-1] <= backlog.emptied_up_to:
-            self._dropped_on_way += len(ids)
+            backlog.drop_on_way(len(ids))
             return False
         for route, messages, size in parts:
             backlog.published(route, messages, size)
@@ -210,11 +208,6 @@ class Endpoint:
             self._awaits_emptied = False
             self.wake()
         return not self._awaits_emptied
-
-    def take_dropped_on_way(self) -> int:
-        """How many messages were on their way when it was emptied, and are gone, since this was asked last."""
-        count, self._dropped_on_way = self._dropped_on_way, 0
-        return count
 
     def add_page(
         self, queue: ReadyQueue, ids: Sequence[int], position: int, attempts: Iterable[tuple[int, int]]
@@ -261,7 +254,7 @@ class Endpoint:
         effects = backlog.drop_effects(floor)
         backlog.reset(cursor_number, floor)
         if not self._awaits_emptied:
-            self._dropped_on_way = 0
+            backlog.take_dropped_on_way()
         self._awaits_emptied = True
         self.withdrawals.forget()
         self.wake()

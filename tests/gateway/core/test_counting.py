@@ -47,9 +47,13 @@ def test_a_purge_counts_what_was_on_its_way() -> None:
     assert broker.purge(endpoint)[0] == 2
     assert broker.purge(endpoint)[0] == 0
     broker.committed(on_its_way)
-    assert (endpoint.depth, endpoint.take_dropped_on_way(), endpoint.take_dropped_on_way()) == (0, 3, 0)
+    assert (
+        endpoint.depth,
+        endpoint.backlog.take_dropped_on_way(),
+        endpoint.backlog.take_dropped_on_way(),
+    ) == (0, 3, 0)
     publish(broker, "a/x", 1)
-    assert (broker.purge(endpoint)[0], endpoint.take_dropped_on_way()) == (1, 0)
+    assert (broker.purge(endpoint)[0], endpoint.backlog.take_dropped_on_way()) == (1, 0)
 
 
 def test_where_nothing_comes_to_any_endpoint_a_start_looks_at_few_ids() -> None:
