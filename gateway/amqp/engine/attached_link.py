@@ -22,8 +22,11 @@ class Receiving(Protocol):
 class Sending(Protocol):
     """Takes what a peer says on a link that messages go out on."""
 
-    def updated(self, delivery: Any) -> None:
-        """The peer has said something of a delivery (its C structure): note it."""
+    def updated(self, collector: Any) -> None:
+        """
+        The event on top of the collector (its C structure) is about one of this link's deliveries: note what the peer
+        has said, and take the event off. Events of more of them that follow may be taken in the same way.
+        """
 
     def report(self) -> None:
         """Hand on what was noted since the last time."""

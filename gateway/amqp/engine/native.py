@@ -88,6 +88,11 @@ def pull(transport: Transport) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def drop_event(collector: Any) -> None:
+    """Take the event off that is on top of a collector (its C structure): it was dealt with."""
+    lib.pn_collector_pop(collector)
+
+
 def incoming_bytes(session: Session) -> int:
     """What has come on a session that nobody has taken: messages that are not whole yet, above all."""
     return int(lib.pn_session_incoming_bytes(session._impl))

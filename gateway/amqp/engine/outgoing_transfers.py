@@ -172,8 +172,43 @@ class OutgoingTransfers:
             lib.pn_delivery_settle(delivery)
         self._average_bytes = max(total // len(rows), 1) + 200
 
-    def updated(self, delivery: Any) -> None:
-        """An event about one of our deliveries: note what the peer said."""
+    def updated(self, collector: Any) -> None:
+        """
+        The event on top is about one of our deliveries: note what the peer said, there and in those that follow.
+
+        Most often that is "accepted", of many deliveries one after the other. An event holds on to its delivery, so
+        one that is still ours by its address is ours: neither the event's type nor its link need be asked for.
+        """
+        peek, pop, delivery_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
+        state_of, is_settled, settle = (
+            lib.pn_delivery_remote_state,
+            lib.pn_delivery_settled,
+            lib.pn_delivery_settle,
+        )
+        take, accepted, confirm = self._unsettled.pop, self._accepted.append, self._confirm.append
+        taken = 0
+        while event := peek(collector):
+            delivery = delivery_of(event)
+            message_id = take(delivery, None)
+            if message_id is None:
+                break
+            if state_of(delivery) != ACCEPTED:
+                self._unsettled[delivery] = message_id
+                break
+            accepted(message_id)
+            if is_settled(delivery):
+                settle(delivery)
+            else:
+                lib.pn_delivery_update(delivery, ACCEPTED)
+                confirm(delivery)
+            pop(collector)
+            taken += 1
+        if not taken:
+            self._updated(delivery)
+            pop(collector)
+
+    def _updated(self, delivery: Any) -> None:
+        """The same for whatever the peer may have said of a delivery."""
         if self.is_closed:
             return
         is_settled = lib.pn_delivery_settled(delivery)

@@ -12,6 +12,7 @@ from proton import Link
 
 from gateway.amqp.engine.attached_link import Sending
 from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.engine.native import drop_event
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.errors import ErrorCode, Refused
 
@@ -84,10 +85,11 @@ class AnswerLink(BaseLink):
 
     # --- what the engine says of it -----------------------------------------------------------------------------
 
-    def updated(self, delivery: Any) -> None:
+    def updated(self, collector: Any) -> None:
         """Nothing is unsettled here: the peer has nothing to say of a delivery."""
         if not self._is_closed and self.link.current is not None:
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
+        drop_event(collector)
 
     def report(self) -> None:
         """There is nothing to report."""

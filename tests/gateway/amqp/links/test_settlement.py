@@ -208,6 +208,30 @@ def test_outcomes_of_every_kind_together(client: Client) -> None:
     ]
 
 
+def test_outcomes_of_two_links_in_turn(gateway: RunningGateway, client: Client) -> None:
+    """
+    In one burst one link settles, the other waits to be told, by turns: each outcome is its own link's, and who waits
+    for the gateway to settle is not forgotten.
+    """
+    for queue in ("orders", "bills"):
+        client.sender(queue).send_all([data(i) for i in range(6)])
+    first = client.receiver("orders", credit=6)
+    second = client.receiver("bills", credit=6, rcv_settle_mode=Link.RCV_SECOND)
+    ours, theirs = first.take(6), second.take(6)
+    for i in range(0, 6, 2):
+        first.settle(ours[i : i + 1])
+        second.update(theirs[i : i + 1])
+        first.settle(ours[i + 1 : i + 2], Delivery.RELEASED)
+        second.update(theirs[i + 1 : i + 2], Delivery.RELEASED)
+    client.wait(lambda: all(message.delivery.settled for message in theirs), "the gateway settles")
+    for message in theirs:
+        message.delivery.settle()
+    assert gateway.depth("bills") == 3
+    client.wait(lambda: gateway.depth("orders") == 3, "what the first accepted is gone")
+    assert texts(first.drain()) == ["1", "3", "5"]
+    assert texts(second.drain()) == ["1", "3", "5"]
+
+
 # --- large messages -----------------------------------------------------------------------------------------------
 
 
