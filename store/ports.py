@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from gateway.core.effects import (
     DeletePoint,
     Effect,
+    MoveCursor,
     Publication,
     SaveArchived,
     SavePoint,
@@ -136,6 +137,8 @@ class Store(Protocol):
 
 SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
+SMALL_MOVES: Final = 32
+"""Moves of cursors, each of a row, mostly of the same few cursors."""
 
 UNDONE_BY_FAILURE: Final = (
     Publication,
@@ -155,24 +158,31 @@ class Batch(NamedTuple):
     effects: Sequence[Effect]
     size_bytes: int
     """Content in them, to bound a transaction."""
-    is_lazy: bool
-    """Nobody waits for them: they may linger a little."""
     then: Sequence[Callable[[WriteFailed | None], None]] = ()
     """The submitter's own, to be told what became of it: a store does not call them."""
 
     @property
     def is_small(self) -> bool:
-        """A handful of messages that somebody waits for, and nothing else."""
-        return (
-            not self.is_lazy
-            and not self.then
-            and self.size_bytes <= SMALL_BYTES
-            and len(self.effects) <= SMALL_EFFECTS
-            and all(
-                isinstance(effect, Publication) and len(effect.rows) <= SMALL_EFFECTS
-                for effect in self.effects
-            )
-        )
+        """A handful of messages, and what a few consumers have settled in order, and nothing else."""
+        effects = self.effects
+        if self.then or self.size_bytes > SMALL_BYTES or len(effects) > SMALL_EFFECTS + SMALL_MOVES:
+            return False
+        moves = sum(isinstance(effect, MoveCursor) for effect in effects)
+        return moves <= SMALL_MOVES and len(effects) - moves <= SMALL_EFFECTS and all(map(_is_small, effects))
+
+    @property
+    def settled(self) -> int:
+        """Messages with which endpoints are done by it."""
+        return sum(len(effect.done) for effect in self.effects if isinstance(effect, MoveCursor))
+
+
+def _is_small(effect: Effect) -> bool:
+    if isinstance(effect, Publication):
+        return len(effect.rows) <= SMALL_EFFECTS
+    return (
+        isinstance(effect, MoveCursor)
+        and len(effect.ranges) + len(effect.attempts) + len(effect.references) <= SMALL_EFFECTS
+    )
 
 
 OnCommit: TypeAlias = Callable[[list[Batch], WriteFailed | None], None]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from gateway import log_keys
 from gateway.core.broker import Broker
@@ -26,6 +26,13 @@ from store.histogram import Histogram
 from store.ports import Batch, Store
 
 Then: TypeAlias = "Callable[[WriteFailed | None], None]"
+
+LINGER_SECONDS: Final = 0.008
+"""How long settlements, which nobody waits for, are gathered before they are committed on their own. The writer's
+thread is not told of each: a change of threads under load costs more than all that is done with a settlement."""
+
+LINGERING_EFFECTS: Final = 256
+"""Of so many the first waits no longer."""
 
 
 class CommitListener(Protocol):
@@ -77,8 +84,9 @@ class Committer:
         self._effects: list[Effect] = []
         self._then: list[Then] = []
         self._size_bytes = 0
-        self._is_lazy = True
         self._scheduled = False
+        self._lingering: asyncio.Handle | None = None
+        """Ends what lingers; begun with the first, and only one at a time."""
         self._in_flight = 0
         """Batches handed to the writer and not reported yet."""
         self._waiting_for_room: list[Callable[[], None]] = []
@@ -100,8 +108,15 @@ class Committer:
         """How long the store took to make transactions durable."""
         return self._writer.commit_seconds
 
+    @property
+    def is_lingering(self) -> bool:
+        """There may be settlements that wait for company; within ``LINGER_SECONDS`` they are on their way."""
+        return self._lingering is not None
+
     async def close(self) -> None:
         """Commit what is under way and close the store."""
+        if self._lingering is not None:
+            self._lingering.cancel()
         self._submit()
         await self._loop.run_in_executor(None, self._store.close)
 
@@ -112,13 +127,18 @@ class Committer:
         self._effects += effects
         if then is not None:
             self._then.append(then)
-        self._is_lazy = False
         self._schedule()
 
     def commit_when_convenient(self, effect: Effect) -> None:
-        """The same for what nobody waits for: it may linger a little, so that more of it is written together."""
+        """
+        The same for what nobody waits for: it lingers a little, so that more of it is written together, or goes along
+        with what comes next.
+        """
         self._effects.append(effect)
-        self._schedule()
+        if len(self._effects) >= LINGERING_EFFECTS:
+            self._schedule()
+        elif self._lingering is None:
+            self._lingering = self._loop.call_later(LINGER_SECONDS, self._end_lingering)
 
     def add(self, publication: Publication) -> None:
         """
@@ -127,7 +147,6 @@ class Committer:
         self._effects.append(publication)
         self._size_bytes += publication.size_bytes
         self.pending_bytes += publication.size_bytes
-        self._is_lazy = False
         self._schedule()
 
     async def committed(self, effects: Iterable[Effect] = ()) -> None:
@@ -167,12 +186,16 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._submit)
 
+    def _end_lingering(self) -> None:
+        self._lingering = None
+        self._submit()
+
     def _submit(self) -> None:
         self._scheduled = False
         if not self._effects and not self._then:
             return
-        batch = Batch(self._effects, self._size_bytes, self._is_lazy, self._then)
-        self._effects, self._then, self._size_bytes, self._is_lazy = [], [], 0, True
+        batch = Batch(self._effects, self._size_bytes, self._then)
+        self._effects, self._then, self._size_bytes = [], [], 0
         if self._in_flight == 0 and batch.is_small:
             is_done, error = self._writer.commit_now(batch)
             if is_done:

@@ -31,8 +31,8 @@ from store.sqlite.property_index import IndexedSpan
 from store.sqlite.routes import Routes
 from store.sqlite.transaction import Transaction
 
-LINGER_SECONDS: Final = 0.004
-"""How long settlements, which nobody waits for, are gathered before they are committed on their own."""
+RETRY_SECONDS: Final = 0.004
+"""From garbage that could not be collected to the next piece."""
 
 GARBAGE_BYTES: Final = 32 * 1024
 """What collecting a piece writes, roughly, before the WAL's own share."""
@@ -49,6 +49,10 @@ SWEEP_SECONDS: Final = 0.5
 COMMIT_NOW_SECONDS: Final = 0.001
 """Where most commits take longer than this they are left to the writer's thread: the loop has others to serve. Not
 where one does now and then, however long: a checkpoint, or the disk's own housekeeping."""
+
+LET_GO_NOW: Final = 64
+"""Messages that endpoints are done with and that the log may not hold, each a row to be changed: more are left to the
+writer's thread, too."""
 
 GROUP_BYTES: Final = 8 * 1024 * 1024
 """Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
@@ -72,7 +76,7 @@ MAY_PASS: Final = (
 NEVER_AT_FAULT: Final = (MoveCursor, CountedUpTo)
 """Effects that hold nothing that cannot be written."""
 
-NUDGE: Final = Batch((), 0, True)
+NUDGE: Final = Batch((), 0)
 """Makes the thread look around, without anything to commit."""
 
 
@@ -146,6 +150,9 @@ class SqliteWriter:
         """
         if self._slow_share > 0.5 or not self._lock.acquire(blocking=False):
             return False, None
+        if self._has_held and batch.settled > LET_GO_NOW:
+            self._lock.release()
+            return False, None
         try:
             was_due = self._routes.is_due
             error = self._write([batch], is_small=True)
@@ -205,13 +212,9 @@ class SqliteWriter:
             return [], True
         batches = [batch]
         size = batch.size_bytes
-        urgent = not batch.is_lazy
-        deadline = time.monotonic() + LINGER_SECONDS
         while size < GROUP_BYTES:
             try:
-                batch = (
-                    queue.get_nowait() if urgent else queue.get(timeout=max(deadline - time.monotonic(), 0))
-                )
+                batch = queue.get_nowait()
             except Empty:
                 break
             if batch is None:
@@ -220,7 +223,6 @@ class SqliteWriter:
                 continue
             batches.append(batch)
             size += batch.size_bytes
-            urgent = urgent or not batch.is_lazy
         return batches, False
 
     def _patience(self) -> float | None:
@@ -332,7 +334,7 @@ class SqliteWriter:
             self._roll_back()
             # It stays in the garbage table: the next start, or the next pass, tries again.
             self._garbage.rotate(-1)
-            time.sleep(LINGER_SECONDS)
+            time.sleep(RETRY_SECONDS)
             return
         self._tail = EMPTY
         if is_through:

@@ -37,7 +37,7 @@ def main(path: Path) -> None:
 
     def submit(*effects: Effect) -> None:
         room.acquire()
-        writer.submit(Batch(effects, 0, False))
+        writer.submit(Batch(effects, 0))
 
     writer = SqliteWriter(
         path,

@@ -42,9 +42,9 @@ class Writing:
             self._changed.notify_all()
         assert self.hold.wait(PATIENCE_SECONDS)
 
-    def submit(self, *effects: Effect, lazy: bool = False) -> Batch:
+    def submit(self, *effects: Effect) -> Batch:
         size = sum(effect.size_bytes for effect in effects if isinstance(effect, Publication))
-        batch = Batch(effects, size, lazy)
+        batch = Batch(effects, size)
         self.writer.submit(batch)
         return batch
 

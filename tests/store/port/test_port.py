@@ -53,7 +53,7 @@ def write(store: Store, batches: Sequence[Sequence[Effect]]) -> None:
     writer = store.start_writer(lambda told, error: errors.extend([error] * len(told)))
     for effects in batches:
         size = sum(effect.size_bytes for effect in effects if isinstance(effect, Publication))
-        writer.submit(Batch(effects, size, False))
+        writer.submit(Batch(effects, size))
     store.close()
     assert errors == [None] * len(batches)
 

@@ -175,7 +175,7 @@ def test_small_commits_find_the_wal_longer_than_what_is_in_it(
     commits = 200
     with writing(path) as w:
         for number in range(1, commits + 1):
-            batch = Batch([publication(number, [b"x" * 300], time_ms=MADE_MS)], 300, is_lazy=False)
+            batch = Batch([publication(number, [b"x" * 300], time_ms=MADE_MS)], 300)
             # The thread may be at work.
             while (done := w.writer.commit_now(batch)) == (False, None):
                 pass

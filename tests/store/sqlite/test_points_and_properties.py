@@ -52,7 +52,7 @@ class File:
             checkpoint_bytes=1 << 20,
         )
         for effect in effects:
-            writer.submit(Batch([effect], 0, False))
+            writer.submit(Batch([effect], 0))
         writer.close()
         assert not failures
 

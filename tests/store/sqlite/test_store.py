@@ -44,7 +44,7 @@ def test_what_was_written_is_there_at_the_next_start(tmp_path: Path) -> None:
     assert store.place == str(message_file(tmp_path, "orders")) == str(tmp_path / "orders.db")
     assert store.engine == f"SQLite {apsw.sqlite_lib_version()}"
     message = publication(1, [b"content"], time_ms=MADE_MS)
-    assert commit(store, Batch([message], 7, False)) == [None]
+    assert commit(store, Batch([message], 7)) == [None]
     again = stores.open("orders", MADE_MS, OPTIONS)
     try:
         assert again.recovered.log.next_id == 2
@@ -62,7 +62,7 @@ def test_a_start_after_a_crash_makes_no_checkpoint(tmp_path: Path) -> None:
     store = stores.open("orders", MADE_MS, OPTIONS)
     done = threading.Event()
     writer = store.start_writer(lambda batches, error: done.set())
-    writer.submit(Batch([publication(1, [bytes(100_000)], time_ms=MADE_MS)], 100_000, False))
+    writer.submit(Batch([publication(1, [bytes(100_000)], time_ms=MADE_MS)], 100_000))
     assert done.wait(10)
     for suffix in ("", "-wal"):
         shutil.copy(f"{store.place}{suffix}", crashed)
@@ -84,7 +84,7 @@ def test_pages_stay_in_their_bounds_as_contents_grow(tmp_path: Path) -> None:
     store = SqliteStores(tmp_path).open("orders", MADE_MS, OPTIONS)
     writer = store.start_writer(lambda batches, error: None)
     large = publication(1, [bytes(40_000)] * 4, time_ms=MADE_MS)
-    assert writer.commit_now(Batch([large], 160_000, False)) == (True, None)
+    assert writer.commit_now(Batch([large], 160_000)) == (True, None)
     assert len(store.reader.log_page(1, 5, ()).rows) == 1
     assert writer.commit_seconds.total > 0
     store.close()

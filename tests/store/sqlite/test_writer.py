@@ -16,13 +16,13 @@ import pytest
 from gateway.core.effects import MoveCursor, Publication, SaveEndpoint
 from gateway.core.model import WHOLE, RouteDefinition
 from store.errors import WriteFailed
-from store.ports import Batch
+from store.ports import SMALL_MOVES, Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
 from store.sqlite.garbage import PIECE_ROWS
 from store.sqlite.recovery import recover
-from store.sqlite.writer import GROUP_BYTES
+from store.sqlite.writer import GROUP_BYTES, LET_GO_NOW
 from tests.store.effects import deletion, publication, purge, queue, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of, writing_to
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
@@ -72,16 +72,16 @@ def test_what_was_told_is_in_the_file(path: Path) -> None:
 
 
 def test_batches_are_told_of_in_the_order_they_were_submitted(path: Path) -> None:
-    """From four threads, urgent and lazy mixed: each thread's come in its order, all of them once."""
+    """From four threads: each thread's come in its order, all of them once."""
     lock = threading.Lock()
     submitted: list[Batch] = []
     with writing(path) as w:
 
         def submit() -> None:
-            for k in range(50):
+            for _ in range(50):
                 with lock:
                     number = len(submitted) + 1
-                    submitted.append(w.submit(message(number), lazy=k % 3 == 0))
+                    submitted.append(w.submit(message(number)))
 
         threads = [threading.Thread(target=submit) for _ in range(4)]
         for thread in threads:
@@ -113,39 +113,7 @@ def test_a_transaction_is_bounded_in_bytes(path: Path) -> None:
     assert [len(told.batches) for told in w.told] == [1, 4, 4, 2]
 
 
-# --- lazy -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_lazy_batch_waits_for_company(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nobody waits for it, it lingers; an urgent one behind it takes it along at once, in order."""
-    monkeypatch.setattr(writer_module, "LINGER_SECONDS", PATIENCE_SECONDS * 10)
-    with writing(path) as w:
-        lazy = w.submit(message(1), lazy=True)
-        wait_until(w.writer._queue.empty)
-        assert w.told == []
-        also_lazy = w.submit(message(2), lazy=True)
-        wait_until(w.writer._queue.empty)
-        assert w.told == []
-        urgent = w.submit(message(3))
-        batches, error = w.wait(urgent)
-        assert error is None
-        assert [id(batch) for batch in batches] == [id(lazy), id(also_lazy), id(urgent)]
-
-
-def test_a_lazy_batch_is_committed_in_the_end(path: Path) -> None:
-    """When nothing else comes, it lingers for LINGER_SECONDS and no more."""
-    with writing(path) as w:
-        assert w.wait(w.submit(message(1), lazy=True)).error is None
-        assert ids(path) == [1]
-
-
-def test_closing_waits_for_no_company(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lazy batch that lingers is committed when the writer is closed, however long it might have lingered."""
-    monkeypatch.setattr(writer_module, "LINGER_SECONDS", PATIENCE_SECONDS * 10)
-    with writing(path) as w:
-        w.submit(message(1), lazy=True)
-        wait_until(w.writer._queue.empty)
-    assert ids(path) == [1]
+# --- closing --------------------------------------------------------------------------------------------------------
 
 
 def test_closing_commits_what_was_submitted(path: Path) -> None:
@@ -175,18 +143,61 @@ def test_closing_leaves_nothing_in_the_wal(path: Path, tmp_path: Path) -> None:
 def test_a_lone_small_batch_is_committed_on_the_spot(path: Path) -> None:
     """commit_now comes back with the message in the file, and tells nobody else."""
     with writing(path) as w:
-        batch = Batch([message(1)], 10, is_lazy=False)
+        batch = Batch([message(1)], 10)
         assert batch.is_small
         assert w.writer.commit_now(batch) == (True, None)
         assert ids(path) == [1]
         assert w.told == []
 
 
+def test_what_was_settled_is_committed_on_the_spot(path: Path) -> None:
+    """A move of a cursor is as small as a message, and goes along with one."""
+    made = publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)
+    model = empty_model()
+    for effect in (*QUEUE, made):
+        model.apply(effect)
+    done = settled(model, 1, [1, 2, 3])
+    with writing(path) as w:
+        w.commit(*QUEUE, made)
+        batch = Batch([*done, message(10)], 10)
+        assert batch.is_small
+        wait_until(lambda: w.writer.commit_now(batch) == (True, None))
+        for effect in (*done, message(10)):
+            model.apply(effect)
+        assert state_of(path) == model.state()
+
+
+def test_moves_that_write_many_rows_are_not_committed_on_the_spot() -> None:
+    """Neither many moves, nor one of many ranges, which was not settled in order: each is a row."""
+    move = MoveCursor(1, WHOLE, 9, {}, None, 0, 0, range(1, 10))
+    assert Batch([move] * SMALL_MOVES, 0).is_small
+    assert not Batch([move] * (SMALL_MOVES + 1), 0).is_small
+    scattered = MoveCursor(1, WHOLE, None, {i: i for i in range(1, 100, 2)}, None, 0, 0, range(1, 100, 2))
+    assert not Batch([scattered], 0).is_small
+
+
+def test_messages_that_the_log_does_not_hold_are_not_let_go_of_on_the_spot(path: Path) -> None:
+    """Each is a row that is changed and deleted: many are the thread's, a few are not."""
+    count = LET_GO_NOW + 2
+    made = publication(1, [b"x"] * count, endpoints=(1,), logged=False, time_ms=MADE_MS)
+    model = empty_model()
+    for effect in (*QUEUE, made):
+        model.apply(effect)
+    with writing(path) as w:
+        w.commit(*QUEUE, made)
+        few = settled(model, 1, [1])
+        wait_until(lambda: w.writer.commit_now(Batch(few, 0)) == (True, None))
+        for effect in few:
+            model.apply(effect)
+        assert w.writer.commit_now(Batch(settled(model, 1, range(2, count + 1)), 0)) == (False, None)
+    assert ids(path) == list(range(2, count + 1))
+
+
 def test_nothing_is_committed_on_the_spot_while_the_thread_is_at_work(path: Path) -> None:
     """The caller is told to submit instead, and nothing was written: order is kept."""
     with writing(path) as w:
         with held_after_one(w, 1):
-            assert w.writer.commit_now(Batch([message(2)], 10, is_lazy=False)) == (False, None)
+            assert w.writer.commit_now(Batch([message(2)], 10)) == (False, None)
         w.commit(message(3))
     assert ids(path) == [1, 3]
 
@@ -195,7 +206,7 @@ def test_nothing_is_committed_on_the_spot_where_commits_take_long(path: Path) ->
     """On a slow disk the loop has others to serve."""
     with writing(path) as w:
         w.writer._slow_share = 1.0
-        assert w.writer.commit_now(Batch([message(1)], 10, is_lazy=False)) == (False, None)
+        assert w.writer.commit_now(Batch([message(1)], 10)) == (False, None)
     assert ids(path) == []
 
 
@@ -216,9 +227,9 @@ def test_one_slow_commit_among_quick_ones_changes_nothing(
         number = 0
         for seconds in [0.0] * 20 + [1.0] + [0.0] * 20:
             number, took = number + 1, seconds
-            assert w.writer.commit_now(Batch([message(number)], 10, is_lazy=False))[0]
+            assert w.writer.commit_now(Batch([message(number)], 10))[0]
         took = 1.0
-        while w.writer.commit_now(Batch([message(number + 1)], 10, is_lazy=False))[0]:
+        while w.writer.commit_now(Batch([message(number + 1)], 10))[0]:
             number += 1
             assert number < 100
         assert number > 45
@@ -228,11 +239,11 @@ def test_one_slow_commit_among_quick_ones_changes_nothing(
 def test_an_error_on_the_spot_is_returned(path: Path) -> None:
     """It is the caller's to tell; nothing is in the file, and the next commit works."""
     with writing(path) as w, poisoned(path):
-        tried, error = w.writer.commit_now(Batch([message(1, topic="poison")], 10, is_lazy=False))
+        tried, error = w.writer.commit_now(Batch([message(1, topic="poison")], 10))
         assert tried
         assert isinstance(error, WriteFailed)
         assert isinstance(error.__cause__, apsw.ConstraintError)
-        assert w.writer.commit_now(Batch([message(2)], 10, is_lazy=False)) == (True, None)
+        assert w.writer.commit_now(Batch([message(2)], 10)) == (True, None)
     assert ids(path) == [2]
 
 
@@ -522,7 +533,7 @@ def test_routes_are_looked_at_though_all_is_committed_on_the_spot(
         w.commit(*QUEUE)
         wait_until(lambda: not w.writer._routes.is_due)
         w.writer._slow_share = 0.0
-        batch = Batch([on_route(1, 1)], 1, is_lazy=False)
+        batch = Batch([on_route(1, 1)], 1)
         wait_until(lambda: w.writer.commit_now(batch)[0])
         assert count_of(path, "route") == 1
         w.commit(MoveCursor(1, WHOLE, 1, {}, 1, 0, 0, [1]))

@@ -20,6 +20,7 @@ from gateway.core.errors import ErrorCode
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.model import CONTENT, WHOLE, Row
 from gateway.core.replay.states import ReplayState
+from gateway.vpn.committer import LINGER_SECONDS
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.tuning import Tuning
@@ -347,6 +348,8 @@ class World:
                 self.writer.commit(len(self.writer.waiting))
             elif self.reader.waiting:
                 self.reader.read(len(self.reader.waiting))
+            elif self.vpn.committer.is_lingering:
+                self.loop.advance(LINGER_SECONDS)
             elif timers > 0 or any(feed.is_scheduled for feed in self.vpn.readers.log_feeds):
                 # What failed is tried again after a second; the sweep for expired messages goes on for ever.
                 timers -= 1

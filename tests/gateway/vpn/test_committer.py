@@ -1,0 +1,155 @@
+"""What lingers on the loop before it is committed, and what takes it along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.core.effects import CountedUpTo, Effect
+from gateway.vpn.committer import LINGER_SECONDS, LINGERING_EFFECTS, Committer
+from gateway.vpn.counters import Counters
+from gateway.vpn.runtime import Runtime
+from store.errors import WriteFailed
+from store.ports import Batch, OnCommit
+from tests.gateway.core.machines.step_loop import StepLoop
+
+
+class Store:
+    """A store, and its writer, that commits when the test says so."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Batch] = []
+        self.is_closed = False
+        self.on_commit: OnCommit
+
+    def start_writer(self, on_commit: OnCommit) -> Store:
+        self.on_commit = on_commit
+        return self
+
+    def submit(self, batch: Batch) -> None:
+        self.submitted.append(batch)
+
+    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
+        return False, None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    @property
+    def effects(self) -> list[list[Effect]]:
+        """Those of each batch."""
+        return [list(batch.effects) for batch in self.submitted]
+
+
+class Loop(StepLoop):
+    """One whose threads are done at once."""
+
+    def run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> Any:
+        done = self.create_future()
+        done.set_result(function(*args))
+        return done
+
+
+class Commits:
+    """A committer on a loop that the test drives."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.store = Store()
+        runtime = Runtime(self.loop, None)
+        nobody: Any = SimpleNamespace()
+        store: Any = self.store
+        self.committer = Committer(store, nobody, nobody, Counters(), runtime)
+        self.told: list[str] = []
+
+    def tell(self, what: str, error: WriteFailed | None) -> None:
+        assert error is None
+        self.told.append(what)
+
+
+def effect(number: int) -> CountedUpTo:
+    """One that nobody waits for."""
+    return CountedUpTo(number)
+
+
+@pytest.fixture
+def commits() -> Iterator[Commits]:
+    found = Commits()
+    yield found
+    found.loop.close()
+
+
+def test_what_nobody_waits_for_is_gathered(commits: Commits) -> None:
+    """It goes to the writer in one piece, in order, ``LINGER_SECONDS`` after the first of it."""
+    first, second = effect(1), effect(2)
+    commits.committer.commit_when_convenient(first)
+    commits.loop.advance(LINGER_SECONDS / 2)
+    commits.committer.commit_when_convenient(second)
+    commits.loop.advance(LINGER_SECONDS / 4)
+    assert commits.store.effects == []
+    commits.loop.advance(LINGER_SECONDS / 4)
+    assert commits.store.effects == [[first, second]]
+
+
+def test_what_is_waited_for_takes_along_what_was_ordered_before_it(commits: Commits) -> None:
+    """No time passes, order is kept, and it is told once all of that is durable."""
+    before, after = effect(1), effect(2)
+    commits.committer.commit_when_convenient(before)
+    commits.committer.commit([after], partial(commits.tell, "after"))
+    commits.loop.run()
+    assert commits.store.effects == [[before, after]]
+    assert commits.told == []
+    commits.store.on_commit(commits.store.submitted, None)
+    commits.loop.run()
+    assert commits.told == ["after"]
+
+
+def test_news_of_what_was_ordered_takes_it_along(commits: Commits) -> None:
+    """Somebody asks, with no effect of his own, to be told once all before is durable: that a settlement is."""
+    before = effect(1)
+    commits.committer.commit_when_convenient(before)
+    commits.committer.commit((), partial(commits.tell, "before"))
+    commits.loop.run()
+    assert commits.store.effects == [[before]]
+    assert len(commits.store.submitted[0].then) == 1
+
+
+def test_nothing_is_submitted_twice(commits: Commits) -> None:
+    """What was taken along is not there any more when its time is over; what came after it goes then."""
+    first, second, third = effect(1), effect(2), effect(3)
+    commits.committer.commit_when_convenient(first)
+    commits.committer.commit([second])
+    commits.loop.run()
+    commits.committer.commit_when_convenient(third)
+    commits.loop.advance(LINGER_SECONDS)
+    assert commits.store.effects == [[first, second], [third]]
+    commits.loop.advance(LINGER_SECONDS)
+    assert commits.store.effects == [[first, second], [third]]
+    assert not commits.loop.has_timers
+
+
+def test_a_stop_waits_for_no_company(commits: Commits) -> None:
+    """What lingers is with the writer before the store is closed."""
+    last = effect(1)
+    commits.committer.commit_when_convenient(last)
+    with commits.loop.running():
+        commits.loop.create_task(commits.committer.close())
+    commits.loop.run()
+    assert commits.store.effects == [[last]]
+    assert commits.store.is_closed
+
+
+def test_what_lingers_is_bounded(commits: Commits) -> None:
+    """Of ``LINGERING_EFFECTS`` none waits any longer."""
+    effects = [effect(number) for number in range(LINGERING_EFFECTS)]
+    for one in effects[:-1]:
+        commits.committer.commit_when_convenient(one)
+    commits.loop.run()
+    assert commits.store.effects == []
+    commits.committer.commit_when_convenient(effects[-1])
+    commits.loop.run()
+    assert commits.store.effects == [effects]
