@@ -94,13 +94,23 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
         self._connection.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        protocol = self._protocol
-        if protocol.state is State.CONNECTING:
+        start = 0
+        if self._protocol.state is State.CONNECTING:
             self._upgrade_bytes += len(data)
             if self._upgrade_bytes > UNOPENED_BYTES:
                 self.abort()
                 return
-        elif self._connection.has_opened:
+            # What is behind the upgrade is read once that is answered: before, the library takes a frame for one of a
+            # connection that is open already, and an answer has no place behind what it says to that.
+            while self._protocol.state is State.CONNECTING and (end := data.find(b"\n", start) + 1):
+                self._receive(data[start:end])
+                start = end
+        if start < len(data):
+            self._receive(data[start:] if start else data)
+
+    def _receive(self, data: bytes) -> None:
+        protocol = self._protocol
+        if self._connection.has_opened:
             protocol.max_message_size = self._max_message_bytes
         protocol.receive_data(data)
         self._connection.buffer(len(protocol.reader.buffer))

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from tests.support.peer import Peer
 from tests.system.gateway_process import GatewayProcess, wait_until
 
 
 class Bystander:
-    """A well-behaved client, busy with its own queue while a block runs; what harms it fails the block."""
+    """
+    A well-behaved client, busy with its own queue while a block runs; what harms it fails the block.
 
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self._peer = Peer.opened(gateway.address)
+    Args:
+        peer: Its connection, with a session; without one it makes its own.
+
+    Attributes:
+        count: Messages that it has published and received back.
+        longest_s: The longest that one of them took; whoever looks at it may set it to 0.
+    """
+
+    def __init__(self, gateway: GatewayProcess, peer: Peer | None = None) -> None:
+        self._peer = Peer.opened(gateway.address) if peer is None else peer
         self._peer.attach_sender("queue://bystander")
         self._peer.attach_receiver("queue://bystander", credit=2**31 - 1)
         self._stop = threading.Event()
         self._errors: list[BaseException] = []
         self._thread = threading.Thread(target=self._run)
         self.count = 0
+        self.longest_s = 0.0
 
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
                 body = b"%d" % self.count
+                began = time.monotonic()
                 self._peer.publish(body)
                 assert self._peer.receive() == body
+                self.longest_s = max(self.longest_s, time.monotonic() - began)
                 self.count += 1
             self._peer.close()
         except BaseException as error:

@@ -41,9 +41,17 @@ class GatewayProcess:
         data: Its data folder.
         config: Settings in TOML. They are written beside the data folder.
         listen: Where it accepts clients; none leaves that to ``config``.
+        module: What is run in place of the gateway, with its arguments.
     """
 
-    def __init__(self, data: Path, config: str = "", *, listen: Sequence[str] = ("127.0.0.1:0",)) -> None:
+    def __init__(
+        self,
+        data: Path,
+        config: str = "",
+        *,
+        listen: Sequence[str] = ("127.0.0.1:0",),
+        module: str = "gateway",
+    ) -> None:
         self.data = data
         data.parent.mkdir(parents=True, exist_ok=True)
         file = data.with_name(f"{data.name}.toml")
@@ -54,7 +62,7 @@ class GatewayProcess:
             arguments += ["--listen", where]
         with self._log_path.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", *arguments],
+                [sys.executable, "-m", module, "serve", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -194,3 +194,39 @@ def test_an_origin_is_written_as_browsers_send_it() -> None:
     """A path would never match, and is refused with what would be right."""
     with pytest.raises(ConfigError, match="write `https://HOST`"):
         parse('[[listener]]\n[listener.websocket]\norigins = ["https://a.example.com/"]\n')
+
+
+HEAD = (
+    "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: {version}\r\n"
+    "Sec-WebSocket-Protocol: amqp\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "behind", "status"),
+    [
+        ("13", b"\x88\x80\0\0\0\0", b"101"),
+        ("13", b"\x89\x80\0\0\0\0", b"101"),
+        ("13", b"\xff\xff" + bytes(20), b"101"),
+        ("8", b"\xff\xff" + bytes(20), b"400"),
+        ("8", b"\x88\x80\0\0\0\0", b"400"),
+    ],
+    ids=["a close", "a ping", "no frame", "no frame, refused", "a close, refused"],
+)
+def test_what_is_behind_the_upgrade_is_answered_behind_it(
+    gateway: RunningGateway, caplog: pytest.LogCaptureFixture, version: str, behind: bytes, status: bytes
+) -> None:
+    """A client that waits for no answer is told of its upgrade first, whatever it sent with it; nothing fails."""
+    host, port = gateway.address.split(":")
+    with Peer.connect((host, int(port))) as peer:
+        peer.send(HEAD.format(version=version).encode() + behind)
+        assert peer.take(12) == b"HTTP/1.1 " + status
+        if behind[0] != 0x89:
+            peer.rest()
+        else:
+            answer = b""
+            while not answer.endswith(b"\r\n\r\n"):
+                answer += peer.take(1)
+            assert peer.take(2) == b"\x8a\x00", "a pong"
+    assert "Fatal error" not in caplog.text

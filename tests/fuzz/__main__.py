@@ -1,0 +1,97 @@
+"""``python -m tests.fuzz``: fuzz a live gateway, go on where the last run stopped, replay what was found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.fuzz.campaign import Campaign, Settings
+from tests.fuzz.findings import trouble
+from tests.fuzz.made.kinds import NAMES
+from tests.fuzz.progress import Progress
+from tests.fuzz.target import Target
+
+FOLDER = Path(__file__).resolve().parents[2] / "build" / "fuzz"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 where nothing was found, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="./run soak fuzz", description="Inputs made by structure, sent to a live gateway."
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
+    parser.add_argument(
+        "--round-minutes", type=float, default=5.0, help="after how long a fresh gateway is taken (5)"
+    )
+    parser.add_argument(
+        "--only",
+        metavar="KIND",
+        action="append",
+        choices=NAMES,
+        default=[],
+        help=f"of {', '.join(NAMES)}; may be repeated",
+    )
+    parser.add_argument("--fresh", action="store_true", help="begin anew, with another seed")
+    parser.add_argument("--seed", type=int, help="begin anew with this one, if it is not the one under way")
+    parser.add_argument(
+        "--replay",
+        metavar="KIND:NUMBER[-LAST]",
+        help="send these inputs to a gateway of their own, and say what came of it",
+    )
+    parser.add_argument(
+        "--longest-wait",
+        metavar="S",
+        type=float,
+        default=0.25,
+        help="seconds that the bystander may have to wait (0.25: a quiet machine's)",
+    )
+    parser.add_argument(
+        "--growth",
+        metavar="MB",
+        type=int,
+        default=400,
+        help="megabytes that the gateway may grow by in a round (400)",
+    )
+    options = parser.parse_args(arguments)
+    state = FOLDER / "state.json"
+    if options.replay:
+        seed = Progress(state).seed if options.seed is None else options.seed
+        return replay(options.replay, seed)
+    progress = Progress(state, is_fresh=options.fresh, seed=options.seed)
+    progress.save()
+    _say(f"seed {progress.seed}, {sum(progress.counts.values()):,} inputs so far")
+    settings = Settings(
+        FOLDER,
+        seconds=options.minutes * 60,
+        round_seconds=options.round_minutes * 60,
+        only=options.only,
+        longest_wait_s=options.longest_wait,
+        growth_mb=options.growth,
+    )
+    campaign = Campaign(settings, _say)
+    campaign.run()
+    _say(f"longest wait of the bystander {campaign.longest_s:.3f} s; {len(campaign.files)} findings")
+    return 1 if campaign.files else 0
+
+
+def replay(text: str, seed: int) -> int:
+    """Send inputs again, on a gateway of their own; exit status 1 where something goes wrong."""
+    name, _, numbers = text.partition(":")
+    first, _, last = numbers.partition("-")
+    chosen = range(int(first), int(last or first) + 1)
+    with Target() as target:
+        kind = target.kinds[name]
+        if len(chosen) == 1:
+            _say(f"{name}:{first} of seed {seed}: {kind.input(seed, chosen[0]).hex()}")
+        found = trouble(target, kind, seed, chosen)
+    _say(found or "nothing went wrong")
+    return 1 if found else 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,249 @@
+"""Rounds of inputs, each on a gateway of its own that is watched from outside: its log, its memory, its bystander."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.fuzz.driver import Counted, Over, Plan, Sent, drive
+from tests.fuzz.findings import Finding, MakeTarget, find_cause, write
+from tests.fuzz.made.kinds import all_kinds
+from tests.fuzz.progress import Progress
+from tests.fuzz.target import Target
+from tests.system.bystander import Bystander
+
+MEGABYTE = 2**20
+WATCH_SECONDS = 1.0
+REMEMBERED = 50_000
+"""Connections whose inputs are remembered, to tell by the port that a line of the log names whose doing it was."""
+
+SLACK_SECONDS = 90.0
+"""How much longer than its time a driver may take before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """
+    What a campaign is to do.
+
+    Attributes:
+        folder: Where its progress and its findings are kept.
+        seconds: How long it goes on.
+        round_seconds: After how long it goes on with a fresh gateway.
+        only: Kinds; all where none is named.
+        longest_wait_s: What the bystander may have to wait.
+        growth_mb: What the gateway's memory may grow by in a round.
+        most_inputs: After how many inputs it ends, about; none: by time alone.
+        causes: Of how many findings of a round the cause is looked for, by trying again.
+    """
+
+    folder: Path
+    seconds: float = 600.0
+    round_seconds: float = 300.0
+    only: Sequence[str] = ()
+    longest_wait_s: float = 0.25
+    growth_mb: int = 400
+    most_inputs: int | None = None
+    causes: int = 3
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What has been seen in a round."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    ports: OrderedDict[int, tuple[str, range]] = field(default_factory=OrderedDict)
+    findings: list[Finding] = field(default_factory=list)
+    over: Over | None = None
+    log_start: int = 0
+    longest_s: float = 0.0
+    first_bytes: int = 0
+    most_bytes: int = 0
+
+
+class Campaign:
+    """
+    Args:
+        say: Takes lines for who looks on.
+        make_target: Starts gateways.
+    """
+
+    def __init__(
+        self, settings: Settings, say: Callable[[str], None], make_target: MakeTarget = Target
+    ) -> None:
+        self._settings = settings
+        self._say = say
+        self._make_target = make_target
+        self.files: list[Path] = []
+        """Findings that were written."""
+        self.longest_s = 0.0
+        """The bystander's longest wait in all rounds."""
+
+    @property
+    def _state(self) -> Path:
+        return self._settings.folder / "state.json"
+
+    def run(self) -> int:
+        """Go on until the time is over; inputs handled."""
+        progress = Progress(self._state)
+        before = sum(progress.counts.values())
+        deadline = time.monotonic() + self._settings.seconds
+        while (left := deadline - time.monotonic()) > 1 and not self._has_enough(before):
+            if not self._round(min(left, self._settings.round_seconds), before):
+                break
+        after = Progress(self._state).counts
+        total = sum(after.values())
+        self._say(
+            f"{total - before:,} inputs in this run, {total:,} in all: "
+            + ", ".join(f"{kind} {count:,}" for kind, count in after.items())
+        )
+        return total - before
+
+    def _has_enough(self, before: int) -> bool:
+        most = self._settings.most_inputs
+        return most is not None and sum(Progress(self._state).counts.values()) - before >= most
+
+    # --- a round ------------------------------------------------------------------------------------------------
+
+    def _round(self, seconds: float, before: int) -> bool:
+        """Whether another one has sense: not where the driver failed."""
+        watched = _Watched()
+        progress = Progress(self._state)
+        most = self._settings.most_inputs
+        with self._make_target() as target:
+            document = target.described()
+            left = None if most is None else most - (sum(progress.counts.values()) - before)
+            plan = Plan(self._state, target.addresses, document, self._settings.only, seconds, left)
+            try:
+                with Bystander(target.gateway, target.bystander()) as bystander:
+                    self._watch(target, bystander, plan, watched)
+            except AssertionError as error:
+                if target.gateway.is_running:
+                    watched.findings.append(Finding(f"the bystander failed: {error}"[:2_000]))
+            self._judge_end(target, watched)
+        self.longest_s = max(self.longest_s, watched.longest_s)
+        kinds = all_kinds(document)
+        for number, finding in enumerate(watched.findings):
+            if number < self._settings.causes:
+                find_cause(finding, progress.seed, self._make_target)
+            file = write(finding, progress.seed, self._settings.folder / "findings", kinds)
+            self.files.append(file)
+            self._say(f"FOUND: {finding.what[:300]} ({file})")
+        return watched.over is not None
+
+    def _watch(self, target: Target, bystander: Bystander, plan: Plan, watched: _Watched) -> None:
+        ours, theirs = multiprocessing.Pipe(duplex=False)
+        # A fork would take the bystander's thread and socket along.
+        driver = multiprocessing.get_context("spawn").Process(target=drive, args=(plan, theirs), daemon=True)
+        driver.start()
+        theirs.close()
+        give_up = time.monotonic() + plan.seconds + SLACK_SECONDS
+        watched.first_bytes = target.gateway.resident_bytes()
+        last = dict(Progress(self._state).counts)
+        last_s = shown_s = time.monotonic()
+        try:
+            while (
+                watched.over is None
+                and time.monotonic() < give_up
+                and driver.is_alive()
+                and target.gateway.is_running
+            ):
+                self._take(ours, watched)
+                self._look(target, watched)
+                watched.longest_s = max(watched.longest_s, bystander.longest_s)
+                if time.monotonic() - shown_s >= 10 and watched.counts:
+                    now = time.monotonic()
+                    self._show(target, bystander, watched, last, now - last_s)
+                    last, last_s, shown_s = dict(watched.counts), now, now
+                    bystander.longest_s = 0.0
+            self._take(ours, watched, WATCH_SECONDS * 3)
+            self._look(target, watched)
+            if watched.over is None and target.gateway.is_running:
+                watched.findings.append(Finding("the driver has failed, or did not end"))
+        finally:
+            driver.join(5)
+            if driver.is_alive():
+                driver.kill()
+            ours.close()
+
+    def _take(self, pipe: Connection, watched: _Watched, seconds: float = WATCH_SECONDS) -> None:
+        """What the driver has to tell, for about so long."""
+        until = time.monotonic() + seconds
+        while watched.over is None and pipe.poll(max(0.0, until - time.monotonic())):
+            try:
+                told = pipe.recv()
+            except EOFError:
+                return
+            match told:
+                case Counted(counts):
+                    watched.counts = counts
+                case Sent(kind, numbers, port, wrong):
+                    watched.ports[port] = (kind, numbers)
+                    watched.ports.move_to_end(port)
+                    while len(watched.ports) > REMEMBERED:
+                        watched.ports.popitem(last=False)
+                    if wrong is not None:
+                        watched.findings.append(Finding(wrong, [(kind, numbers)]))
+                case Over():
+                    watched.over = told
+            if time.monotonic() > until:
+                return
+
+    def _look(self, target: Target, watched: _Watched) -> None:
+        """The log's new lines and the memory."""
+        size = target.gateway.log_size()
+        mistakes = target.gateway.mistakes(watched.log_start)
+        watched.log_start = size
+        for line in mistakes[:5]:
+            suspect = watched.ports.get(_port_of(line))
+            watched.findings.append(
+                Finding(f"the gateway logged a mistake: {line[:300]}", [suspect] if suspect else [], [line])
+            )
+        if not target.gateway.is_running:
+            return
+        resident = target.gateway.resident_bytes()
+        watched.most_bytes = max(watched.most_bytes, resident)
+
+    def _show(
+        self, target: Target, bystander: Bystander, watched: _Watched, last: dict[str, int], seconds: float
+    ) -> None:
+        rates = {kind: (count - last.get(kind, 0)) / seconds for kind, count in watched.counts.items()}
+        by_kind = " ".join(f"{kind} {rate:,.0f}" for kind, rate in rates.items() if rate)
+        memory = target.gateway.resident_bytes() / MEGABYTE
+        self._say(
+            f"{sum(watched.counts.values()):,} inputs, {sum(rates.values()):,.0f}/s ({by_kind});"
+            f" gateway {memory:.0f} MB; the bystander's longest wait {bystander.longest_s:.3f} s"
+        )
+
+    def _judge_end(self, target: Target, watched: _Watched) -> None:
+        if not target.gateway.is_running:
+            under_way = watched.over.under_way if watched.over else []
+            watched.findings.append(Finding("the gateway has died", under_way, [target.gateway.log_tail()]))
+            return
+        settings = self._settings
+        grown = (watched.most_bytes - watched.first_bytes) / MEGABYTE
+        if grown > settings.growth_mb:
+            watched.findings.append(Finding(f"the gateway grew by {grown:.0f} MB in {watched.counts}"))
+        if watched.longest_s > settings.longest_wait_s:
+            watched.findings.append(
+                Finding(
+                    f"the bystander waited {watched.longest_s:.3f} s, more than {settings.longest_wait_s} s"
+                )
+            )
+        if (problem := target.stop()) is not None:
+            watched.findings.append(Finding(problem, [], [target.gateway.log_tail()]))
+
+
+def _port_of(line: str) -> int:
+    """The port of the peer that a log line names; 0 where it names none."""
+    try:
+        peer = json.loads(line).get("peer", "")
+        return int(str(peer).rpartition(":")[2] or 0)
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""What is sent, by kind: every input is a function of dice alone, so that a number brings it back."""

@@ -1,0 +1,403 @@
+"""Whole connections: frames in any order with bytes changed, handshakes, sign-ins, and WebSockets around them."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from random import Random
+from typing import Any
+
+from amqp_ext.codec import Described, Symbol, UInt, ULong, UShort
+from tests.fuzz.made.kind import Answer, Kind, Listener, Step
+from tests.fuzz.made.links import performative
+from tests.fuzz.made.texts import address
+from tests.fuzz.made.transfers import message
+from tests.fuzz.made.values import (
+    changed,
+    list_of,
+    map_of,
+    octets,
+    or_else,
+    or_wrong,
+    put,
+    symbol,
+    value,
+    whole,
+    word,
+)
+from tests.support.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    FLOW,
+    OPEN,
+    SASL_FRAME,
+    SASL_HEADER,
+    SASL_INIT,
+    SASL_RESPONSE,
+    attach_frame,
+    begin_frame,
+    flow_frame,
+    frame,
+    framed,
+    open_frame,
+    transfer_frame,
+)
+from tests.system.client_frames import VALID
+from tests.system.corpus import BEGUN, OPENED, TO_OPEN
+
+USER, PASSWORD = "ann", "secret"
+
+_CLIENT = (
+    BEGUN
+    + attach_frame(0, receiver=False, address="queue://hostile")
+    + attach_frame(1, receiver=True, address="queue://hostile")
+    + flow_frame(1, 0, 3)
+    + attach_frame(2, receiver=False, address=None)
+)
+"""A client with a sending link 0, a receiving link 1 and a relay 2, as the valid frames have it."""
+
+_CONTROL = "coordinator"
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def _handle(dice: Random) -> Any:
+    return or_else(dice, UInt(dice.choice((0, 0, 1, 1, 2, 3, 7, 1_023, 1_024, 2**32 - 1))), 0.03)
+
+
+def _number(dice: Random) -> UInt:
+    return UInt(dice.choice((0, 0, 1, 2, 3, whole(dice, 32))))
+
+
+def _state(dice: Random) -> Any:
+    """A delivery's state, also one of a transaction."""
+    code = dice.choice((0x23, 0x24, 0x24, 0x25, 0x26, 0x27, 0x34, 0x33, 0x29))
+    fields: list[Any] = []
+    if code == 0x25:
+        fields = [or_else(dice, Described(ULong(0x1D), [symbol(dice), word(dice)]), 0.1)]
+    elif code == 0x27:
+        fields = [dice.random() < 0.5, dice.random() < 0.5, map_of(dice, key=symbol)]
+    elif code == 0x34:
+        fields = [octets(dice, 8), or_else(dice, Described(ULong(0x24), []), 0.3)]
+    return or_else(dice, Described(ULong(code), fields), 0.05)
+
+
+def _odd(dice: Random) -> bytes:
+    """A performative whose fields are of about the right types."""
+    match dice.randrange(9):
+        case 0:
+            fields = [
+                dice.choice((None, UShort(0), UShort(9))),
+                _number(dice),
+                _number(dice),
+                _number(dice),
+                _number(dice),
+                None,
+                map_of(dice, key=symbol),
+            ]
+            return _on_channel(dice, 0x11, fields)
+        case 1:
+            source = Described(
+                ULong(0x28),
+                [
+                    address(dice),
+                    UInt(dice.randrange(3)),
+                    None,
+                    None,
+                    dice.random() < 0.1,
+                    None,
+                    None,
+                    value(dice),
+                ],
+            )
+            target = Described(ULong(dice.choice((0x29, 0x29, 0x30))), [dice.choice((None, address(dice)))])
+            return _on_channel(
+                dice,
+                0x12,
+                [
+                    word(dice),
+                    _handle(dice),
+                    dice.random() < 0.5,
+                    None,
+                    None,
+                    source,
+                    target,
+                    value(dice),
+                    None,
+                    UInt(0),
+                ],
+            )
+        case 2:
+            fields = [
+                _number(dice),
+                _number(dice),
+                _number(dice),
+                _number(dice),
+                _handle(dice),
+                _number(dice),
+                _number(dice),
+                None,
+                dice.random() < 0.3,
+                dice.random() < 0.3,
+            ]
+            return _on_channel(dice, 0x13, fields)
+        case 3 | 4:
+            fields = [
+                _handle(dice),
+                _number(dice),
+                octets(dice, 34),
+                UInt(0),
+                dice.random() < 0.3,
+                dice.random() < 0.2,
+                None,
+                _state(dice) if dice.random() < 0.2 else None,
+                None,
+                dice.random() < 0.1,
+            ]
+            return _on_channel(dice, 0x14, fields, message(dice))
+        case 5 | 6:
+            return _on_channel(
+                dice,
+                0x15,
+                [
+                    dice.random() < 0.8,
+                    _number(dice),
+                    dice.choice((None, _number(dice))),
+                    dice.random() < 0.7,
+                    _state(dice),
+                    dice.random() < 0.1,
+                ],
+            )
+        case 7:
+            return _on_channel(dice, 0x16, [_handle(dice), dice.random() < 0.7, or_else(dice, None, 0.3)])
+        case _:
+            code = dice.choice((0x10, 0x17, 0x17, 0x18, 0x19, 0x77))
+            return _on_channel(dice, code, list_of(dice, 1))
+
+
+def _on_channel(dice: Random, code: int, fields: list[Any], payload: bytes = b"") -> bytes:
+    if dice.random() < 0.05:
+        fields = fields[: dice.randrange(len(fields) + 1)]
+    body = (
+        b"\x00\x53"
+        + bytes([code])
+        + put([or_wrong(dice, or_else(dice, each, 0.02), 0.004) for each in fields])
+    )
+    channel = 0 if dice.random() < 0.97 else dice.choice((1, 9, 255, 65_535))
+    return framed(body + payload, channel=channel)
+
+
+_COORDINATOR = performative(
+    0x12,
+    [
+        _CONTROL,
+        UInt(11),
+        False,
+        None,
+        None,
+        Described(ULong(0x28), ["here"]),
+        Described(ULong(0x30), [Symbol("amqp:local-transactions")]),
+        None,
+        None,
+        UInt(0),
+    ],
+)
+
+
+def _control(dice: Random) -> bytes:
+    """A declare or a discharge to a coordinator (AMQP 1.0 section 4.2)."""
+    request = Described(ULong(0x31), [or_else(dice, None, 0.2)])
+    if dice.random() < 0.5:
+        request = Described(
+            ULong(0x32), [dice.choice((octets(dice, 8), b"\0", value(dice))), dice.random() < 0.5]
+        )
+    return transfer_frame(11, dice.randrange(4), b"\x00\x53\x77" + put(request))
+
+
+def _frames(dice: Random, _: int) -> bytes:
+    sent = []
+    if dice.random() < 0.1:
+        sent.append(_COORDINATOR)
+        sent += [_control(dice) for _ in range(dice.randrange(3))]
+    sent += [dice.choice(VALID) if dice.random() < 0.5 else _odd(dice) for _ in range(dice.randint(1, 12))]
+    stream = b"".join(sent)
+    return changed(dice, stream) if dice.random() < 0.4 else stream
+
+
+# --- handshakes ---------------------------------------------------------------------------------------------------
+
+
+def _open(dice: Random) -> bytes:
+    fields = [
+        word(dice),
+        dice.choice((None, "default", "vhost:/", word(dice))),
+        UInt(dice.choice((0, 511, 512, 65_536, 2**32 - 1))),
+        UShort(whole(dice, 16)),
+        dice.choice((None, UInt(whole(dice, 32)))),
+        None,
+        None,
+        None,
+        None,
+        map_of(dice, key=symbol),
+    ]
+    return performative(OPEN, [or_wrong(dice, or_else(dice, each, 0.05)) for each in fields])
+
+
+def _handshakes(dice: Random, _: int) -> bytes:
+    start = dice.choice((b"", SASL_HEADER, TO_OPEN, TO_OPEN, AMQP_HEADER))
+    sent = start + (_open(dice) if dice.random() < 0.8 else octets(dice, 300))
+    sent += b"".join(
+        dice.choice((begin_frame(), octets(dice), frame(0x18, []), _odd(dice)))
+        for _ in range(dice.randrange(4))
+    )
+    return changed(dice, sent) if dice.random() < 0.4 else sent
+
+
+# --- signing in -----------------------------------------------------------------------------------------------------
+
+
+def _first(dice: Random) -> Any:
+    name = dice.choice((USER, USER, "nobody", "a=2Cb", "a=b", word(dice)))
+    match dice.randrange(4):
+        case 0:
+            secret = PASSWORD if dice.random() < 0.02 else word(dice)[:100]
+            return dice.choice(
+                (f"\0{name}\0{secret}", f"{name}\0{name}\0{secret}", f"{name}\0{secret}", "\0\0", f"\0{name}")
+            ).encode()
+        case 1 | 2:
+            header = dice.choice(
+                ("n,,", "y,,", "n,a=x,", "p=tls-unique,,", "p=tls-server-end-point,,", "", "n,")
+            )
+            parts = [
+                f"n={name}",
+                f"r={dice.choice(('', 'abc', 'a,b', word(dice)))}",
+                dice.choice(("", "m=1", "x=y")),
+            ]
+            return (header + ",".join(part for part in parts if part)).encode()
+        case _:
+            return or_else(dice, octets(dice), 0.3)
+
+
+def _sasl(dice: Random, _: int) -> bytes:
+    mechanism = dice.choice(
+        (
+            "PLAIN",
+            "SCRAM-SHA-256",
+            "SCRAM-SHA-512",
+            "EXTERNAL",
+            "ANONYMOUS",
+            "SCRAM-SHA-256-PLUS",
+            "MSSBCBS",
+            word(dice)[:20],
+        )
+    )
+    name = Symbol(mechanism.encode("ascii", "replace").decode())
+    sent = SASL_HEADER + _sasl_frame(
+        dice,
+        SASL_INIT,
+        [
+            or_else(dice, name, 0.02),
+            or_else(dice, _first(dice), 0.05),
+            dice.choice((None, "host", value(dice))),
+        ],
+    )
+    for _ in range(dice.choice((0, 1, 1, 2))):
+        final = f"c=biws,r={dice.choice(('abc', 'abcdef'))},p={base64.b64encode(octets(dice, 32)).decode()}".encode()
+        sent += _sasl_frame(dice, SASL_RESPONSE, [or_else(dice, final, 0.2)])
+    sent += dice.choice((b"", AMQP_HEADER + open_frame()))
+    return changed(dice, sent) if dice.random() < 0.3 else sent
+
+
+def _sasl_frame(dice: Random, code: int, fields: list[Any]) -> bytes:
+    body = b"\x00\x53" + bytes([code]) + put([or_wrong(dice, each) for each in fields])
+    return framed(body, kind=SASL_FRAME if dice.random() < 0.98 else AMQP_FRAME)
+
+
+# --- WebSocket --------------------------------------------------------------------------------------------------------
+
+
+def upgrade(dice: Random | None = None) -> bytes:
+    """A request for a WebSocket; with dice, one that may have a mistake."""
+    lines = [
+        "GET / HTTP/1.1",
+        "Host: localhost",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Protocol: amqp",
+    ]
+    if dice is not None and dice.random() < 0.3:
+        at = dice.randrange(len(lines))
+        odd = (
+            "",
+            "X: " + "y" * 9_000,
+            "Sec-WebSocket-Extensions: permessage-deflate",
+            "Origin: http://evil",
+            "Content-Length: 5",
+            "Sec-WebSocket-Version: 8",
+            "Sec-WebSocket-Protocol: x",
+            "Transfer-Encoding: chunked",
+            "Upgrade: h2c",
+            ": ",
+            "é: é",
+            lines[at],
+            " " + lines[at],
+            "POST / HTTP/1.1",
+        )
+        lines[at] = dice.choice(odd)
+        if dice.random() < 0.3:
+            lines.insert(at, dice.choice(odd))
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def websocket_frame(dice: Random, content: bytes) -> bytes:
+    """A frame (RFC 6455 section 5.2), mostly a masked binary one that is whole."""
+    opcode = 2 if dice.random() < 0.85 else dice.choice((0, 1, 8, 9, 10, 3, 15))
+    first = (
+        opcode
+        | (0x80 if dice.random() < 0.9 else 0)
+        | (0 if dice.random() < 0.98 else dice.choice((0x40, 0x20, 0x10)))
+    )
+    is_masked = dice.random() < 0.98
+    size = len(content) if dice.random() < 0.97 else dice.choice((0, 125, 65_535, 2**31, 2**63, 2**64 - 1))
+    mask = 0x80 if is_masked else 0
+    form = dice.random()
+    if size < 126 and form < 0.95:
+        head = bytes((first, size | mask))
+    elif size < 65_536 and form < 0.99:
+        head = struct.pack(">BBH", first, 126 | mask, size)
+    else:
+        head = struct.pack(">BBQ", first, 127 | mask, size)
+    if not is_masked:
+        return head + content
+    key = dice.randbytes(4) if dice.random() < 0.7 else bytes(4)
+    turned = int.from_bytes(content, "big") ^ int.from_bytes(
+        (key * (len(content) // 4 + 1))[: len(content)], "big"
+    )
+    return head + key + turned.to_bytes(len(content), "big")
+
+
+def _websocket(dice: Random, _: int) -> bytes:
+    stream = dice.choice((OPENED, BEGUN, BEGUN, BEGUN)) + b"".join(
+        dice.choice(VALID) if dice.random() < 0.7 else _odd(dice) for _ in range(dice.randrange(5))
+    )
+    sent = upgrade(dice)
+    while stream:
+        size = dice.choice((1, 7, 100, 1_000, 10_000))
+        sent += websocket_frame(dice, stream[:size])
+        stream = stream[size:]
+        if size == 1 and dice.random() < 0.9:
+            size = len(stream)
+            sent += websocket_frame(dice, stream)
+            stream = b""
+    return changed(dice, sent) if dice.random() < 0.25 else sent
+
+
+STREAMS = (
+    Kind("frames", Listener.PLAIN, Answer.END, _frames, begin=(Step(_CLIENT, FLOW, 2),)),
+    Kind("handshakes", Listener.PLAIN, Answer.END, _handshakes),
+    Kind("sasl", Listener.SIGN_IN, Answer.END, _sasl),
+    Kind("websocket", Listener.WEBSOCKET, Answer.END, _websocket),
+)

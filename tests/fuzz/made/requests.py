@@ -1,0 +1,136 @@
+"""Requests to the administration: operations with values that may be right, and bytes that are no request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tests.fuzz.made.kind import Answer, Kind, Listener
+from tests.fuzz.made.texts import QUEUES, start, topic
+from tests.fuzz.made.values import EDGES, changed, word
+
+TOKEN = "the-token-of-the-administrator"
+AT_ONCE = 50
+
+_NAMES = (*QUEUES, "default", "a/>", "!a", "#1", "", "é", "a b", "x" * 300, "\0", "p")
+_JSON = (
+    None,
+    True,
+    False,
+    [],
+    {},
+    1.5,
+    -1,
+    "exclusive",
+    "stream",
+    "2026-01-01",
+    2**70,
+    [[[]]],
+    {"a": {"b": None}},
+)
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "x")
+
+
+def _value(dice: Random) -> Any:
+    return dice.choice(
+        (dice.choice(_NAMES), dice.choice(EDGES), dice.choice(_JSON), word(dice), topic(dice), start(dice))
+    )
+
+
+def _schema(document: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that an operation takes."""
+    schema: dict[str, Any] = operation["requestBody"]["content"]["application/json"]["schema"]
+    reference = schema.get("$ref") or next(
+        (part["$ref"] for part in schema.get("anyOf", ()) if "$ref" in part), None
+    )
+    if reference:
+        schema = document["components"]["schemas"][reference.rpartition("/")[2]]
+    return schema
+
+
+class Requests:
+    """
+    Makes requests out of the administration's own description.
+
+    Args:
+        document: What ``/openapi.json`` says. It is the same for one state of the code, and so are the requests.
+    """
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+        self._operations = [
+            (path, method.upper(), operation)
+            for path, methods in sorted(document["paths"].items())
+            for method, operation in sorted(methods.items())
+        ]
+
+    def make(self, dice: Random, _: int) -> bytes:
+        """One request, framed as HTTP has it but for one in a hundred."""
+        path, method, operation = dice.choice(self._operations)
+        for parameter in ("vpn", "log"):
+            path = path.replace(
+                f"{{{parameter}}}", "default" if dice.random() < 0.97 else quote(dice.choice(_NAMES), safe="")
+            )
+        for parameter in ("name", "topic", "client"):
+            path = path.replace(
+                f"{{{parameter}}}",
+                quote(dice.choice(_NAMES) if dice.random() < 0.9 else word(dice)[:50], safe=""),
+            )
+        asked = {
+            one["name"]: str(_value(dice))
+            for one in operation.get("parameters", ())
+            if one["in"] == "query" and dice.random() < 0.15
+        }
+        if asked:
+            path += "?" + urlencode(asked, errors="replace")
+        if dice.random() < 0.02:
+            method = dice.choice(_METHODS)
+        body = b""
+        headers = ["Host: localhost", f"Authorization: Bearer {TOKEN}"]
+        if "requestBody" in operation:
+            body = self._body(dice, operation)
+            headers.append(
+                "Content-Type: application/json" if dice.random() < 0.98 else "Content-Type: text/plain"
+            )
+        if body or method not in ("GET", "HEAD"):
+            headers.append(f"Content-Length: {len(body)}")
+        if dice.random() < 0.03:
+            headers[dice.randrange(len(headers))] = dice.choice(
+                (
+                    "Host: evil",
+                    "Authorization: Basic eDp5",
+                    "Authorization: Bearer x",
+                    "Origin: http://evil",
+                    "Accept: x",
+                    "X-é: é",
+                    "Cookie: a=b",
+                    "Expect: 100-continue",
+                )
+            )
+        request = f"{method} {path} HTTP/1.1\r\n".encode() + "\r\n".join([*headers, "", ""]).encode() + body
+        return changed(dice, request) if dice.random() < 0.01 else request
+
+    def _body(self, dice: Random, operation: Mapping[str, Any]) -> bytes:
+        schema = _schema(self._document, operation)
+        names = [*sorted(schema.get("properties", {"x": {}})), "unknown"]
+        chosen = set(dice.sample(names, min(len(names), dice.randint(0, 3)))) | set(
+            schema.get("required", ())
+        )
+        if dice.random() < 0.9:
+            chosen.discard("unknown")
+        content: Any = {name: _value(dice) for name in sorted(chosen)}
+        if dice.random() < 0.02:
+            content = _value(dice)
+        body = json.dumps(content, ensure_ascii=dice.random() < 0.5).encode(errors="replace")
+        return changed(dice, body) if dice.random() < 0.03 else body
+
+
+def requests(document: Mapping[str, Any]) -> Kind:
+    """The kind that asks the administration."""
+    end = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    return Kind(
+        "http", Listener.ADMINISTRATION, Answer.STATUS, Requests(document).make, at_once=AT_ONCE, end=end
+    )

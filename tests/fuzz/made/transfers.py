@@ -1,0 +1,403 @@
+"""Messages: sections of every sort, and the requests that RabbitMQ's and Event Hubs' clients send to their nodes."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
+from amqp_ext.event_hubs.shared_access import sign
+from tests.fuzz.made.kind import Answer, Kind, Listener, Step
+from tests.fuzz.made.texts import QUEUES, address, topic
+from tests.fuzz.made.values import (
+    changed,
+    map_of,
+    or_else,
+    or_wrong,
+    put,
+    symbol,
+    value,
+    whole,
+    word,
+)
+from tests.support.frames import (
+    ATTACH,
+    CLOSE,
+    FLOW,
+    SOURCE,
+    TARGET,
+    TRANSFER,
+    attach_frame,
+    flow_frame,
+    frame,
+    transfer_frame,
+)
+from tests.support.messages import message_to
+from tests.system.corpus import BEGUN
+
+AT_ONCE = 100
+REQUESTS_AT_ONCE = 4
+"""Half of what a node for requests gives credit for: credit comes with the answer, some time behind the outcome."""
+
+_FRAME_BYTES = 30_000
+MANY = 10_000
+KEY = "the-key-of-the-hubs"
+KEY_NAME = "hub"
+
+_CLOSE = frame(CLOSE, [])
+
+
+def _section(code: int, content: Any) -> bytes:
+    return b"\x00\x53" + bytes([code]) + put(content)
+
+
+def _pieces(dice: Random, place: int, message: bytes) -> bytes:
+    """A delivery, mostly in one transfer, now and then in more, or aborted behind its first."""
+    if dice.random() < 0.9:
+        return transfer_frame(0, place, message)
+    cut = dice.randrange(len(message) + 1)
+    first = transfer_frame(0, place, message[:cut], more=True)
+    return first + frame(TRANSFER, [UInt(0), None, None, None, None, False], message[cut:])
+
+
+# --- sections -------------------------------------------------------------------------------------------------------
+
+_ANNOTATIONS = tuple(
+    map(
+        Symbol,
+        (
+            "x-opt-topic",
+            "x-opt-jms-msg-type",
+            "x-stream-filter-value",
+            "x-opt-partition-key",
+            "x-opt-offset",
+            "rewind:replay-id",
+            "x-opt-replayed",
+            "x",
+        ),
+    )
+)
+
+
+def _header(dice: Random) -> Any:
+    ttl = dice.choice((None, UInt(0), UInt(1), UInt(whole(dice, 32))))
+    fields = [dice.random() < 0.5, UByte(whole(dice, 8)), ttl, dice.random() < 0.3, UInt(whole(dice, 32))]
+    return [or_else(dice, each, 0.03) for each in fields][: dice.randint(0, 5)]
+
+
+def _properties(dice: Random) -> Any:
+    identity = dice.choice((word(dice), ULong(whole(dice, 64)), dice.randbytes(16), None))
+    fields = [
+        identity,
+        word(dice).encode(),
+        dice.choice((None, address(dice))),
+        word(dice),
+        address(dice),
+        identity,
+        Symbol("text/plain"),
+        None,
+        None,
+        None,
+        word(dice),
+        UInt(whole(dice, 32)),
+        None,
+    ]
+    return [or_else(dice, each, 0.04) for each in fields][: dice.choice((0, 4, 13, 13))]
+
+
+def _annotations(dice: Random) -> Any:
+    chosen = {dice.choice(_ANNOTATIONS): value(dice) for _ in range(dice.randrange(4))}
+    return chosen | map_of(dice, key=symbol) if dice.random() < 0.3 else chosen
+
+
+def _body(dice: Random) -> bytes:
+    match dice.randrange(5):
+        case 0:
+            return _section(0x77, or_wrong(dice, value(dice), 0.03))
+        case 1:
+            return b"".join(_section(0x76, [value(dice)]) for _ in range(dice.randrange(3)))
+        case _:
+            return b"".join(
+                _section(0x75, or_else(dice, dice.randbytes(dice.choice((0, 1, 200, 3_000))), 0.02))
+                for _ in range(dice.choice((1, 1, 1, 0, 3)))
+            )
+
+
+def message(dice: Random) -> bytes:
+    """A message, mostly well-formed."""
+    parts = [
+        _section(0x70, or_wrong(dice, or_else(dice, _header(dice), 0.02))) if dice.random() < 0.5 else b"",
+        _section(0x71, or_else(dice, _annotations(dice), 0.02)) if dice.random() < 0.2 else b"",
+        _section(0x72, or_wrong(dice, or_else(dice, _annotations(dice), 0.02), 0.02))
+        if dice.random() < 0.5
+        else b"",
+        _section(0x73, or_wrong(dice, or_else(dice, _properties(dice), 0.02)))
+        if dice.random() < 0.6
+        else b"",
+        _section(0x74, or_wrong(dice, or_else(dice, map_of(dice, key=word), 0.02), 0.02))
+        if dice.random() < 0.5
+        else b"",
+        _body(dice),
+        _section(0x78, map_of(dice, key=symbol)) if dice.random() < 0.1 else b"",
+    ]
+    if dice.random() < 0.03:
+        dice.shuffle(parts)
+    whole_message = b"".join(parts)
+    return changed(dice, whole_message) if dice.random() < 0.1 else whole_message
+
+
+def _sections(dice: Random, place: int) -> bytes:
+    return _pieces(dice, place, message(dice))
+
+
+_TO_QUEUE = (
+    BEGUN
+    + attach_frame(0, receiver=False, address="queue://fuzz-sections")
+    + attach_frame(1, receiver=True, address="queue://fuzz-sections", settled=True)
+    + flow_frame(1, 0, MANY)
+)
+
+
+def _relayed(dice: Random, place: int) -> bytes:
+    content = message(dice) if dice.random() < 0.5 else message_to(address(dice), b"x")
+    return _pieces(dice, place, content)
+
+
+_RELAY = BEGUN + attach_frame(0, receiver=False, address=None)
+
+# --- RabbitMQ's /management -----------------------------------------------------------------------------------------
+
+_ARGUMENTS = (
+    "x-queue-type",
+    "x-message-ttl",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-dead-letter-routing-key",
+    "x-dead-letter-exchange",
+    "x-delivery-limit",
+    "x-single-active-consumer",
+    "x-max-priority",
+    "x-max-age",
+    "x-overflow",
+    "x-expires",
+    "x",
+)
+_BODY_FIELDS = (
+    "durable",
+    "exclusive",
+    "auto_delete",
+    "arguments",
+    "type",
+    "internal",
+    "source",
+    "destination_queue",
+    "destination_exchange",
+    "binding_key",
+    "x",
+)
+
+
+def _argument(dice: Random) -> Any:
+    return dice.choice(
+        (
+            "quorum",
+            "classic",
+            "stream",
+            True,
+            False,
+            ULong(whole(dice, 32)),
+            1,
+            "",
+            dice.choice(QUEUES),
+            "1h",
+            None,
+        )
+    )
+
+
+def _declaration(dice: Random) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        dice.choice(_BODY_FIELDS): or_else(dice, _argument(dice), 0.1) for _ in range(dice.randrange(4))
+    }
+    arguments = {
+        dice.choice(_ARGUMENTS): or_else(dice, _argument(dice), 0.05) for _ in range(dice.randrange(4))
+    }
+    return {"durable": True, "arguments": arguments} | fields
+
+
+def _binding(dice: Random) -> dict[str, Any]:
+    return {
+        "source": or_else(dice, dice.choice(QUEUES), 0.1),
+        dice.choice(("destination_queue", "destination_exchange")): or_else(dice, dice.choice(QUEUES), 0.1),
+        "binding_key": or_else(dice, dice.choice(("", "#", "a.#", "*.b", "a.#.b", topic(dice))), 0.1),
+        "arguments": or_else(dice, {}, 0.1),
+    }
+
+
+def _rabbitmq(dice: Random, place: int) -> bytes:
+    name = quote(dice.choice(QUEUES) if dice.random() < 0.9 else word(dice)[:40], safe="")
+    method = dice.choice(("PUT", "PUT", "GET", "DELETE", "POST", word(dice)[:8]))
+    path = dice.choice(
+        (
+            f"/queues/{name}",
+            f"/queues/{name}",
+            f"/queues/{name}/messages",
+            f"/exchanges/{name}",
+            "/bindings",
+            f"/bindings?src={name}&dstq={quote(dice.choice(QUEUES))}&key={quote(topic(dice))}",
+            f"/bindings/src={name};dstq={quote(dice.choice(QUEUES))};key={quote(topic(dice))};args=",
+            "/auth/tokens",
+            "/",
+            f"/{name}",
+            "%zz",
+        )
+    )
+    if path.startswith("/bindings") and method == "PUT":
+        method = "POST"
+    body = dice.choice(
+        (
+            None,
+            _declaration(dice),
+            _declaration(dice),
+            _binding(dice),
+            {"type": dice.choice(("topic", "direct", "fanout", "headers"))},
+            value(dice),
+        )
+    )
+    properties = [
+        or_else(dice, f"{place}", 0.1),
+        None,
+        or_else(dice, path),
+        or_else(dice, method),
+        or_else(dice, "$me"),
+    ]
+    request = _section(0x73, properties) + _section(0x77, or_wrong(dice, body))
+    return transfer_frame(0, place, changed(dice, request) if dice.random() < 0.05 else request)
+
+
+def _paired(place: int, *, receiver: bool) -> bytes:
+    ends = [Described(ULong(SOURCE), ["/management"]), Described(ULong(TARGET), ["/management"])]
+    return frame(
+        ATTACH,
+        [
+            "pair",
+            UInt(place),
+            receiver,
+            UByte(1),
+            UByte(0),
+            *ends,
+            None,
+            None,
+            None if receiver else UInt(0),
+            None,
+            None,
+            None,
+            {Symbol("paired"): True},
+        ],
+    )
+
+
+_TO_MANAGEMENT = BEGUN + _paired(0, receiver=False) + _paired(1, receiver=True) + flow_frame(1, 0, MANY)
+
+# --- Event Hubs' $cbs and $management, and batches --------------------------------------------------------------------
+
+
+def token(resource: str, expires_s: int = 9_999_999_999, key: str = KEY, name: str = KEY_NAME) -> str:
+    """A shared access signature."""
+    encoded = quote(resource, safe="")
+    signature = quote(sign(key, encoded, expires_s), safe="")
+    return f"SharedAccessSignature sr={encoded}&sig={signature}&se={expires_s}&skn={name}"
+
+
+def _put_token(text: Any) -> bytes:
+    said = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": "sb://host/"}
+    return _section(0x73, ["token", None, "$cbs", None, "cbs"]) + _section(0x74, said) + _section(0x77, text)
+
+
+def _event_hubs(dice: Random, place: int) -> bytes:
+    match dice.randrange(4):
+        case 0:
+            text = token(
+                dice.choice(("sb://host/", f"sb://host/{dice.choice(QUEUES)}", word(dice)[:50])),
+                dice.choice((0, 9_999_999_999, whole(dice, 64))),
+                dice.choice((KEY, "other")),
+                dice.choice((KEY_NAME, "nobody", "%00")),
+            )
+            body: Any = or_else(
+                dice, changed(dice, text.encode()).decode("latin-1") if dice.random() < 0.3 else text, 0.1
+            )
+            request = _put_token(body)
+        case 1:
+            said = {
+                "operation": or_else(dice, "READ"),
+                "type": or_else(dice, dice.choice(("com.microsoft:eventhub", "com.microsoft:partition"))),
+                "name": or_else(dice, dice.choice(QUEUES)),
+                "partition": or_else(dice, dice.choice(("0", "0", "1"))),
+            }
+            if dice.random() < 0.2:
+                said["security_token"] = or_else(dice, token("sb://host/"))
+            request = _section(0x73, [str(place), None, None, None, or_else(dice, "cbs")]) + _section(
+                0x74, said
+            )
+        case 2:
+            request = message(dice)
+        case _:
+            events = [or_else(dice, message(dice), 0.02) for _ in range(dice.choice((0, 1, 3, 10)))]
+            sections = b"".join(_section(0x75, event) for event in events)
+            return _batch(place + 1, changed(dice, sections) if dice.random() < 0.1 else sections)
+    return transfer_frame(dice.choice((0, 1)), place + 1, request)
+
+
+def _batch(place: int, content: bytes) -> bytes:
+    """A delivery with the message format of a batch, in frames that are not too large."""
+    pieces = [content[at : at + _FRAME_BYTES] for at in range(0, len(content), _FRAME_BYTES)] or [b""]
+    fields = [UInt(2), UInt(place), place.to_bytes(4, "big"), UInt(0x80013700), False]
+    return b"".join(
+        frame(TRANSFER, [*fields, number < len(pieces)], piece) for number, piece in enumerate(pieces, 1)
+    )
+
+
+_TO_HUBS = (
+    Step(
+        BEGUN
+        + attach_frame(0, receiver=False, address="$cbs")
+        + frame(
+            ATTACH,
+            [
+                "answers",
+                UInt(3),
+                True,
+                UByte(1),
+                UByte(0),
+                Described(ULong(SOURCE), ["$cbs"]),
+                Described(ULong(TARGET), ["cbs"]),
+            ],
+        )
+        + flow_frame(3, 0, MANY),
+        FLOW,
+        1,
+    ),
+    Step(transfer_frame(0, 0, _put_token(token("sb://host/"))), TRANSFER, 1),
+    Step(
+        attach_frame(1, receiver=False, address="$management")
+        + attach_frame(2, receiver=False, address=QUEUES[0]),
+        FLOW,
+        3,
+    ),
+)
+"""Nothing may be attached before the token is there."""
+
+
+def _kind(name: str, make: Any, where: Listener, *begin: Step, window: int = AT_ONCE) -> Kind:
+    return Kind(
+        name, where, Answer.DISPOSITION, make, at_once=AT_ONCE, window=window, begin=begin, end=_CLOSE
+    )
+
+
+TRANSFERS = (
+    _kind("sections", _sections, Listener.PLAIN, Step(_TO_QUEUE, FLOW, 1)),
+    _kind("relayed", _relayed, Listener.PLAIN, Step(_RELAY, FLOW, 1)),
+    _kind("rabbitmq", _rabbitmq, Listener.RABBITMQ, Step(_TO_MANAGEMENT, FLOW, 1), window=REQUESTS_AT_ONCE),
+    _kind("event_hubs", _event_hubs, Listener.EVENT_HUBS, *_TO_HUBS, window=REQUESTS_AT_ONCE),
+)

@@ -1,0 +1,239 @@
+"""AMQP values by chance: of every type, nested, at the edges of their ranges, and now and then encoded wrong."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from amqp_ext.codec import (
+    Array,
+    Byte,
+    Char,
+    CodecError,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    encode,
+)
+
+EDGES = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**63 - 1,
+    2**63,
+    2**64,
+)
+WORDS = (
+    "",
+    "a",
+    "q",
+    "x-opt-topic",
+    "queue://q1",
+    "topic://a/b",
+    "beginning",
+    "live",
+    "size",
+    "é日本",
+    "\0",
+    "a" * 300,
+    "&p:x",
+    "&&",
+    "%2F",
+    "never",
+    "$cbs",
+    "'",
+    "x" * 5_000,
+)
+_DEEPEST = 4
+
+
+class Encoded(NamedTuple):
+    """Bytes that stand where a value would, right or wrong."""
+
+    content: bytes
+
+
+WRONG = (
+    b"\xb1\xff\xff\xff\xff",
+    b"\xa1\x05a",
+    b"\xa1\x02\xff\xfe",
+    b"\xd0\x00\x00\x00\x04\xff\xff\xff\xff",
+    b"\x3f",
+    b"\x00",
+    b"\xc0\x00\x01",
+    b"\xc1\x04\x03\xa1\x01a\x40",
+    b"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x40",
+    b"\xe0\x02\xff\x54",
+    b"\x00" * 40,
+    b"\xd1\xff\xff\xff\xff\x00\x00\x00\x02\x40\x40",
+    b"\x73\xff\xff\xff\xff",
+    b"\xd0\x00\x00\x00\x05\x00\x00\x00\x01" * 60,
+    b"\x83\x7f\xff\xff\xff\xff\xff\xff\xff",
+    b"\xc1\x01\x00",
+    b"\x80",
+    b"\xa3\x01\xff",
+)
+"""Encodings that are none, or that say more than there is."""
+
+
+def octets(dice: Random, most: int = 40) -> bytes:
+    """Some bytes."""
+    return dice.randbytes(dice.randrange(most + 1))
+
+
+def whole(dice: Random, bits: int, *, signed: bool = False) -> int:
+    """A whole number of so many bits, often at an edge."""
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    chosen = dice.choice(EDGES) if dice.random() < 0.6 else dice.randint(low, high)
+    return min(max(chosen, low), high)
+
+
+def word(dice: Random) -> str:
+    """A text, mostly one that means something somewhere."""
+    if dice.random() < 0.8:
+        return dice.choice(WORDS)
+    return "".join(
+        chr(dice.choice((dice.randrange(32, 127), dice.randrange(1, 0xD7FF))))
+        for _ in range(dice.randrange(12))
+    )
+
+
+def symbol(dice: Random) -> Symbol:
+    """A symbol of what texts are ASCII."""
+    return Symbol(word(dice).encode("ascii", "replace").decode())
+
+
+def list_of(dice: Random, depth: int) -> list[Any]:
+    return [value(dice, depth + 1) for _ in range(dice.randrange(4))]
+
+
+def map_of(dice: Random, depth: int = 0, key: Callable[[Random], Any] | None = None) -> dict[Any, Any]:
+    """A map whose keys are of the kind that is asked for, or of any that can be keys."""
+    make = key or (lambda dice: dice.choice((word, symbol, lambda dice: ULong(whole(dice, 64))))(dice))
+    return {make(dice): value(dice, depth + 1) for _ in range(dice.randrange(4))}
+
+
+def array_of(dice: Random) -> Array:
+    kind = dice.choice((symbol, lambda dice: UInt(whole(dice, 32)), word, octets))
+    return Array([kind(dice) for _ in range(dice.randrange(5))], 0xA3)
+
+
+_SIMPLE: tuple[Callable[[Random], Any], ...] = (
+    lambda dice: None,
+    lambda dice: dice.random() < 0.5,
+    lambda dice: UByte(whole(dice, 8)),
+    lambda dice: UShort(whole(dice, 16)),
+    lambda dice: UInt(whole(dice, 32)),
+    lambda dice: ULong(whole(dice, 64)),
+    lambda dice: Byte(whole(dice, 8, signed=True)),
+    lambda dice: Short(whole(dice, 16, signed=True)),
+    lambda dice: Int(whole(dice, 32, signed=True)),
+    lambda dice: Long(whole(dice, 64, signed=True)),
+    lambda dice: Timestamp(whole(dice, 64, signed=True)),
+    lambda dice: Float(dice.choice((0.0, -0.0, 1.5, float("inf"), float("nan")))),
+    lambda dice: dice.choice((0.0, 1e308, -1e308, float("-inf"), float("nan"), dice.random())),
+    lambda dice: Char(chr(dice.choice((0, 65, 0xE9, 0x1F600)))),
+    lambda dice: Decimal128(dice.randbytes(16)),
+    lambda dice: UUID(bytes=dice.randbytes(16)),
+    octets,
+    word,
+    symbol,
+    word,
+    symbol,
+)
+
+
+def value(dice: Random, depth: int = 0) -> Any:
+    """Any value of AMQP's."""
+    if depth >= _DEEPEST or dice.random() < 0.75:
+        return dice.choice(_SIMPLE)(dice)
+    which = dice.randrange(4)
+    if which == 0:
+        return list_of(dice, depth)
+    if which == 1:
+        return map_of(dice, depth)
+    if which == 2:
+        return array_of(dice)
+    descriptor = symbol(dice) if dice.random() < 0.5 else ULong(dice.choice((0, 0x24, 0x28, 0x75, 2**63)))
+    return Described(descriptor, value(dice, depth + 1))
+
+
+def or_else(dice: Random, right: Any, chance: float = 0.05) -> Any:
+    """What is right, but now and then any value, or none."""
+    rolled = dice.random()
+    if rolled >= chance:
+        return right
+    return None if rolled < chance / 3 else value(dice)
+
+
+def or_wrong(dice: Random, right: Any, chance: float = 0.01) -> Any:
+    """What is right, but now and then bytes that are no value."""
+    return Encoded(dice.choice(WRONG)) if dice.random() < chance else right
+
+
+def put(content: Any) -> bytes:
+    """``encode`` for values that may hold ``Encoded`` bytes; what has no encoding becomes null."""
+    if isinstance(content, Encoded):
+        return content.content
+    if isinstance(content, Described):
+        return b"\x00" + put(content.descriptor) + put(content.value)
+    if isinstance(content, list | tuple) and not isinstance(content, Array):
+        return _counted(0xD0, len(content), b"".join(map(put, content)))
+    if isinstance(content, dict):
+        parts = [put(part) for item in content.items() for part in item]
+        return _counted(0xD1, len(parts), b"".join(parts))
+    try:
+        return encode(content)
+    except CodecError:
+        return b"\x40"
+
+
+def _counted(code: int, count: int, items: bytes) -> bytes:
+    return struct.pack(">BII", code, len(items) + 4, count) + items
+
+
+def changed(dice: Random, stream: bytes, most: int = 4) -> bytes:
+    """A stream with some bytes set, put in, taken out, or cut off."""
+    content = bytearray(stream)
+    for _ in range(dice.randint(1, most)):
+        at = dice.randrange(len(content) + 1)
+        what = dice.randbytes(dice.randint(1, 9)) if dice.random() < 0.7 else dice.choice(WRONG)
+        match dice.choice(("set", "set", "insert", "delete", "bit", "cut")):
+            case "set":
+                content[at : at + len(what)] = what
+            case "insert":
+                content[at:at] = what
+            case "delete":
+                del content[at : at + len(what)]
+            case "bit":
+                if at < len(content):
+                    content[at] ^= 1 << dice.randrange(8)
+            case "cut":
+                if dice.random() < 0.3:
+                    del content[at:]
+    return bytes(content)

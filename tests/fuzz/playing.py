@@ -1,0 +1,208 @@
+"""Sends inputs on one connection to the gateway and tells how many it handled, and whether it went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from tests.fuzz.made.kind import Answer, Kind
+from tests.support.frames import CLOSE, DETACH, DISPOSITION, parse
+
+SILENT_SECONDS = 30.0
+"""How long the gateway may say nothing and close nothing; its own time-outs are shorter (``target``)."""
+
+CUT_SECONDS = 2.0
+"""After so long a request of HTTP that has no answer is taken for one whose end the gateway waits for."""
+
+_STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_ALLOWED_STATUSES = {501, 503, 505}
+"""What the administration may say of a request that it cannot serve; any other from 500 on is a mistake."""
+
+Address = tuple[str, int]
+
+
+class GatewayGone(Exception):
+    """Nobody accepts connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """
+    What came of a connection.
+
+    Attributes:
+        handled: How many of its inputs were answered; with the one that ended it, if one did.
+        port: Of our side, as the gateway's log names it.
+        wrong: What the gateway did not do as it should, a sentence; None where all is well.
+        received: All that the gateway sent.
+    """
+
+    handled: int
+    port: int
+    wrong: str | None
+    received: bytes
+
+
+class _Connection(asyncio.Protocol):
+    """Collects what comes; ``until`` waits for more."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.is_over = False
+        self._news = asyncio.Event()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        self._news.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_over = True
+        self._news.set()
+
+    def send(self, content: bytes) -> None:
+        """Write, unless the gateway has closed."""
+        if not self.is_over and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(content)
+
+    def hang_up(self) -> None:
+        """Say that nothing more will come."""
+        if not self.is_over and self.transport is not None and not self.transport.is_closing():
+            self.transport.write_eof()
+
+    async def more(self, seconds: float) -> bool:
+        """Wait for bytes or the end; whether one came in time."""
+        self._news.clear()
+        if self.is_over:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def performatives(received: bytes | bytearray, start: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Code, beginning and end of each whole frame; ValueError for one that is none."""
+    at = start
+    while at + 8 <= len(received):
+        if received[at : at + 4] == b"AMQP":
+            at += 8
+            continue
+        stop = at + int.from_bytes(received[at : at + 4], "big")
+        if stop < at + 8:
+            raise ValueError("the gateway sent a frame that is none")
+        if stop > len(received):
+            return
+        body = at + 4 * received[at + 4]
+        if body < stop:
+            if received[body : body + 2] != b"\x00\x53":
+                raise ValueError("the gateway sent a performative that is none")
+            yield received[body + 2], at, stop
+        at = stop
+
+
+class _Answers:
+    """How many inputs have been answered in what has been received from ``start`` on."""
+
+    def __init__(self, answer: Answer, received: bytearray, start: int) -> None:
+        self._answer = answer
+        self._received = received
+        self._at = start
+        self._count = 0
+
+    def count(self) -> int:
+        """Looks at what has come since it was asked last."""
+        if self._answer is Answer.STATUS:
+            return len(_STATUS.findall(self._received))
+        for code, at, stop in performatives(self._received, self._at):
+            self._at = stop
+            if code == DETACH and self._answer is Answer.DETACH:
+                self._count += 1
+            elif code == DISPOSITION and self._answer is Answer.DISPOSITION:
+                told = parse(self._received, at, stop)
+                assert told is not None
+                self._count += int(told.field(2, told.field(1))) - int(told.field(1)) + 1
+        return self._count
+
+
+def _said_goodbye(received: bytearray, start: int) -> bool:
+    """Whether the gateway's last frame is a close without an error."""
+    last = [parse(received, at, stop) for code, at, stop in performatives(received, start) if code == CLOSE]
+    return bool(last) and last[-1] is not None and last[-1].field(0) is None
+
+
+async def play(kind: Kind, address: Address, inputs: Sequence[bytes]) -> Played:
+    """
+    Send inputs on a connection of their own, and wait for its end.
+
+    Raises:
+        GatewayGone: The gateway takes no connections.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        transport, connection = await loop.create_connection(_Connection, *address)
+    except OSError as error:
+        raise GatewayGone(str(error)) from error
+    port = int(transport.get_extra_info("sockname")[1])
+    try:
+        return await _played(kind, connection, inputs, port)
+    except ValueError as error:
+        return Played(len(inputs), port, str(error), bytes(connection.received))
+    finally:
+        transport.abort()
+
+
+async def _played(kind: Kind, connection: _Connection, inputs: Sequence[bytes], port: int) -> Played:
+    received = connection.received
+    for step in kind.begin:
+        connection.send(step.sent)
+        while sum(code == step.code for code, _, _ in performatives(received)) < step.count:
+            if connection.is_over:
+                # Others' inputs may have made the gateway refuse this one's beginning: a bound is met.
+                return Played(len(inputs), port, None, bytes(received))
+            if not await connection.more(SILENT_SECONDS):
+                return Played(len(inputs), port, "the beginning was not answered", bytes(received))
+    start = len(received)
+    is_stream = kind.answer is Answer.END
+    answers = _Answers(kind.answer, received, start)
+    if is_stream:
+        connection.send(b"".join(inputs) + kind.end)
+        connection.hang_up()
+    else:
+        patience = CUT_SECONDS if kind.answer is Answer.STATUS else SILENT_SECONDS
+        for first in range(0, len(inputs), kind.window):
+            window = inputs[first : first + kind.window]
+            connection.send(b"".join(window))
+            while not connection.is_over and answers.count() < first + len(window):
+                if not await connection.more(patience):
+                    break
+        connection.send(kind.end)
+        if kind.answer is Answer.STATUS:
+            while not connection.is_over and await connection.more(CUT_SECONDS):
+                pass
+            connection.hang_up()
+    while not connection.is_over:
+        if not await connection.more(SILENT_SECONDS):
+            return Played(len(inputs), port, "the gateway neither answers nor closes", bytes(received))
+    return _judged(kind, received, start, len(inputs), answers.count(), port)
+
+
+def _judged(kind: Kind, received: bytearray, start: int, count: int, answered: int, port: int) -> Played:
+    wrong = None
+    if kind.answer is Answer.STATUS:
+        statuses = {int(found) for found in _STATUS.findall(received)}
+        if odd := {status for status in statuses if status >= 500} - _ALLOWED_STATUSES:
+            wrong = f"the administration answered {sorted(odd)}"
+    elif kind.answer is not Answer.END and answered < count and _said_goodbye(received, start):
+        wrong = f"{count - answered} of {count} inputs were not answered before the close"
+    handled = count if kind.answer is Answer.END else min(count, answered + 1)
+    return Played(handled, port, wrong, bytes(received))

@@ -1,0 +1,176 @@
+"""The gateway that is fuzzed: listeners of every sort, users, and time-outs that are short."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from amqp_ext.sasl.passwords import hash_password
+from gateway.config.bearer_tokens import token_hash
+from store.sqlite.check import check
+from tests.fuzz.made.frames import PASSWORD, USER
+from tests.fuzz.made.kind import Kind, Listener
+from tests.fuzz.made.kinds import all_kinds
+from tests.fuzz.made.links import LOOKED_AT, looked_at
+from tests.fuzz.made.requests import TOKEN
+from tests.fuzz.made.transfers import KEY, KEY_NAME
+from tests.support.frames import DISPOSITION, transfer_frame
+from tests.support.peer import OK, Peer
+from tests.system.gateway_process import Address, GatewayProcess
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 2 * 2**30
+
+_MANY_LOOKED_AT = 30
+_HASH = hash_password(PASSWORD, salt=b"0123456789abcdef", iterations=4_096)
+_EVERYTHING = """
+publish = ["queue://>", "topic://>"]
+consume = ["queue://>", "topic://>", "log://>"]
+browse = ["queue://>"]
+administer = ["queue://>", "topic://>", "log://>"]
+"""
+
+_CONFIG = f"""
+[limits]
+handshake_timeout_ms = 10000
+idle_timeout_ms = 15000
+max_handshakes_per_address = 1000
+[[listener]]
+port = 0
+sasl = ["ANONYMOUS", "PLAIN"]
+[[listener]]
+port = 0
+sasl = ["ANONYMOUS"]
+rabbitmq_mode = true
+[[listener]]
+port = 0
+sasl = ["ANONYMOUS"]
+event_hubs_mode = true
+[[listener]]
+port = 0
+sasl = ["ANONYMOUS"]
+websocket = {{}}
+[[listener]]
+port = 0
+sasl = ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]
+[user.anonymous]
+{_EVERYTHING}
+[user.{USER}]
+password = "{_HASH}"
+[user.{KEY_NAME}]
+sas_key_file = "{{key}}"
+{_EVERYTHING}
+[user.bystander]
+password = "{_HASH}"
+vpns = ["calm"]
+[user.admin]
+token = "{token_hash(TOKEN)}"
+administer = ["queue://>", "topic://>", "log://>"]
+global_access = "read-write"
+[vpn.calm]
+[vpn.default]
+enabled = true
+create_queues = true
+max_endpoints = 2000
+[vpn.default.replay_log]
+enabled = true
+write = true
+read = true
+quota_mb = 64
+max_replays = 50
+index = ["subject"]
+"""
+"""What this file names, administrators cannot change: neither the Message VPN of the bystander nor that of the others
+goes away. The bystander's is entered by nobody else."""
+
+_ORDER = (Listener.PLAIN, Listener.RABBITMQ, Listener.EVENT_HUBS, Listener.WEBSOCKET, Listener.SIGN_IN)
+
+
+class Target:
+    """
+    A gateway in a folder of its own, from its start to its end.
+
+    Args:
+        module: What is run, a module that takes the arguments of ``python -m gateway``.
+    """
+
+    def __init__(self, module: str = "gateway") -> None:
+        in_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
+        self._folder = Path(tempfile.mkdtemp(prefix="rewind-fuzz-", dir=MEMORY if in_memory else None))
+        key = self._folder / "hub.key"
+        key.write_text(KEY)
+        key.chmod(0o600)
+        config = _CONFIG.replace("{key}", str(key))
+        self.gateway = GatewayProcess(self._folder / "data", config, listen=(), module=module)
+        try:
+            self._put_messages()
+        except BaseException:
+            self.close()
+            raise
+
+    def _put_messages(self) -> None:
+        with Peer.opened(self.gateway.address) as peer:
+            peer.attach_sender(LOOKED_AT)
+            messages = looked_at(_MANY_LOOKED_AT)
+            peer.send(*(transfer_frame(0, number, content) for number, content in enumerate(messages)))
+            while int((told := peer.skip_to(DISPOSITION)).field(2, told.field(1))) < len(messages) - 1:
+                pass
+            peer.close()
+
+    @cached_property
+    def addresses(self) -> Mapping[Listener, Address]:
+        """Where each listener is."""
+        admin = urlsplit(self.gateway.ready["admin"])
+        found = dict(zip(_ORDER, self.gateway.addresses, strict=True))
+        return found | {Listener.ADMINISTRATION: (admin.hostname or "", admin.port or 0)}
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Every kind of input by its name."""
+        return all_kinds(self.described())
+
+    def described(self) -> dict[str, Any]:
+        """The administration's description of itself."""
+        url = f"{self.gateway.ready['admin']}/openapi.json"
+        return dict(httpx.get(url, trust_env=False, timeout=30).json())
+
+    def bystander(self) -> Peer:
+        """A connection into the Message VPN that nobody else may enter."""
+        peer = Peer.connect(self.gateway.address)
+        assert peer.plain("bystander", PASSWORD) == OK
+        peer.open(hostname="calm")
+        peer.begin()
+        return peer
+
+    def stop(self) -> str | None:
+        """End it as an operator does; what was wrong with that, if anything."""
+        if (status := self.gateway.stop()) != 0:
+            return f"the gateway ended with status {status}"
+        problems = [
+            f"{file.name}: {problem}"
+            for file in sorted(self.gateway.data.glob("*.db"))
+            for problem in check(file)
+        ]
+        return "; ".join(problems) or None
+
+    def close(self) -> None:
+        """Kill what still runs, and remove the folder."""
+        if self.gateway.is_running:
+            self.gateway.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
