@@ -63,3 +63,11 @@ class SteadyClock(SystemClock):
         """What is wrong with the machine's clock."""
         self.now_ms()
         return self._time.problem()
+
+    def seconds(self) -> float:  # type: ignore[override]
+        """A clock that only goes forward."""
+        return self._machine.seconds()
+
+    def processor_seconds(self) -> float:  # type: ignore[override]
+        """What the calling thread has had of a processor so far."""
+        return self._machine.processor_seconds()

@@ -34,7 +34,7 @@ def test_readyz_is_red_from_a_failed_write_to_the_next_that_succeeds(gateway: Ga
     While no file takes a byte more, not even the log on stderr, a message is rejected with a reason, ``/readyz`` is 503
     and says it, and reading goes on; then it is 200 without anybody's help, and the next message is accepted.
     """
-    assert readiness(gateway) == (200, {"status": "ok"})
+    assert readiness(gateway)[0] == 200
     host, port = gateway.address
     with Client(f"amqp://{host}:{port}") as client:
         sender = client.sender("q")

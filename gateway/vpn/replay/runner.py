@@ -121,7 +121,7 @@ class ReplayRunner:
             ids = [row[ID] for row in rows]
             self._broker.replay_commands.put(endpoint, ids, rows, 0, ids, replay.position)
             self._feeds.of(endpoint).keep(ids, rows)
-        if list(endpoint.subscriptions) != replay.subscriptions[-1][1]:
+        if set(endpoint.subscriptions) != set(replay.subscriptions[-1][1]):
             # The configuration says others than when it was stopped.
             self._committer.commit(
                 self._broker.replay_commands.subscriptions_changed(endpoint, replay.position)
@@ -233,10 +233,18 @@ class ReplayRunner:
             self._loop.call_soon(pump.run)
 
     def subscriptions_changed(self, endpoint: Endpoint) -> None:
-        """A replay goes on by the new ones, from where it is."""
-        pump = self._pumps.get(endpoint.name)
+        """
+        A replay goes on by the new ones, from where it is. One that has read all it had to keeps what it put by the
+        others, after a restart, too, which has it read again.
+        """
+        pump, replay = self._pumps.get(endpoint.name), endpoint.replay
         if pump is not None and not pump.is_over:
             pump.subscriptions_changed()
+        elif replay is not None and replay.is_under_way:
+            has_read = not replay.is_reading and replay.live_from is not None
+            position = replay.live_from if has_read else replay.position
+            assert position is not None
+            self._committer.commit(self._broker.replay_commands.subscriptions_changed(endpoint, position))
 
     def acknowledged(self, endpoint: Endpoint) -> None:
         """Messages left an endpoint whose replay was under way."""

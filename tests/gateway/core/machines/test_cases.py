@@ -351,6 +351,18 @@ def test_what_the_log_did_not_take_outlives_a_replay_that_is_trimmed_under() -> 
     machine.teardown()
 
 
+def test_what_a_replay_has_put_stays_though_the_subscriptions_change_and_the_gateway_starts_anew(
+    machine: EndpointMachine,
+) -> None:
+    """A replay that has read all it had to is read again after a restart: by the subscriptions of then."""
+    replayed(machine)
+    machine.redefine(pick=0, subscriptions=("c/>", "a/y"))
+    assert machine.endpoint(0).depth == 2
+    machine.restart(is_clean=True)
+    machine.settle_down()
+    assert machine.endpoint(0).depth == 2
+
+
 def test_a_transaction_moves_messages(machine: EndpointMachine) -> None:
     """What was acknowledged in it is gone, and what was published in it is there."""
     publish(machine, 3)

@@ -67,7 +67,7 @@ class LogMachine(VpnMachine):
         world = self.world
         next_id = world.vpn.log.next_id
         resolved = await world.vpn.log.resolve_start(start, patterns)
-        self.check_start(start, patterns, resolved)
+        self.check_start(start, patterns, resolved, next_id)
         consumer = LogConsumer(world, patterns, resolved.first, resolved.last, is_live=resolved.is_live)
         assert not (resolved.is_live and consumer.is_due_below(next_id)), "there was history to read"
         consumer.feed = world.vpn.readers.read_log(resolved, patterns, consumer)
@@ -75,8 +75,15 @@ class LogMachine(VpnMachine):
         world.log_consumers.append(consumer)
         consumer.feed.run()
 
-    def check_start(self, start: ReplayStart, patterns: tuple[str, ...], resolved: Resolved) -> None:
-        """What the log holds that was asked for, is not passed over."""
+    def check_start(
+        self, start: ReplayStart, patterns: tuple[str, ...], resolved: Resolved, asked_id: int
+    ) -> None:
+        """
+        What the log holds that was asked for, is not passed over.
+
+        Args:
+            asked_id: The next id when it was asked for: the last message is that of then.
+        """
         store = self.world.store
         logged = [row for i, row in sorted(store.messages.items()) if store.is_logged(i)]
         next_id = self.world.broker.log.next_id
@@ -87,7 +94,8 @@ class LogMachine(VpnMachine):
         elif start.kind is StartKind.DATE and first < next_id:
             assert all(row[1] < start.value for row in told if row[0] < first)  # type: ignore[operator]
         elif start.kind is StartKind.LAST:
-            wanted = [row[0] for row in told if any(takes(pattern, row[2]) for pattern in patterns)]
+            before = (row for row in told if row[0] < asked_id)
+            wanted = [row[0] for row in before if any(takes(pattern, row[2]) for pattern in patterns)]
             assert not wanted or first >= wanted[-1]
         elif start.kind is StartKind.POINT and start.value in self.points:
             point, _ = self.points[str(start.value)]
