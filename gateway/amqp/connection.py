@@ -339,6 +339,12 @@ class Connection(asyncio.Protocol):
         self._loop.call_soon(self._tick)
 
     def _open_session(self, session: Any) -> None:
+        if not session.state & session.LOCAL_UNINIT:
+            # The engine takes it for the answer to a begin of ours, whatever became of that session since.
+            self.refuse(
+                Refused(ErrorCode.NOT_ALLOWED, "a begin answers a session that the gateway has not begun")
+            )
+            return
         # The engine counts channels; a peer that begins again and again on one makes sessions without end.
         if len(self.links.sessions) >= self.limits.max_channels:
             self.refuse(
@@ -349,12 +355,21 @@ class Connection(asyncio.Protocol):
         session.open()
 
     def _close_session(self, session: Any) -> None:
+        if session not in self.links.sessions:
+            # Freed already: the peer has answered it after its end. Freed twice, it would take others' memory along.
+            return
         self.links.end_session(session)
         session.close()
         session.free()
 
     def _attach(self, link: Any) -> None:
         if self._client is None or self._is_ending or link.session not in self.links.sessions:
+            return
+        if not link.state & link.LOCAL_UNINIT:
+            # The engine takes it for the same link, which is freed.
+            self.refuse(
+                Refused(ErrorCode.NOT_ALLOWED, "a link is attached anew before its detach was answered")
+            )
             return
         if self.links.count_attach(link) > self.limits.max_links_per_session:
             self.refuse(
@@ -367,6 +382,8 @@ class Connection(asyncio.Protocol):
         self.tasks.spawn(self._client.attach(link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
+        if not self.links.is_known(link):
+            return  # freed already, with its session or by an earlier detach
         self.links.detached(link, closed=closed)
         if closed:
             link.close()

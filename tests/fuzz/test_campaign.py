@@ -45,8 +45,7 @@ def test_a_planted_mistake_is_found_and_made_small(tmp_path: Path) -> None:
         assert sound.stop() is None
 
 
-# Not frames: they can still bring the engine to free memory twice, when links are attached while sessions end.
-@pytest.mark.parametrize("kind", [name for name in NAMES if name != "frames"])
+@pytest.mark.parametrize("kind", NAMES)
 def test_every_kind_gets_through_to_the_gateway(kind: str, tmp_path: Path) -> None:
     """Inputs of each kind are handled and leave no finding."""
     campaign = Campaign(settings(tmp_path, kind, most_inputs=60), lambda line: None)

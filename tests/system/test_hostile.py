@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_ext.codec import Described, Symbol, UInt, ULong, encode
+from amqp_ext.codec import Described, Symbol, UInt, ULong, UShort, encode
 from tests.support.frames import (
     AMQP_HEADER,
     CLOSE,
@@ -378,6 +378,39 @@ def test_a_message_cut_short_is_not_stored(gateway: GatewayProcess) -> None:
         peer.publish(b"whole")
         peer.attach_receiver("queue://cut", credit=10)
         assert peer.receive() == b"whole"
+
+
+ANSWERED_BEGIN = framed(encode(Described(ULong(0x11), [UShort(0), UInt(0), UInt(100), UInt(100)])))
+"""A begin that says it answers ours, on channel 0; we begin none."""
+
+TWICE = {
+    "an ended session answered, and ended again": frame(END, []) + ANSWERED_BEGIN + frame(END, []),
+    "a session answered that is open": ANSWERED_BEGIN + frame(END, []) + frame(END, []),
+    "an answered session on another channel": framed(ANSWERED_BEGIN[8:], channel=7) + frame(END, []),
+    "a link attached anew behind its detach": (
+        (attach_frame(5, receiver=True, address="queue://hostile") + frame(DETACH, [UInt(5), True])) * 3
+    ),
+    "a link detached behind the end of its session": (
+        attach_frame(5, receiver=False, address="queue://hostile")
+        + frame(END, [])
+        + ANSWERED_BEGIN
+        + frame(DETACH, [UInt(5), True])
+        + frame(END, [])
+    ),
+}
+"""What the engine takes for the same session or link again, though the gateway has let go of that."""
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_nothing_is_let_go_of_twice(gateway: GatewayProcess, name: str) -> None:
+    """Whoever says again what is over is told, or cut off; the process lives, and serves others."""
+    with Bystander(gateway):
+        for _ in range(30):
+            with Peer.opened(gateway.address) as peer:
+                peer.send(TWICE[name], frame(CLOSE, []))
+                assert any(received.code == CLOSE for received in taken_apart(peer.rest())[1])
+    assert gateway.is_running
+    assert gateway.mistakes() == []
 
 
 # --- chance ---------------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class LinkTable:
         self._log = log
         self._schedule_flush = schedule_flush
         self._attached: dict[Link, AttachedLink] = {}
+        self._known: set[Link] = set()
         self._link_counts: dict[Session, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
         self._waiting: dict[WaitingLink, None] = {}
@@ -66,6 +67,7 @@ class LinkTable:
         for link in [link for link in self._attached if link.session == session]:
             self._drop(link, closed=False)
         self.names.end(session)
+        self._known = {link for link in self._known if link.session != session}
         links = self._link_counts.pop(session, None)
         if links is not None:
             self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
@@ -95,7 +97,12 @@ class LinkTable:
         """
         self._link_counts[link.session] += 1
         self.account.hold(Kind.LINKS, LINK_BYTES)
+        self._known.add(link)
         return self._link_counts[link.session]
+
+    def is_known(self, link: Link) -> bool:
+        """Whether the peer has attached it, and neither detached it nor ended its session."""
+        return link in self._known
 
     def replaced_by(self, link: Link) -> AttachedLink | None:
         """
@@ -141,6 +148,7 @@ class LinkTable:
         """The peer has detached (or closed) a link: its name and its place are free."""
         self._drop(link, closed=closed)
         self.names.forget(link)
+        self._known.discard(link)
         if link.session in self._link_counts:
             self._link_counts[link.session] -= 1
             self.account.hold(Kind.LINKS, -LINK_BYTES)
@@ -161,6 +169,7 @@ class LinkTable:
             guarded(attached.lost)
         self._attached.clear()
         self._link_counts.clear()
+        self._known.clear()
         self._waiting.clear()
         self.incoming.clear()
         self.outgoing.clear()
