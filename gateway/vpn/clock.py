@@ -64,10 +64,10 @@ class SteadyClock(SystemClock):
         self.now_ms()
         return self._time.problem()
 
-    def seconds(self) -> float:  # type: ignore[override]
+    def seconds(self) -> float:
         """A clock that only goes forward."""
         return self._machine.seconds()
 
-    def processor_seconds(self) -> float:  # type: ignore[override]
+    def processor_seconds(self) -> float:
         """What the calling thread has had of a processor so far."""
         return self._machine.processor_seconds()
