@@ -53,9 +53,13 @@ def trouble(target: Target, kind: Kind, seed: int, numbers: Sequence[int]) -> st
         pass
     if not target.gateway.is_running:
         return "the gateway has died"
-    if mistakes := target.gateway.mistakes():
-        return f"the gateway logged a mistake: {mistakes[0][:500]}"
-    return None
+    return logged_mistake(target)
+
+
+def logged_mistake(target: Target) -> str | None:
+    """A mistake of its own that a gateway has logged."""
+    mistakes = target.gateway.mistakes()
+    return f"the gateway logged a mistake: {mistakes[0][:500]}" if mistakes else None
 
 
 def narrowed(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
@@ -86,6 +90,10 @@ def find_cause(finding: Finding, seed: int, make_target: MakeTarget) -> None:
                 return False
             with make_target() as target:
                 found = trouble(target, target.kinds[name], seed, numbers)
+                if found is None and target.gateway.is_running:
+                    # Its log comes a moment later than its answers: all of it is there once it has ended.
+                    target.gateway.stop()
+                    found = logged_mistake(target)
             said += [found] if found else []
             return found is not None
 
