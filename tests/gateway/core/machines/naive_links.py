@@ -23,7 +23,6 @@ class Consumer:
 
     def __init__(self, world: World, *, is_pre_settled: bool = False, modulus: int = 0) -> None:
         self._world = world
-        self._max_unsettled = world.limits.max_unsettled_per_flow
         self._modulus = modulus
         self._shunned: set[int] = set()
         self.is_pre_settled = is_pre_settled
@@ -35,6 +34,12 @@ class Consumer:
         """What it consumes; None once it was detached."""
         self.history: list[int] = []
         self.refused: Refused | None = None
+
+    @property
+    def _max_unsettled(self) -> int:
+        """Its endpoint's, where that says one: it may change while it consumes."""
+        own = self.flow.endpoint.settings.max_unsettled if self.flow is not None else 0
+        return own or self._world.limits.max_unsettled_per_flow
 
     @property
     def selects(self) -> bool:
