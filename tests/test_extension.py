@@ -1,0 +1,110 @@
+"""What ``.build/extension.py`` makes of the engine's extension: wheels with and without it, and a tree that has it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("amqp_ext", "gateway", "spark_bridge", "store")
+HOOK = Path(".build/extension.py")
+SOURCE = Path("gateway/amqp/engine/_transfers.c")
+BUILT = SOURCE.with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
+
+NO_COMPILER = {"CC": "/nowhere/cc"}
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What Python did with these arguments, in an environment that asks for no extension and no sanitizer."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("CFLAGS", "REWIND_NATIVE")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What a wheel is made of, to itself: a build writes into its tree."""
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore", str(HOOK)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for package in PACKAGES:
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.so")
+        )
+    return tmp_path
+
+
+def build_wheel(tree: Path, **environment: str) -> tuple[str, set[Path]]:
+    """The tag of the wheel that is built of a tree, and what lies in its packages."""
+    built = run("-m", "hatchling", "build", "-t", "wheel", "-d", "wheels", cwd=tree, **environment)
+    assert built.returncode == 0, built.stderr
+    [wheel] = (tree / "wheels").glob("*.whl")
+    names = map(Path, zipfile.ZipFile(wheel).namelist())
+    return wheel.stem.split("-", 2)[2], {name for name in names if name.parts[0] in PACKAGES}
+
+
+def files_of(tree: Path) -> set[Path]:
+    """What is under the packages of a tree, less the source in C."""
+    found = (path for package in PACKAGES for path in (tree / package).rglob("*") if path.is_file())
+    return {path.relative_to(tree) for path in found} - {SOURCE}
+
+
+def test_extension_is_compiled_without_a_warning(tree: Path) -> None:
+    """The hook asks for -Wall and -Wextra."""
+    compiled = run(str(HOOK), cwd=tree, CFLAGS="-Werror")
+    assert compiled.returncode == 0, compiled.stderr
+    assert (tree / BUILT).exists()
+
+
+def test_wheel_has_all_there_is_in_the_packages_and_the_extension(tree: Path) -> None:
+    """It is for one Python then, and one sort of machine."""
+    tag, names = build_wheel(tree)
+    assert names == files_of(tree) | {BUILT}
+    assert tag.startswith(f"cp{sys.version_info[0]}{sys.version_info[1]}-")
+
+
+def test_wheel_is_made_without_a_compiler(tree: Path) -> None:
+    """It lacks the extension and nothing else, and so is for every Python and every machine."""
+    tag, names = build_wheel(tree, **NO_COMPILER)
+    assert names == files_of(tree)
+    assert tag == "py3-none-any"
+
+
+def test_extension_may_be_left_out(tree: Path) -> None:
+    """Where a wheel shall be for every Python."""
+    tag, names = build_wheel(tree, REWIND_NATIVE="0")
+    assert BUILT not in names
+    assert tag == "py3-none-any"
+
+
+def test_build_that_must_have_the_extension_fails_without_a_compiler(tree: Path) -> None:
+    """So that the suite does not pass over what was never compiled."""
+    build = run(
+        "-m", "hatchling", "build", "-t", "wheel", "-d", "wheels", cwd=tree, REWIND_NATIVE="1", **NO_COMPILER
+    )
+    assert build.returncode != 0
+    assert not list((tree / "wheels").glob("*.whl"))
+
+
+def test_extension_that_cannot_be_compiled_again_is_gone_from_the_tree(tree: Path) -> None:
+    """One that is older than its source would be loaded by a program that calls it otherwise."""
+    assert run(str(HOOK), cwd=tree).returncode == 0
+    assert (tree / BUILT).exists()
+    failed = run(str(HOOK), cwd=tree, **NO_COMPILER)
+    assert failed.returncode != 0
+    assert str(SOURCE) in failed.stderr
+    assert not (tree / BUILT).exists()
+    assert list((tree / "build").iterdir()) == []
