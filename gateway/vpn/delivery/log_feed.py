@@ -131,8 +131,9 @@ class LogFeed:
                 self._wait(0.0)
             return
         started = self._seconds()
-        if self._due - started >= SHORTEST_WAIT:
-            self._wait(self._due - started)
+        wait = self._pace.wait(self._due)
+        if wait >= SHORTEST_WAIT:
+            self._wait(wait)
             return
         activity, self._activity = self._activity, self._counters.activity
         tuning = self._tuning
@@ -140,7 +141,7 @@ class LogFeed:
         left = self._send(turn)
         self._due = self._pace.spent(started, turn - left, self._source.spent_reading())
         if left <= 0 and not self._closed:
-            self._wait(self._due - self._seconds())
+            self._wait(self._pace.wait(self._due))
 
     def _wait(self, delay: float) -> None:
         """Go on after so many seconds."""
