@@ -1,0 +1,145 @@
+"""What is written in C, under sanitizers: ``./run soak native [--minutes M] [PYTEST ARGUMENT...]``.
+
+The tests of the wire, hostile peers and then some minutes of fuzzing: with the engine, and the loops in C that call it,
+compiled for AddressSanitizer, the loops for UndefinedBehaviorSanitizer, too. Before that the tests alone, with both as
+they are installed, on a heap that the C library checks.
+
+Exit status 1 where a test failed, fuzzing found something, or a process was ended for what it did to memory. All of it
+happens in a copy of the tree, ``build/native/tree``; ``build/native/reports`` has what the sanitizers said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+
+from tests.system.gateway_process import ROOT
+
+FOLDER = ROOT / "build" / "native"
+TREE = FOLDER / "tree"
+REPORTS = FOLDER / "reports"
+LIBRARIES = FOLDER / "libraries"
+"""The engine as it is compiled for AddressSanitizer; kept, for it takes a minute."""
+
+TESTS = ("tests/gateway/amqp", "tests/system/test_hostile.py")
+MINUTES = 5.0
+LONGEST_WAIT = 10.0
+"""Seconds that a fuzzed gateway may keep its bystander waiting: it is several times as slow as any other."""
+
+TEST_SECONDS = 900
+
+ENGINE = "python-qpid-proton"
+FOR_ADDRESSES = "-g -O1 -fno-omit-frame-pointer -fsanitize=address"
+FOR_LOOPS = f"{FOR_ADDRESSES} -fsanitize=undefined -fno-sanitize-recover=all"
+
+HEAP_CHECKS = {"LD_PRELOAD": "libc_malloc_debug.so.0", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 where nothing was found, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="./run soak native", description="What is written in C, under sanitizers."
+    )
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of fuzzing ({MINUTES:g}; 0: none)")
+    options, chosen = parser.parse_known_args(arguments)
+    tests = ["pytest", "-v", "--timeout", str(TEST_SECONDS), *(chosen or TESTS)]
+    fuzzing = ["tests.fuzz", "--minutes", str(options.minutes), "--longest-wait", str(LONGEST_WAIT)]
+
+    copy_tree()
+    compile_loops()  # as they are installed
+    is_sound = run(tests, HEAP_CHECKS)
+    compile_engine()
+    compile_loops(CFLAGS=FOR_LOOPS)
+    is_sound &= run(tests, sanitized())
+    if options.minutes:
+        is_sound &= run(fuzzing, sanitized())
+    reports = sorted(REPORTS.iterdir())
+    for report in reports:
+        print(report.read_text(errors="replace"), file=sys.stderr)
+    return 0 if is_sound and not reports else 1
+
+
+def copy_tree() -> None:
+    """The checkout as it is now, uncommitted files included: nothing is compiled for a sanitizer where others run."""
+    for folder in (TREE, REPORTS):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (TREE / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, TREE / name)
+
+
+def compile_loops(**environment: str) -> None:
+    """Into the copy, in place of those that are there."""
+    subprocess.run(
+        [sys.executable, ".build/extension.py"], cwd=TREE, env=os.environ | environment, check=True
+    )
+
+
+def compile_engine() -> None:
+    """From the source that the lock names. pip's cache gets to see none of it, and gives none that it has."""
+    [wanted] = requirement(ENGINE, (ROOT / ".locks" / "base.txt").read_text())
+    lock = LIBRARIES / "lock.txt"
+    if lock.exists() and lock.read_text() == wanted:
+        return
+    shutil.rmtree(LIBRARIES, ignore_errors=True)
+    LIBRARIES.mkdir()
+    pip = ["pip", "--disable-pip-version-check", "--no-cache-dir", "install", "--no-deps", "--no-compile"]
+    source = ["--no-binary", ENGINE, "--require-hashes", "--requirement", "/dev/stdin"]
+    subprocess.run(
+        [sys.executable, "-m", *pip, "--target", str(LIBRARIES), *source],
+        cwd=ROOT,
+        env=os.environ | {"CFLAGS": FOR_ADDRESSES, "PIP_BUILD_CONSTRAINT": ".locks/build.txt"},
+        input=wanted,
+        text=True,
+        check=True,
+    )
+    lock.write_text(wanted)
+
+
+def requirement(name: str, lock: str) -> Iterator[str]:
+    """Its lines of a lock, with their hashes."""
+    for found in re.finditer(rf"^{re.escape(name)}==(?:.*\\\n)*.*\n", lock, re.MULTILINE):
+        yield found[0]
+
+
+def sanitizer(name: str) -> str:
+    """Where the compiler keeps a library; it says no more than the name of one that it does not have."""
+    asked = [os.environ.get("CC", "cc"), f"-print-file-name={name}"]
+    path = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    if path == name:
+        sys.exit(f"the compiler has no {name}: this needs gcc")
+    return path
+
+
+def sanitized() -> dict[str, str]:
+    """An environment in which a process ends at the first thing it should not do, and says what it was in a file."""
+    libraries = " ".join(sanitizer(name) for name in ("libasan.so", "libubsan.so"))
+    said = f"log_path={REPORTS}/report:abort_on_error=1"
+    return {
+        "LD_PRELOAD": libraries,
+        "ASAN_OPTIONS": f"{said}:detect_leaks=0:detect_stack_use_after_return=1",  # Python leaves much behind
+        "UBSAN_OPTIONS": f"{said}:print_stacktrace=1",
+        "PYTHONMALLOC": "malloc",  # Python's own pools would hide what is used after it was given back
+        "PYTHONPATH": f"{TREE}{os.pathsep}{LIBRARIES}",
+    }
+
+
+def run(arguments: list[str], environment: Mapping[str, str]) -> bool:
+    """Whether a module of Python ended well, run in the copy; the loops in C are what it must use."""
+    given = os.environ | {"PYTHONPATH": str(TREE), "REWIND_NATIVE": "1"} | environment
+    return (
+        subprocess.run([sys.executable, "-m", *arguments], cwd=TREE, env=given, check=False).returncode == 0
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
