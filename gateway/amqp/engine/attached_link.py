@@ -24,7 +24,7 @@ class Sending(Protocol):
 
     def updated(self, collector: Any) -> None:
         """
-        The event on top of the collector (its C structure) is about one of this link's deliveries: note what the peer
+        The event on top of the collector (its handle) is about one of this link's deliveries: note what the peer
         has said, and take the event off. Events of more of them that follow may be taken in the same way.
         """
 

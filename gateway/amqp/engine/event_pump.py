@@ -1,35 +1,20 @@
 """
 The loop over the engine's events: transfers, dispositions and credit go to their links in batches.
 
-It runs once an event, which is once a message and more: dictionary lookups by C structure, and no object made.
+Events of one link follow each other mostly: it goes round once a run of them, not once an event.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from cproton_ffi import lib
 from proton import Collector
 
 from gateway.amqp.engine.attached_link import Receiving, Sending
 from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.native import NULL
-
-DELIVERY: Final = lib.PN_DELIVERY
-LINK_FLOW: Final = lib.PN_LINK_FLOW
-TRANSPORT: Final = lib.PN_TRANSPORT
-
-
-def _discard(link: Any) -> None:
-    """
-    Let go of transfers that nobody reads: they crossed our detach, or their attach was refused. The engine would keep
-    them, however many a peer sends.
-    """
-    if lib.pn_link_is_receiver(link):
-        while (delivery := lib.pn_link_current(link)) != NULL:
-            lib.pn_link_advance(link)
-            lib.pn_delivery_settle(delivery)
+from gateway.amqp.engine.loops import LOOPS, Loops
+from gateway.amqp.engine.native import DELIVERY, LINK_FLOW
 
 
 class EventPump:
@@ -37,13 +22,14 @@ class EventPump:
     Takes the events of one connection's engine.
 
     Args:
-        links: Who takes what, by C structure.
+        links: Who takes what, by handle.
     """
 
-    def __init__(self, links: LinkTable) -> None:
+    def __init__(self, links: LinkTable, loops: Loops = LOOPS) -> None:
+        self._loops = loops
         self._incoming, self._outgoing = links.incoming, links.outgoing
         self.flowed: Any = None
-        """The C structure of the link of the last flow that was taken."""
+        """The handle of the link of the last flow that was taken."""
 
     def pump(self, collector: Collector, other: Callable[[], bool]) -> bool:
         """
@@ -59,17 +45,16 @@ class EventPump:
         Raises:
             Refused: The peer sends where it receives, or without credit; the connection is of no use any more.
         """
-        impl = collector._impl
+        loops = self._loops
+        handle = loops.handle_of(collector._impl)
         incoming, outgoing = self._incoming, self._outgoing
         arrived: dict[Receiving, None] = {}
         settled: dict[Sending, None] = {}
         flowed: dict[Sending, None] = {}
-        peek, kind_of, pop = lib.pn_collector_peek, lib.pn_event_type, lib.pn_collector_pop
-        # A C structure is true, NULL is not: that costs half of what comparing it does.
-        while event := peek(impl):
-            kind = kind_of(event)
+        top, skip = loops.top, loops.skip
+        while (found := top(handle)) is not None:
+            kind, link = found
             if kind == DELIVERY:
-                link = lib.pn_event_link(event)
                 receiving = incoming.get(link)
                 if receiving is not None:
                     arrived[receiving] = None
@@ -77,23 +62,25 @@ class EventPump:
                     sending = outgoing.get(link)
                     if sending is not None:
                         settled[sending] = None
-                        sending.updated(impl)
+                        sending.updated(handle)
                         continue
-                    _discard(link)
+                    # They crossed our detach, or their attach was refused. The engine would keep them, however many a
+                    # peer sends.
+                    loops.discard(link)
+                skip(handle, kind, link)
             elif kind == LINK_FLOW:
-                link = self.flowed = lib.pn_event_link(event)
+                self.flowed = link
                 sending = outgoing.get(link)
                 if sending is not None:
                     flowed[sending] = None
-            elif kind != TRANSPORT:
+                skip(handle, kind, link)
+            else:
                 # In order: what came before a detach or close is dealt with first.
                 self._finish(arrived, settled, flowed)
                 goes_on = other()
-                pop(impl)
+                loops.drop(handle)
                 if not goes_on:
                     return False
-                continue
-            pop(impl)
         self._finish(arrived, settled, flowed)
         return True
 

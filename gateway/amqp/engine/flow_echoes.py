@@ -22,7 +22,7 @@ from amqp_ext.flow_frames import (
     with_link_state,
 )
 from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.native import pull
+from gateway.amqp.engine.loops import pull
 
 MOST_BYTES: Final = 512
 """Bytes that come at once in which flows are looked for."""
@@ -75,7 +75,7 @@ class FlowEchoes:
         What is to be written now for a flow that the engine has just taken, and before it.
 
         Args:
-            flowed: The C structure of the link that the engine says it is of.
+            flowed: The handle of the link that the engine says it is of.
         """
         output = self._pull(transport)
         if request.handle is None:

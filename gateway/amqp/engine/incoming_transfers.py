@@ -1,11 +1,12 @@
 """
 Transfers that come in on one link, and what their sender is told of them, straight on proton's C engine.
 
-What happens once a message happens here, and is measured by the benchmark: some C calls, one bytes object. No logging,
-no wrapper objects. Everything that happens once a link is elsewhere and uses proton's public objects, which this class
-takes apart only to reach the C structures inside.
+What happens once a message is in the loops (``python_loops``, ``native_loops``), and is measured by the benchmark; what
+happens once a call of them, and for the few messages that go alone, is here. Everything that happens once a link is
+elsewhere and uses proton's public objects, which this class takes apart only to reach the C structures inside.
 
 Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
+Deliveries are handles of the loops wherever they are handed on.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import Any
 from cproton_ffi import ffi, lib
 from proton import Link
 
+from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import (
     ACCEPTED,
-    NULL,
     REJECTED,
     RELEASED,
     TRANSACTIONAL,
     Buffer,
+    Stop,
     state_fields,
-    tag_of,
 )
 from gateway.core.errors import ErrorCode, Refused
 
@@ -57,8 +58,11 @@ class IncomingTransfers:
         on_messages: Callable[[list[bytes], list[Any] | None], None],
         on_too_large: Callable[[int, Any], None],
         on_transactional: Callable[[bytes, Any, Any], None],
+        loops: Loops = LOOPS,
     ) -> None:
+        self._loops = loops
         self._link = link._impl
+        self._handle = loops.handle_of(link._impl)
         self._max_message_bytes = max_message_bytes
         self._on_messages = on_messages
         self._on_too_large = on_too_large
@@ -75,7 +79,7 @@ class IncomingTransfers:
         comes later, as the news of a commit does, finds it closed.
         """
         self.is_closed = True
-        self._link = None
+        self._link = self._handle = None
         self._is_batch = None
         self._on_messages = self._on_too_large = self._on_transactional = self._on_batch = _ignore
 
@@ -94,94 +98,57 @@ class IncomingTransfers:
         """Take every message that is complete."""
         if self.is_closed:
             return
-        link = self._link
-        current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
-        advance, receive, is_settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
-        # Each is asked, with a coordinator or without: a message of an unknown transaction must not exist.
-        state_of = lib.pn_delivery_remote_state
-        unpack, buffer_of = ffi.unpack, _incoming.of
-        limit = self._max_message_bytes
-        is_batch = self._is_batch
-        contents: list[bytes] = []
-        deliveries: list[Any] = []
-        direct: list[bytes] = []
-        while (delivery := current(link)) != NULL:
-            size = pending(delivery)
-            if size > limit:
-                fields = state_fields(delivery)
-                self._hand_over(contents, deliveries, direct)
-                self._on_too_large(size, fields)
-                return
-            # The engine drops what an aborted delivery had brought: only an empty one can be one.
-            if not size and lib.pn_delivery_aborted(delivery):
-                advance(link)
-                lib.pn_delivery_settle(delivery)
-                self._replenish(1)
-                continue
-            if partial(delivery):
+        take = self._loops.take_messages
+        while True:
+            contents, deliveries, stop = take(self._handle, self._max_message_bytes, self._is_batch)
+            if contents:
+                self._on_messages(contents, deliveries)
+                # Whoever got them may have closed the link.
+                if self._link is None:
+                    return
+                if deliveries is None:
+                    self._replenish(len(contents))
+            if stop == Stop.NOTHING:
                 break
-            if size:
-                buffer = buffer_of(size)
-                receive(link, buffer, size)
-                content = unpack(buffer, size)
-            else:
-                content = b""
-            settled = is_settled(delivery)
-            if state_of(delivery) == TRANSACTIONAL:
-                fields = state_fields(delivery)
-                advance(link)
-                self._hand_over(contents, deliveries, direct)
-                contents, deliveries, direct = [], [], []
-                if not self._hand_over_alone(content, delivery, settled, self._on_transactional, fields):
-                    return
-                continue
-            if is_batch is not None and is_batch(tag_of(delivery)):
-                advance(link)
-                self._hand_over(contents, deliveries, direct)
-                contents, deliveries, direct = [], [], []
-                if not self._hand_over_alone(content, delivery, settled, self._on_batch):
-                    return
-                continue
-            advance(link)
-            if settled:
-                lib.pn_delivery_settle(delivery)
-                if contents:
-                    self._hand_over(contents, deliveries, direct)
-                    contents, deliveries = [], []
-                direct.append(content)
-            else:
-                if direct:
-                    self._hand_over(contents, deliveries, direct)
-                    direct = []
-                contents.append(content)
-                deliveries.append(delivery)
-        self._hand_over(contents, deliveries, direct)
-        if lib.pn_link_credit(link) < 0 and not self.is_closed:
+            if stop != Stop.TURN and not self._take_alone(is_batch=stop == Stop.BATCH):
+                return
+        if lib.pn_link_credit(self._link) < 0:
             raise Refused(
                 ErrorCode.TRANSFER_LIMIT,
                 "transfers came beyond the credit of their link (AMQP 1.0 section 2.6.7)",
             )
 
-    def _hand_over(self, contents: list[bytes], deliveries: list[Any], direct: list[bytes]) -> None:
-        if contents:
-            self._on_messages(contents, deliveries)
-        if direct:
-            self._on_messages(direct, None)
-            if not self.is_closed:
-                self._replenish(len(direct))
-
-    def _hand_over_alone(
-        self, content: bytes, delivery: Any, settled: bool, hand_over: Callable[..., None], *more: Any
-    ) -> bool:
-        """A delivery that goes together with no other. Whether the link can take more."""
+    def _take_alone(self, *, is_batch: bool) -> bool:
+        """Take the current delivery, which goes together with no other. Whether the link can take more."""
+        link = self._link
+        delivery = lib.pn_link_current(link)
+        size = lib.pn_delivery_pending(delivery)
+        if size > self._max_message_bytes:
+            self._on_too_large(size, state_fields(delivery))
+            return False
+        if lib.pn_delivery_aborted(delivery):
+            lib.pn_link_advance(link)
+            lib.pn_delivery_settle(delivery)
+            self._replenish(1)
+            return True
+        content = b""
+        if size:
+            buffer = _incoming.of(size)
+            lib.pn_link_recv(link, buffer, size)
+            content = ffi.unpack(buffer, size)
+        settled = lib.pn_delivery_settled(delivery)
+        # What is part of a transaction is not asked whether it is a batch.
+        more = () if is_batch else (state_fields(delivery),)
+        lib.pn_link_advance(link)
+        if settled:
+            lib.pn_delivery_settle(delivery)
+        hand_over: Callable[..., None] = self._on_batch if is_batch else self._on_transactional
+        hand_over(content, None if settled else self._loops.handle_of(delivery), *more)
         if self.is_closed:
             return False
         if settled:
-            lib.pn_delivery_settle(delivery)
-        hand_over(content, None if settled else delivery, *more)
-        if settled and not self.is_closed:
             self._replenish(1)
-        return not self.is_closed
+        return True
 
     def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
         """
@@ -192,19 +159,13 @@ class IncomingTransfers:
         """
         if self.is_closed:
             return
-        data = lib.pn_disposition_data(lib.pn_delivery_local(delivery))
-        lib.pn_data_decode(data, state, len(state))
+        local = lib.pn_delivery_local(self._loops.delivery_at(delivery))
+        lib.pn_data_decode(lib.pn_disposition_data(local), state, len(state))
         self._settle((delivery,), TRANSACTIONAL)
 
     def accept(self, deliveries: Sequence[Any]) -> None:
         """Tell the publisher that these are accepted, and let it send as many more."""
-        if self.is_closed:
-            return
-        update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
-        for delivery in deliveries:
-            update(delivery, ACCEPTED)
-            settle(delivery)
-        self._replenish(len(deliveries))
+        self._settle(deliveries, ACCEPTED)
 
     def release(self, deliveries: Sequence[Any]) -> None:
         """Nobody takes these."""
@@ -219,15 +180,14 @@ class IncomingTransfers:
         if self.is_closed:
             return
         for delivery in deliveries:
-            describe(lib.pn_disposition_condition(lib.pn_delivery_local(delivery)))
+            local = lib.pn_delivery_local(self._loops.delivery_at(delivery))
+            describe(lib.pn_disposition_condition(local))
         self._settle(deliveries, REJECTED)
 
     def _settle(self, deliveries: Sequence[Any], outcome: int) -> None:
         if self.is_closed:
             return
-        for delivery in deliveries:
-            lib.pn_delivery_update(delivery, outcome)
-            lib.pn_delivery_settle(delivery)
+        self._loops.settle(deliveries, outcome)
         self._replenish(len(deliveries))
 
     def _replenish(self, count: int) -> None:

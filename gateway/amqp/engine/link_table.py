@@ -4,7 +4,7 @@ them wait for room in the connection's output.
 
 A link is here from its attach until the peer has detached it; as an attached one from the answer (``register``) until
 either side detaches. Invariant: nobody else writes to what is kept here. ``incoming`` and ``outgoing`` are read by the
-loop over the engine's events, once an event, and so are plain dictionaries by C structure.
+loop over the engine's events, and so are plain dictionaries by the links' handles (``loops``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.attached_link import AttachedLink, Receiving, Sending, WaitingLink
 from gateway.amqp.engine.conditions import condition_of, room_of
 from gateway.amqp.engine.link_names import LinkNames
+from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import incoming_bytes, outgoing_bytes
 from gateway.core.errors import Refused
 from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
@@ -34,11 +35,18 @@ class LinkTable:
         schedule_flush: Has what the engine says be written at the end of this turn of the loop.
     """
 
-    def __init__(self, log: ConnectionLog, account: Account, schedule_flush: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        log: ConnectionLog,
+        account: Account,
+        schedule_flush: Callable[[], None],
+        loops: Loops = LOOPS,
+    ) -> None:
+        self._loops = loops
         self.incoming: dict[Any, Receiving] = {}
-        """Attached links that messages come in on, by C structure."""
+        """Attached links that messages come in on, by handle."""
         self.outgoing: dict[Any, Sending] = {}
-        """Attached links whose events are taken one by one, by C structure."""
+        """Attached links whose events are taken one by one, by handle."""
         self.names = LinkNames()
         self.account = account
         self._log = log
@@ -120,7 +128,7 @@ class LinkTable:
     def register(self, attached: AttachedLink) -> None:
         """A link is about to be answered: from now on its events go to it."""
         link = attached.link
-        key = link._impl
+        key = self._loops.handle_of(link._impl)
         if attached.incoming is not None:
             self.incoming[key] = attached.incoming
         if attached.outgoing is not None:
@@ -179,7 +187,7 @@ class LinkTable:
         attached = self._attached.pop(link, None)
         if attached is not None:
             attached.detached(closed=closed)
-            key = link._impl
+            key = self._loops.handle_of(link._impl)
             self.incoming.pop(key, None)
             self.outgoing.pop(key, None)
 
@@ -190,10 +198,10 @@ class LinkTable:
         return self.names.of(link)
 
     def attached_at(self, key: Any) -> Link | None:
-        """The attached link with this C structure that transfers go over; None if there is none."""
+        """The attached link with this handle that transfers go over; None if there is none."""
         if key not in self.incoming and key not in self.outgoing:
             return None
-        return next((link for link in self._attached if link._impl == key), None)
+        return next((link for link in self._attached if self._loops.handle_of(link._impl) == key), None)
 
     def deal_with_arrived(self) -> None:
         """Take what the peer has sent until now on all links: it is in the engine, and perhaps not taken yet."""

@@ -1,10 +1,11 @@
 """
 The engine's C structures, where its public objects do not say enough: bytes in and out, a link's name, a delivery's tag
-and state, a condition. What happens once a message is in ``incoming_transfers`` and ``outgoing_transfers``.
+and state, a condition. What happens once a message is in ``python_loops`` and ``native_loops``.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, Final
 
 from cproton_ffi import ffi, lib
@@ -16,6 +17,9 @@ TRANSACTIONAL: Final = 0x34
 """A delivery's state that belongs to a transaction (AMQP 1.0 section 4.5.8); the engine has no name for it."""
 
 NULL: Final = ffi.NULL
+DELIVERY: Final = lib.PN_DELIVERY
+LINK_FLOW: Final = lib.PN_LINK_FLOW
+TRANSPORT: Final = lib.PN_TRANSPORT
 ACCEPTED: Final = lib.PN_ACCEPTED
 REJECTED: Final = lib.PN_REJECTED
 RELEASED: Final = lib.PN_RELEASED
@@ -43,7 +47,20 @@ class Buffer:
         return self._data
 
 
-_output = Buffer()
+class Stop(IntEnum):
+    """Why ``take_messages`` took no more."""
+
+    NOTHING = 0
+    """There is no more, or it is not complete."""
+
+    TURN = 1
+    """The next came settled, or unsettled, unlike those before it."""
+
+    ALONE = 2
+    """The current one is too large, aborted or part of a transaction."""
+
+    BATCH = 3
+    """The current one is a batch."""
 
 
 def push(transport: Transport, data: bytes) -> int:
@@ -66,31 +83,6 @@ def push(transport: Transport, data: bytes) -> int:
         left -= taken
     # The last frame may have been one too many.
     return int(lib.pn_transport_capacity(impl))
-
-
-def pull(transport: Transport) -> bytes:
-    """What the engine has to write now; empty when there is nothing, or it is closed."""
-    impl = transport._impl
-    size = lib.pn_transport_pending(impl)
-    if size <= 0:
-        return b""
-    pieces = []
-    total = 0
-    while size > 0:
-        buffer = _output.of(size)
-        lib.pn_transport_peek(impl, buffer, size)
-        pieces.append(ffi.unpack(buffer, size))
-        lib.pn_transport_pop(impl, size)
-        total += size
-        if total >= OUTPUT_BYTES:
-            break
-        size = lib.pn_transport_pending(impl)
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def drop_event(collector: Any) -> None:
-    """Take the event off that is on top of a collector (its C structure): it was dealt with."""
-    lib.pn_collector_pop(collector)
 
 
 def incoming_bytes(session: Session) -> int:

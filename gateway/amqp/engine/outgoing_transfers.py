@@ -1,11 +1,12 @@
 """
 Transfers that go out on one link, and what their receiver says of them, straight on proton's C engine.
 
-What happens once a message happens here, and is measured by the benchmark: some C calls, one bytes object. No logging,
-no wrapper objects. Everything that happens once a link is elsewhere and uses proton's public objects, which this class
-takes apart only to reach the C structures inside.
+What happens once a message is in the loops (``python_loops``, ``native_loops``), and is measured by the benchmark; what
+happens once a call of them, and for outcomes other than "accepted", is here. Everything that happens once a link is
+elsewhere and uses proton's public objects, which this class takes apart only to reach the C structures inside.
 
 Safety: a C delivery lives as long as its link; once a link is closed here, its deliveries are never touched again.
+Deliveries are handles of the loops wherever they are kept or handed on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cproton_ffi import ffi, lib
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
+from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import (
     ACCEPTED,
     MODIFIED,
@@ -29,9 +31,6 @@ from gateway.amqp.engine.native import (
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, Row
 from gateway.ledger import DELIVERY_BYTES, Account, Kind
-
-SMALL_BYTES: Final = 16 * 1024
-"""Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
 
 BATCH_BYTES: Final = 128 * 1024
 """Content in a delivery that is a batch, about."""
@@ -71,9 +70,12 @@ class OutgoingTransfers:
             [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
         ],
         on_transactional: Callable[[int, Any, Any], None],
+        loops: Loops = LOOPS,
     ) -> None:
+        self._loops = loops
         self._on_transactional = on_transactional
         self._link = link._impl
+        self._handle = loops.handle_of(link._impl)
         self._splicer = splicer
         self._pre_settled = pre_settled
         self._default_outcome = default_outcome
@@ -97,7 +99,7 @@ class OutgoingTransfers:
         comes later, as the news of a commit does, finds it closed.
         """
         self.is_closed = True
-        self._link = None
+        self._link = self._handle = None
         self._on_credit = _ignore
         self._on_outcomes = self._on_transactional = _ignore
         self._unsettled.clear()
@@ -129,33 +131,13 @@ class OutgoingTransfers:
         """Send messages; there must be credit for them."""
         if self.is_closed:
             return
-        link, tag, tag_bytes = self._link, _tag, _tag_bytes
-        deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
-        unsettled = self._unsettled
-        pre_settled = self._pre_settled
         if self.in_batches:
             self._send_batches(rows, attempts, end_id)
             return
         fronts = self._splicer.fronts(rows, attempts, end_id)
-        total = 0
-        for (message_id, _, _, bare, _, _, content), front in zip(rows, fronts, strict=True):
-            tag[0] = message_id
-            delivery = deliver(link, tag_bytes)
-            size = len(content)
-            if size < SMALL_BYTES:
-                data = front + (content[bare:] if bare else content)
-                send(link, data, len(data))
-            else:
-                send(link, front, len(front))
-                send(link, content[bare:] if bare else content, size - bare)
-            total += size
-            advance(link)
-            if pre_settled:
-                lib.pn_delivery_settle(delivery)
-            else:
-                unsettled[delivery] = message_id
+        total = self._loops.send(self._handle, rows, fronts, None if self._pre_settled else self._unsettled)
         self._average_bytes = max(total // len(rows), 1) + 200
-        if not pre_settled:
+        if not self._pre_settled:
             self._enter()
 
     def _send_batches(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
@@ -176,43 +158,21 @@ class OutgoingTransfers:
         """
         The event on top is about one of our deliveries: note what the peer said, there and in those that follow.
 
-        Most often that is "accepted", of many deliveries one after the other. An event holds on to its delivery, so
-        one that is still ours by its address is ours: neither the event's type nor its link need be asked for.
+        Args:
+            collector: Its handle.
         """
-        peek, pop, delivery_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
-        state_of, is_settled, settle = (
-            lib.pn_delivery_remote_state,
-            lib.pn_delivery_settled,
-            lib.pn_delivery_settle,
-        )
-        take, accepted, confirm = self._unsettled.pop, self._accepted.append, self._confirm.append
-        taken = 0
-        while event := peek(collector):
-            delivery = delivery_of(event)
-            message_id = take(delivery, None)
-            if message_id is None:
-                break
-            if state_of(delivery) != ACCEPTED:
-                self._unsettled[delivery] = message_id
-                break
-            accepted(message_id)
-            if is_settled(delivery):
-                settle(delivery)
-            else:
-                lib.pn_delivery_update(delivery, ACCEPTED)
-                confirm(delivery)
-            pop(collector)
-            taken += 1
-        if not taken:
-            self._updated(delivery)
-            pop(collector)
+        loops = self._loops
+        if not loops.take_outcomes(collector, self._unsettled, self._accepted, self._confirm):
+            self._updated(loops.delivery_on_top(collector))
+            loops.drop(collector)
 
     def _updated(self, delivery: Any) -> None:
         """The same for whatever the peer may have said of a delivery."""
         if self.is_closed:
             return
-        is_settled = lib.pn_delivery_settled(delivery)
-        state = lib.pn_delivery_remote_state(delivery)
+        structure = self._loops.delivery_at(delivery)
+        is_settled = lib.pn_delivery_settled(structure)
+        state = lib.pn_delivery_remote_state(structure)
         if state == ACCEPTED:
             message_id = self._unsettled.pop(delivery, None)
             if message_id is not None:
@@ -223,7 +183,7 @@ class OutgoingTransfers:
         elif state in (REJECTED, RELEASED, MODIFIED) or is_settled:
             message_id = self._unsettled.pop(delivery, None)
             if message_id is not None:
-                self._note(delivery, message_id, state)
+                self._note(structure, message_id, state)
         else:
             # Received (a partial state), or nothing new.
             message_id = None
@@ -231,28 +191,28 @@ class OutgoingTransfers:
             # Ours are never current here: each is complete when it is made.
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
         if is_settled:
-            lib.pn_delivery_settle(delivery)
+            lib.pn_delivery_settle(structure)
         elif message_id is not None:
-            lib.pn_delivery_update(delivery, state)
+            lib.pn_delivery_update(structure, state)
             self._confirm.append(delivery)
 
     def _updated_in_transaction(self, delivery: Any, is_settled: bool) -> None:
         """The delivery stays unsettled here until the transaction is over; its peer may have settled it."""
         message_id = self._unsettled.get(delivery)
-        fields = state_fields(delivery)
+        structure = self._loops.delivery_at(delivery)
+        fields = state_fields(structure)
         if is_settled:
             self._unsettled.pop(delivery, None)
-            lib.pn_delivery_settle(delivery)
+            lib.pn_delivery_settle(structure)
         if message_id is not None:
             self._on_transactional(message_id, fields, None if is_settled else delivery)
 
     def settle(self, delivery: Any, outcome: int) -> None:
         """A transaction has committed what the peer said of a delivery."""
         if not self.is_closed and self._unsettled.pop(delivery, None) is not None:
-            lib.pn_delivery_update(delivery, outcome)
-            lib.pn_delivery_settle(delivery)
+            self._loops.settle((delivery,), outcome)
 
-    def _note(self, delivery: Any, message_id: int, state: int) -> None:
+    def _note(self, structure: Any, message_id: int, state: int) -> None:
         if state not in (REJECTED, RELEASED, MODIFIED):
             # Settled without an outcome: the source's default outcome holds (AMQP 1.0 section 3.5.3).
             state = self._default_outcome
@@ -264,7 +224,7 @@ class OutgoingTransfers:
             return
         failed = undeliverable = False
         if state == MODIFIED:
-            disposition = lib.pn_delivery_remote(delivery)
+            disposition = lib.pn_delivery_remote(structure)
             failed = bool(lib.pn_disposition_is_failed(disposition))
             undeliverable = bool(lib.pn_disposition_is_undeliverable(disposition))
         self._others.append((message_id, state, failed, undeliverable))
@@ -279,10 +239,8 @@ class OutgoingTransfers:
         self._on_outcomes(accepted, others, (lambda: self._settle(confirm)) if confirm else None)
 
     def _settle(self, deliveries: Sequence[Any]) -> None:
-        if self.is_closed:
-            return
-        for delivery in deliveries:
-            lib.pn_delivery_settle(delivery)
+        if not self.is_closed:
+            self._loops.settle(deliveries, 0)
 
     def on_flow(self) -> None:
         if not self.is_closed:

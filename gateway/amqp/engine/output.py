@@ -12,7 +12,7 @@ from proton import Transport
 
 from gateway.amqp.engine.close_errors import CloseError
 from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.native import pull
+from gateway.amqp.engine.loops import pull
 
 
 class Output:

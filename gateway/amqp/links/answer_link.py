@@ -12,7 +12,7 @@ from proton import Link
 
 from gateway.amqp.engine.attached_link import Sending
 from gateway.amqp.engine.carrier import Carrier
-from gateway.amqp.engine.native import drop_event
+from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.errors import ErrorCode, Refused
 
@@ -89,7 +89,7 @@ class AnswerLink(BaseLink):
         """Nothing is unsettled here: the peer has nothing to say of a delivery."""
         if not self._is_closed and self.link.current is not None:
             raise Refused(ErrorCode.NOT_ALLOWED, "a transfer came on a link that its sender receives on")
-        drop_event(collector)
+        LOOPS.drop(collector)
 
     def report(self) -> None:
         """There is nothing to report."""

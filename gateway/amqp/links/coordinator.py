@@ -16,7 +16,7 @@ from gateway import log_keys
 from gateway.amqp.engine.attached_link import Sending
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.conditions import condition_of
-from gateway.amqp.engine.native import drop_event
+from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.links.base_link import BaseLink
 from gateway.amqp.links.local_transactions import LocalTransactions
 from gateway.core.errors import ErrorCode, Refused
@@ -58,7 +58,7 @@ class CoordinatorLink(BaseLink):
     def updated(self, collector: Any) -> None:
         """A control message has come."""
         self._take()
-        drop_event(collector)
+        LOOPS.drop(collector)
 
     def _take(self) -> None:
         link = self.link

@@ -10,6 +10,7 @@ from proton import Connection, Link
 
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.loops import LOOPS
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Ledger
 
@@ -83,12 +84,12 @@ def register(table: LinkTable, link: Link) -> Attached:
     return attached
 
 
-def test_a_registered_link_is_found_by_its_c_structure(table: LinkTable, session: Any) -> None:
+def test_a_registered_link_is_found_by_its_handle(table: LinkTable, session: Any) -> None:
     """Links that messages come in on and those that they go out on are kept apart."""
     incoming, outgoing = register(table, session.receiver("in")), register(table, session.sender("out"))
     assert list(table.incoming.values()) == [incoming]
     assert list(table.outgoing.values()) == [outgoing]
-    assert table.attached_at(outgoing.link._impl) == outgoing.link
+    assert table.attached_at(LOOPS.handle_of(outgoing.link._impl)) == outgoing.link
     assert list(table.attached) == [incoming, outgoing]
 
 
@@ -101,7 +102,7 @@ def test_a_link_that_we_detach_is_told_and_gone(table: LinkTable, session: Any, 
     table.detach(link, None)
     assert attached.told == [("detached", True)]
     assert (dict(table.outgoing), list(table.attached), flushes.count) == ({}, [], 1)
-    assert table.attached_at(link._impl) is None
+    assert table.attached_at(LOOPS.handle_of(link._impl)) is None
     assert table.count_attach(session.sender("other")) == 2
     table.detached(link, closed=True)
     assert attached.told == [("detached", True)]

@@ -1,0 +1,74 @@
+"""
+Which loops run on the wire, those in C or those in Python. This is the one place that decides it, once a process.
+
+Those in C (``native_loops``) run where they were built; ``REWIND_NATIVE=0`` in the environment chooses those in Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from proton import Transport
+
+from gateway.amqp.engine import python_loops
+from gateway.core.model import Row
+
+VARIABLE: Final = "REWIND_NATIVE"
+
+
+class Loops(Protocol):
+    """What either has; ``python_loops`` says what each function does."""
+
+    def handle_of(self, structure: Any, /) -> Any: ...
+    def delivery_at(self, handle: Any, /) -> Any: ...
+    def top(self, collector: Any, /) -> tuple[int, Any] | None: ...
+    def skip(self, collector: Any, kind: int, link: Any, /) -> None: ...
+    def drop(self, collector: Any, /) -> None: ...
+    def delivery_on_top(self, collector: Any, /) -> Any: ...
+    def take_messages(
+        self, link: Any, max_bytes: int, is_batch: Callable[[bytes], bool] | None, /
+    ) -> tuple[list[bytes], list[Any] | None, int]: ...
+    def discard(self, link: Any, /) -> None: ...
+    def settle(self, deliveries: Sequence[Any], outcome: int, /) -> None: ...
+    def send(
+        self, link: Any, rows: Sequence[Row], fronts: Sequence[bytes], unsettled: dict[Any, int] | None, /
+    ) -> int: ...
+    def take_outcomes(
+        self, collector: Any, unsettled: dict[Any, int], accepted: list[int], confirm: list[Any], /
+    ) -> int: ...
+    def pull(self, transport: Any, /) -> bytes: ...
+
+
+class Chosen(NamedTuple):
+    """The loops that run."""
+
+    loops: Loops
+    name: str
+    """``native`` or ``python``."""
+    why: str
+    """Why they are those in Python; empty for those in C."""
+
+
+def choose(setting: str | None) -> Chosen:
+    """
+    Args:
+        setting: What the environment says.
+    """
+    if setting == "0":
+        return Chosen(python_loops, "python", f"{VARIABLE}=0")
+    try:
+        from gateway.amqp.engine import native_loops  # noqa: PLC0415
+    except ImportError as error:
+        return Chosen(python_loops, "python", str(error))
+    return Chosen(native_loops, "native", "")
+
+
+CHOSEN: Final = choose(os.environ.get(VARIABLE))
+LOOPS: Final = CHOSEN.loops
+
+
+def pull(transport: Transport) -> bytes:
+    """What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed."""
+    return LOOPS.pull(LOOPS.handle_of(transport._impl))

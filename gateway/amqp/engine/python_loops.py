@@ -1,0 +1,263 @@
+"""
+What happens once a message on the wire, in Python: some calls of proton's C engine, one bytes object, no wrapper.
+
+``native_loops`` has the same functions in C. These run where that could not be built, and say what it has to do: the
+tests let both meet the same traffic and compare what is written. Which messages go where, how many, and who may, is
+said by their callers.
+
+A handle stands for a structure of the engine: it can be compared, and is a key of dictionaries. Here it is what cffi
+gives, in ``native_loops`` an address. Only those of a link that is open are given to these functions: the engine frees
+a link's deliveries with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from cproton_ffi import ffi, lib
+
+from gateway.amqp.engine.native import (
+    ACCEPTED,
+    DELIVERY,
+    LINK_FLOW,
+    NULL,
+    OUTPUT_BYTES,
+    TRANSACTIONAL,
+    TRANSPORT,
+    Buffer,
+    Stop,
+    tag_of,
+)
+from gateway.core.model import Row
+
+SMALL_BYTES: Final = 16 * 1024
+"""Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
+
+_incoming = Buffer()
+_output = Buffer()
+_tag = ffi.new("uint64_t *")
+_tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _tag)})[0]
+
+
+def handle_of(structure: Any) -> Any:
+    """The handle of what cffi has for a structure."""
+    return structure
+
+
+def delivery_at(handle: Any) -> Any:
+    """What cffi has for the delivery with this handle."""
+    return handle
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def top(collector: Any) -> tuple[int, Any] | None:
+    """
+    The type of the event on top of a collector, and the handle of its link where it is about a delivery or a flow. None
+    where there is no event. Events of the transport are taken off: nobody wants them.
+    """
+    # A C structure is true, NULL is not: that costs half of what comparing it does.
+    while event := lib.pn_collector_peek(collector):
+        kind = lib.pn_event_type(event)
+        if kind in (DELIVERY, LINK_FLOW):
+            return kind, lib.pn_event_link(event)
+        if kind != TRANSPORT:
+            return kind, None
+        lib.pn_collector_pop(collector)
+    return None
+
+
+def skip(collector: Any, kind: int, link: Any) -> None:
+    """Take off the event on top, and those behind it that are of this type and link."""
+    peek, kind_of, pop = lib.pn_collector_peek, lib.pn_event_type, lib.pn_collector_pop
+    pop(collector)
+    while event := peek(collector):
+        found = kind_of(event)
+        if found != TRANSPORT and (found != kind or lib.pn_event_link(event) != link):
+            break
+        pop(collector)
+
+
+def drop(collector: Any) -> None:
+    """Take the event off that is on top of a collector: it was dealt with."""
+    lib.pn_collector_pop(collector)
+
+
+def delivery_on_top(collector: Any) -> Any:
+    """The handle of the delivery that the event on top is about."""
+    return lib.pn_event_delivery(lib.pn_collector_peek(collector))
+
+
+# --- messages that come in --------------------------------------------------------------------------------------------
+
+
+def take_messages(
+    link: Any, max_bytes: int, is_batch: Callable[[bytes], bool] | None
+) -> tuple[list[bytes], list[Any] | None, int]:
+    """
+    Take the messages that are complete, up to one that goes alone, or came settled unlike those before it.
+
+    Args:
+        is_batch: Asked with the tag of each, once; it leaves the engine alone.
+
+    Returns:
+        Their contents; their deliveries, None where they came settled; why there are no more (``Stop``).
+    """
+    current, partial, pending = lib.pn_link_current, lib.pn_delivery_partial, lib.pn_delivery_pending
+    advance, receive, settled = lib.pn_link_advance, lib.pn_link_recv, lib.pn_delivery_settled
+    # Each is asked, with a coordinator or without: a message of an unknown transaction must not exist.
+    state_of = lib.pn_delivery_remote_state
+    unpack, buffer_of = ffi.unpack, _incoming.of
+    contents: list[bytes] = []
+    deliveries: list[Any] = []
+    are_settled = False
+    stop = Stop.NOTHING
+    while (delivery := current(link)) != NULL:
+        size = pending(delivery)
+        # Of an aborted delivery the engine says that it has one byte, and gives none.
+        if size > max_bytes or (size == 1 and lib.pn_delivery_aborted(delivery)):
+            stop = Stop.ALONE
+            break
+        if partial(delivery):
+            break
+        if state_of(delivery) == TRANSACTIONAL:
+            stop = Stop.ALONE
+            break
+        is_settled = settled(delivery)
+        if not contents:
+            are_settled = is_settled
+        elif is_settled != are_settled:
+            stop = Stop.TURN
+            break
+        if is_batch is not None and is_batch(tag_of(delivery)):
+            stop = Stop.BATCH
+            break
+        if size:
+            buffer = buffer_of(size)
+            receive(link, buffer, size)
+            contents.append(unpack(buffer, size))
+        else:
+            contents.append(b"")
+        advance(link)
+        if is_settled:
+            lib.pn_delivery_settle(delivery)
+        else:
+            deliveries.append(delivery)
+    return contents, deliveries or None, stop
+
+
+def discard(link: Any) -> None:
+    """Let go of the transfers that came on a link and that nobody reads."""
+    if lib.pn_link_is_receiver(link):
+        while (delivery := lib.pn_link_current(link)) != NULL:
+            lib.pn_link_advance(link)
+            lib.pn_delivery_settle(delivery)
+
+
+def settle(deliveries: Sequence[Any], outcome: int) -> None:
+    """Settle deliveries, with an outcome; 0 for none but what they have."""
+    update, settle = lib.pn_delivery_update, lib.pn_delivery_settle
+    for delivery in deliveries:
+        if outcome:
+            update(delivery, outcome)
+        settle(delivery)
+
+
+# --- messages that go out ---------------------------------------------------------------------------------------------
+
+
+def send(link: Any, rows: Sequence[Row], fronts: Sequence[bytes], unsettled: dict[Any, int] | None) -> int:
+    """
+    Send messages; the link must have credit for them.
+
+    Args:
+        fronts: What goes in front of the bare message of each.
+        unsettled: Where the id of each is noted, by its delivery; None for those that go out settled.
+
+    Returns:
+        The bytes of their contents.
+    """
+    tag, tag_bytes = _tag, _tag_bytes
+    deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
+    total = 0
+    for (message_id, _, _, bare, _, _, content), front in zip(rows, fronts, strict=True):
+        tag[0] = message_id
+        delivery = deliver(link, tag_bytes)
+        size = len(content)
+        if size < SMALL_BYTES:
+            data = front + (content[bare:] if bare else content)
+            send(link, data, len(data))
+        else:
+            send(link, front, len(front))
+            send(link, content[bare:] if bare else content, size - bare)
+        total += size
+        advance(link)
+        if unsettled is None:
+            lib.pn_delivery_settle(delivery)
+        else:
+            unsettled[delivery] = message_id
+    return total
+
+
+def take_outcomes(collector: Any, unsettled: dict[Any, int], accepted: list[int], confirm: list[Any]) -> int:
+    """
+    Take off the events on top that say "accepted" of deliveries in ``unsettled``, most often that of many of them.
+
+    Args:
+        unsettled: Ids by delivery. An event holds on to its delivery, so one that is still in here by its address is
+            the one that was put there: neither the event's type nor its link need be asked for.
+        accepted: The ids of what was taken go here.
+        confirm: Deliveries that their receiver has not settled get the outcome, and go here; the others are settled.
+
+    Returns:
+        How many there were.
+    """
+    peek, pop, delivery_of = lib.pn_collector_peek, lib.pn_collector_pop, lib.pn_event_delivery
+    state_of, is_settled, settle = (
+        lib.pn_delivery_remote_state,
+        lib.pn_delivery_settled,
+        lib.pn_delivery_settle,
+    )
+    take, accept, note = unsettled.pop, accepted.append, confirm.append
+    taken = 0
+    while event := peek(collector):
+        delivery = delivery_of(event)
+        message_id = take(delivery, None)
+        if message_id is None:
+            break
+        if state_of(delivery) != ACCEPTED:
+            unsettled[delivery] = message_id
+            break
+        accept(message_id)
+        if is_settled(delivery):
+            settle(delivery)
+        else:
+            lib.pn_delivery_update(delivery, ACCEPTED)
+            note(delivery)
+        pop(collector)
+        taken += 1
+    return taken
+
+
+# --- the output -------------------------------------------------------------------------------------------------------
+
+
+def pull(transport: Any) -> bytes:
+    """What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed."""
+    size = lib.pn_transport_pending(transport)
+    if size <= 0:
+        return b""
+    pieces = []
+    total = 0
+    while size > 0:
+        buffer = _output.of(size)
+        lib.pn_transport_peek(transport, buffer, size)
+        pieces.append(ffi.unpack(buffer, size))
+        lib.pn_transport_pop(transport, size)
+        total += size
+        if total >= OUTPUT_BYTES:
+            break
+        size = lib.pn_transport_pending(transport)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
