@@ -46,7 +46,7 @@ class EndpointSeries:
         """Add what an endpoint of Message VPN ``vpn`` is like now; ``next_id`` is the one its log gives next."""
         labels = f'{{vpn="{vpn}",endpoint="{_escaped(endpoint.name)}"}}'
         unsettled = demand = 0
-        for flow in endpoint.flows:
+        for flow in (*endpoint.flows, *endpoint.suspended):
             unsettled += len(flow.unsettled)
             demand += flow.demand
         values = [endpoint.depth, endpoint.size_bytes, unsettled, len(endpoint.flows), demand]

@@ -384,7 +384,9 @@ class Connection(asyncio.Protocol):
     def _detach(self, link: Any, *, closed: bool) -> None:
         if not self.links.is_known(link):
             return  # freed already, with its session or by an earlier detach
-        self.links.detached(link, closed=closed)
+        if self.links.detached(link, closed=closed):
+            link.detach()
+            return
         if closed:
             link.close()
         else:

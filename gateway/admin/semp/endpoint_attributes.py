@@ -250,7 +250,7 @@ def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
         "bindCount": len(endpoint.flows),
         "spooledMsgCount": endpoint.depth,
         "msgSpoolUsage": endpoint.size_bytes,
-        "txUnackedMsgCount": sum(len(flow.unsettled) for flow in endpoint.flows),
+        "txUnackedMsgCount": sum(len(flow.unsettled) for flow in (*endpoint.flows, *endpoint.suspended)),
         "topicSubscriptionCount": len(endpoint.subscriptions),
         "replayState": replay.state.value if replay is not None else "n/a",
         "replayStartCount": record.started if record else 0,

@@ -16,12 +16,12 @@ from gateway.amqp.attach.reply import SourceInPlace, log_values_of, reply_to_sou
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.source_consumer import NOTHING_YET
 from gateway.amqp.links.reader import ReaderLink
-from gateway.amqp.nodes.lease import NodeLease
+from gateway.amqp.nodes.lease import Lease
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
 
-JoinGroup: TypeAlias = "Callable[[ReaderLink], NodeLease]"
+JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
 """Called with a reader before it is answered: its place in its group of readers; raises Refused if it may not read."""
 
 

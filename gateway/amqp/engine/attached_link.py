@@ -60,6 +60,15 @@ class AttachedLink(Protocol):
     def detached(self, *, closed: bool) -> None:
         """The peer or we have detached (or closed) the link, or its session is gone."""
 
+    def suspend(self) -> bool:
+        """
+        The peer has detached the link and not closed it. Where this says that it still stands for something, it is kept
+        until its session ends, or the link is attached anew; then, and otherwise at once, ``detached`` is called.
+        """
+
+    def resume(self, older: Any) -> None:
+        """This link takes the place of a suspended one of the same name, which ends right after."""
+
     def lost(self) -> None:
         """The connection is gone."""
 

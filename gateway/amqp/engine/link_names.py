@@ -99,7 +99,7 @@ class LinkNames:
         if name is None:
             return
         key = (link.session, link.is_receiver, name)
-        if self._links[key] == link:
+        if self._links.get(key) == link:
             del self._links[key]
         if link in self.unanswered:
             self.unanswered.remove(link)

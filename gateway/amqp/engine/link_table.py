@@ -21,6 +21,7 @@ from gateway.amqp.engine.conditions import condition_of, room_of
 from gateway.amqp.engine.link_names import LinkNames
 from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import incoming_bytes, outgoing_bytes
+from gateway.amqp.engine.suspended_links import SuspendedLinks
 from gateway.core.errors import Refused
 from gateway.ledger import LINK_BYTES, SESSION_BYTES, Account, Kind
 
@@ -51,6 +52,9 @@ class LinkTable:
         self.account = account
         self._log = log
         self._schedule_flush = schedule_flush
+        self.suspended = SuspendedLinks(self.outgoing)
+        self._resumed: dict[Link, Link] = {}
+        """Links being attached, and the suspended ones of their names that they take the place of."""
         self._attached: dict[Link, AttachedLink] = {}
         self._known: set[Link] = set()
         self._link_counts: dict[Session, int] = {}
@@ -74,6 +78,8 @@ class LinkTable:
         """A session has ended, and its links with it."""
         for link in [link for link in self._attached if link.session == session]:
             self._drop(link, closed=False)
+        for link in self.suspended.of(session):
+            self._drop_suspended(link)
         self.names.end(session)
         self._known = {link for link in self._known if link.session != session}
         links = self._link_counts.pop(session, None)
@@ -123,6 +129,9 @@ class LinkTable:
             UnicodeDecodeError: The name is no text.
         """
         older = self.names.add(link)
+        suspended = self.suspended.named(link.name, is_receiver=link.is_receiver)
+        if suspended is not None:
+            self._resumed[link] = suspended
         return None if older is None else self._attached.get(older)
 
     def register(self, attached: AttachedLink) -> None:
@@ -134,6 +143,10 @@ class LinkTable:
         if attached.outgoing is not None:
             self.outgoing[key] = attached.outgoing
         self._attached[link] = attached
+        suspended = self._resumed.pop(link, None)
+        if suspended is not None and suspended in self.suspended:
+            attached.resume(self.suspended[suspended])
+            self.end_suspended(suspended)
 
     def detach(self, link: Link, refused: Refused | None) -> None:
         """Close a link from our side, with an error or without: nothing more goes to it."""
@@ -152,9 +165,37 @@ class LinkTable:
         self._drop(link, closed=True)
         self._schedule_flush()
 
-    def detached(self, link: Link, *, closed: bool) -> None:
-        """The peer has detached (or closed) a link: its name and its place are free."""
+    def detached(self, link: Link, *, closed: bool) -> bool:
+        """
+        The peer has detached (or closed) a link: its name and its place are free.
+
+        Returns:
+            Whether it is suspended: what was unsettled on it can still be settled, and the engine's link is to stay.
+        """
+        attached = self._attached.get(link)
+        if attached is not None and not closed and attached.suspend():
+            del self._attached[link]
+            self.incoming.pop(link._impl, None)
+            self.suspended.add(attached, self.name_of(link))
+            return True
         self._drop(link, closed=closed)
+        self._forget(link)
+        return False
+
+    def end_suspended(self, link: Link) -> None:
+        """A suspended link has ceased to exist; nothing happens where it has already."""
+        if link in self.suspended:
+            self._drop_suspended(link)
+            self._forget(link)
+            link.free()
+
+    def _drop_suspended(self, link: Link) -> None:
+        attached = self.suspended.take(link)
+        if attached is not None:
+            attached.detached(closed=False)
+
+    def _forget(self, link: Link) -> None:
+        self._resumed.pop(link, None)
         self.names.forget(link)
         self._known.discard(link)
         if link.session in self._link_counts:
@@ -165,6 +206,8 @@ class LinkTable:
         """The connection is being closed: links end with it, and get no detach of their own."""
         for link in list(self._attached):
             self._drop(link, closed=False)
+        for link in self.suspended.all():
+            self._drop_suspended(link)
 
     def lost(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """
@@ -173,8 +216,11 @@ class LinkTable:
         Args:
             guarded: Calls what it is given, whatever that raises: no link's mistake is to cost another its end.
         """
-        for attached in list(self._attached.values()):
-            guarded(attached.lost)
+        suspended = [self.suspended.take(link) for link in self.suspended.all()]
+        for attached in (*self._attached.values(), *suspended):
+            if attached is not None:
+                guarded(attached.lost)
+        self._resumed.clear()
         self._attached.clear()
         self._link_counts.clear()
         self._known.clear()

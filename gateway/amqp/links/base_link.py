@@ -5,6 +5,7 @@ What attached links of all kinds have in common (``gateway.amqp.engine.attached_
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from proton import Link
 
@@ -39,6 +40,13 @@ class BaseLink(ABC):
     @abstractmethod
     def detached(self, *, closed: bool) -> None:
         """The peer or we have detached (or closed) the link, or its session is gone."""
+
+    def suspend(self) -> bool:
+        """The peer has detached the link and not closed it; whether it still stands for something."""
+        return False
+
+    def resume(self, older: Any) -> None:  # noqa: B027
+        """This link takes the place of a suspended one of the same name, which ends right after."""
 
     def lost(self) -> None:
         """The connection is gone."""

@@ -4,10 +4,11 @@ The link of a consumer of an endpoint: messages go out on it, and what the peer 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from proton import Link
+from proton import Link, Terminus
 
 from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
@@ -18,6 +19,7 @@ from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransac
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
+from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
@@ -60,6 +62,8 @@ class Consumer(SendingLink):
         self._transactions = transactions
         self._lease = lease
         self._max_unsettled = max_unsettled
+        self._is_suspended = False
+        """Its peer has detached it and not closed it."""
         self.flow: Flow | None = None
         self.in_transaction: dict[int, LocalTransaction | None] = {}
         """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
@@ -74,6 +78,8 @@ class Consumer(SendingLink):
             self._consumers.set_demand(self.flow, self.room())
 
     def room(self) -> int:
+        if self._is_suspended:
+            return 0
         room = super().room()
         if self.flow is not None and not self.is_pre_settled:
             return min(room, self._most_unsettled(self.flow) - len(self.flow.unsettled))
@@ -99,6 +105,9 @@ class Consumer(SendingLink):
         flow = self.flow
         if flow is None:
             return
+        if self._is_suspended:
+            self._end_if_settled(flow)
+            return
         self._consumers.set_demand(flow, self.room())
         if len(flow.unsettled) >= self._most_unsettled(flow):
             # There is nothing for it until it settles: a drain need not wait for that.
@@ -122,7 +131,7 @@ class Consumer(SendingLink):
         if rejected:
             self._consumers.reject(flow, rejected)
         undeliverable = [i for i, _, _, undeliverable in others if undeliverable]
-        if undeliverable:
+        if undeliverable and not self._is_suspended:
             self._consumers.exclude(flow, undeliverable)
         back = [i for i, state, failed, _ in others if state in (RELEASED, MODIFIED) and not failed]
         if back:
@@ -178,6 +187,39 @@ class Consumer(SendingLink):
         self._output.schedule_flush()
 
     # --- the link -----------------------------------------------------------------------------------------------
+
+    def suspend(self) -> bool:
+        """
+        The peer has detached the link and not closed it: what it has not settled it can still settle, at once or in a
+        transaction (AMQP 1.0 sections 2.6.3 and 4.4.2), until its session ends.
+        """
+        flow = self.flow
+        if flow is None or self.link.remote_source.expiry_policy == Terminus.EXPIRE_WITH_LINK:
+            return False
+        is_kept = self._lease is not None and self._lease.lasts_suspended
+        if not is_kept and not flow.unsettled and not self.in_transaction:
+            return False
+        self._is_suspended = True
+        self._links.stop_waiting(self)
+        self._consumers.suspend(flow)
+        return True
+
+    def _end_if_settled(self, flow: Flow) -> None:
+        """A suspended link that stands for nothing any more ceases to exist."""
+        is_kept = self._lease is not None and self._lease.lasts_suspended
+        if not is_kept and not flow.unsettled and not self.in_transaction:
+            # Not at once: whoever has just told what was settled is not done with the engine's link.
+            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
+
+    def resume(self, older: Any) -> None:
+        if isinstance(older, Consumer) and self._lease is not None and older._lease is not None:
+            self._lease.take_over(older._lease)
+
+    def refuse(self, refused: Refused) -> None:
+        if self._is_suspended:
+            self._links.end_suspended(self.link)
+        else:
+            super().refuse(refused)
 
     def _resume(self) -> None:
         if self.flow is not None and self.flow.demand <= 0 and self.transfers.credit > 0:

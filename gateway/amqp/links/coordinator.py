@@ -7,6 +7,7 @@ acknowledged before a discharge is part of its transaction. The answer to a disc
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from proton import Delivery, Disposition, Link
@@ -43,6 +44,9 @@ class CoordinatorLink(BaseLink):
         super().__init__(link, carrier)
         self._transactions = transactions
         self._is_closed = False
+        self._unanswered = 0
+        """Control messages; of a commit, while it is being made durable."""
+        self._is_suspended = False
 
     @property
     def outgoing(self) -> Sending:
@@ -87,6 +91,7 @@ class CoordinatorLink(BaseLink):
             self.refuse(Refused(ErrorCode.NOT_ALLOWED, "a message to the coordinator is sent unsettled"))
             return
         self._links.deal_with_arrived()
+        self._unanswered += 1
         try:
             self._do(content, current)
         except Refused as refused:
@@ -103,6 +108,7 @@ class CoordinatorLink(BaseLink):
             delivery.local.data = fields
             delivery.update(DECLARED)
             delivery.settle()
+            self._unanswered -= 1
             self.link.flow(1)
         elif control.fail:
             transactions.roll_back(control.txn_id)
@@ -123,8 +129,11 @@ class CoordinatorLink(BaseLink):
             delivery.local.condition = condition_of(refused)
             delivery.update(Disposition.REJECTED)
         delivery.settle()
+        self._unanswered -= 1
         self.link.flow(1)
         self._output.schedule_flush()
+        if self._is_suspended and not self.suspend():
+            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
 
     def report(self) -> None:
         """There is nothing to report."""
@@ -133,6 +142,15 @@ class CoordinatorLink(BaseLink):
         """Nothing goes out on it."""
 
     # --- the link -----------------------------------------------------------------------------------------------
+
+    def suspend(self) -> bool:
+        """Its transactions are rolled back when it is closed (section 4.3): detached, it keeps those that are open."""
+        self._is_suspended = self._unanswered > 0 or self._transactions.has_any_of(self)
+        return self._is_suspended
+
+    def resume(self, older: Any) -> None:
+        if isinstance(older, CoordinatorLink):
+            self._transactions.hand_over(older, self)
 
     def detached(self, *, closed: bool) -> None:
         self._is_closed = True

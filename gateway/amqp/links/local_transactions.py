@@ -253,6 +253,16 @@ class LocalTransactions:
             del self._open[transaction.txn_id]
             self._drop(transaction)
 
+    def has_any_of(self, controller: Controller) -> bool:
+        """Whether a link has declared transactions that are open."""
+        return any(transaction.controller is controller for transaction in self._open.values())
+
+    def hand_over(self, controller: Controller, successor: Controller) -> None:
+        """Another link has the place of the one that declared transactions."""
+        for transaction in self._open.values():
+            if transaction.controller is controller:
+                transaction.controller = successor
+
     def abandon(self) -> None:
         """The connection is gone with its consumers, which give back what they have by themselves."""
         for transaction in self._open.values():

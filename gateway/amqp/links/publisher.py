@@ -4,12 +4,13 @@ The link of a publisher: messages come in on it; where each of them goes, and wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, Protocol
 
-from proton import Link
+from proton import Link, Terminus
 
 from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.codec import CodecError
@@ -80,6 +81,9 @@ class Publisher(BaseLink):
         self._name = link.name
         self._topic = topic
         self._lease = lease
+        self._unanswered = 0
+        """Deliveries whose outcome is not known yet."""
+        self._is_suspended = False
         self._publishing = publishing
         self._endpoints = endpoints
         self._origin = origin
@@ -94,7 +98,7 @@ class Publisher(BaseLink):
             link,
             window=limits.link_credit,
             max_message_bytes=limits.max_message_bytes,
-            on_messages=self._arrived,
+            on_messages=self._came,
             on_too_large=self._too_large,
             on_transactional=self._transactional,
         )
@@ -112,6 +116,11 @@ class Publisher(BaseLink):
         self.transfers.open()
 
     # --- messages come ------------------------------------------------------------------------------------------
+
+    def _came(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
+        if deliveries is not None:
+            self._unanswered += len(deliveries)
+        self._arrived(contents, deliveries)
 
     def _arrived(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
         try:
@@ -223,6 +232,7 @@ class Publisher(BaseLink):
 
     def _batch(self, content: bytes, delivery: Any) -> None:
         assert self._batches is not None
+        self._unanswered += delivery is not None
         publish_batch(self._publishing, self, self._batches.messages_of, content, delivery, self._origin)
 
     def _too_large(self, size_bytes: int, state: Any) -> None:
@@ -238,6 +248,7 @@ class Publisher(BaseLink):
     # --- in a transaction ---------------------------------------------------------------------------------------
 
     def _transactional(self, content: bytes, delivery: Any, state: Any) -> None:
+        self._unanswered += delivery is not None
         self._transactions.publish(self, content, delivery, state)
 
     def stage(self, content: bytes) -> Staged:
@@ -265,6 +276,7 @@ class Publisher(BaseLink):
         """Tell the outcome that a delivery has if its transaction commits; None came settled."""
         if delivery is not None:
             self.transfers.set_provisional_outcome(delivery, state)
+            self._unanswered -= 1
             self._output.schedule_flush()
 
     # --- what became of them ------------------------------------------------------------------------------------
@@ -273,7 +285,7 @@ class Publisher(BaseLink):
         """These deliveries are durable: tell the publisher."""
         if deliveries:
             self.transfers.accept(deliveries)
-            self._output.schedule_flush()
+            self._answered(len(deliveries))
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
         """These deliveries were not taken: rejected with a reason, or released where there is none."""
@@ -283,9 +295,39 @@ class Publisher(BaseLink):
             self.transfers.release(deliveries)
         else:
             self.transfers.reject(deliveries, describe(refused))
+        self._answered(len(deliveries))
+
+    def _answered(self, count: int) -> None:
+        self._unanswered -= count
         self._output.schedule_flush()
+        if self._is_suspended and not self._stands_for_something:
+            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
 
     # --- the link -------------------------------------------------------------------------------------------------
+
+    @property
+    def _stands_for_something(self) -> bool:
+        return self._unanswered > 0 or (self._lease is not None and self._lease.lasts_suspended)
+
+    def suspend(self) -> bool:
+        """
+        The peer has detached the link and not closed it: it is still told the outcomes of what it has sent, and its
+        dynamic node is still there (AMQP 1.0 sections 2.6.3 and 3.5.10), until its session ends.
+        """
+        if self.link.remote_target.expiry_policy == Terminus.EXPIRE_WITH_LINK:
+            return False
+        self._is_suspended = self._stands_for_something
+        return self._is_suspended
+
+    def resume(self, older: Any) -> None:
+        if isinstance(older, Publisher) and self._lease is not None and older._lease is not None:
+            self._lease.take_over(older._lease)
+
+    def refuse(self, refused: Refused) -> None:
+        if self._is_suspended:
+            self._links.end_suspended(self.link)
+        else:
+            super().refuse(refused)
 
     def detached(self, *, closed: bool) -> None:
         self.transfers.close()

@@ -16,7 +16,7 @@ from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.native import ACCEPTED
 from gateway.amqp.links.sending_link import SendingLink
-from gateway.amqp.nodes.lease import NodeLease
+from gateway.amqp.nodes.lease import Lease
 
 FINISH_SECONDS: Final = 30.0
 """How long a bounded replay that has sent everything waits for settlements before it detaches."""
@@ -64,7 +64,7 @@ class ReaderLink(SendingLink):
             on_credit=self._run,
             on_outcomes=self._outcomes,
         )
-        self.lease: NodeLease | None = None
+        self.lease: Lease | None = None
         self._feed: Feed | None = None
         self._max_unsettled = max_unsettled
         self._is_held_up = False

@@ -9,8 +9,8 @@ from typing import Protocol
 from amqp_ext.lifetime import Lifetime
 
 
-class NodeLease(Protocol):
-    """What a link has on a temporary node while it is attached."""
+class Lease(Protocol):
+    """What a link has, and gives back."""
 
     @property
     def lifetime(self) -> Lifetime:
@@ -18,3 +18,14 @@ class NodeLease(Protocol):
 
     def release(self) -> None:
         """The link is gone. Once is enough, and twice does no harm."""
+
+
+class NodeLease(Lease, Protocol):
+    """What a link has on a temporary node while it exists."""
+
+    @property
+    def lasts_suspended(self) -> bool:
+        """Whether the node is there as long as the link is, attached or suspended: it was asked for as a node."""
+
+    def take_over(self, older: NodeLease) -> None:
+        """The link takes the place of a suspended one, which is about to release this lease."""

@@ -1,9 +1,10 @@
 """
 Temporary nodes, and when their lives end (AMQP 1.0 sections 3.5.10 to 3.5.13).
 
-Each link that has such a node as its source or target has a lease on it, and releases it when it is detached, closed
-or lost with its connection. A temporary queue lives as its lifetime policy says; a temporary topic, which is no more
-than a name and keeps no messages, always goes with the link that made it. None outlives the gateway.
+Each link that has such a node as its source or target has a lease on it, and releases it when it ceases to exist: when
+it is closed, when its session ends after it was detached, or with its connection. A temporary queue lives as its
+lifetime policy says; a temporary topic, which is no more than a name and keeps no messages, always goes with the link
+that made it. None outlives the gateway.
 """
 
 from __future__ import annotations
@@ -36,10 +37,15 @@ class OwnedEndpoint:
 
     def __init__(self, owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint, known_as: str) -> None:
         self.endpoint = endpoint
+        self.lasts_suspended = known_as != endpoint.name
+        """A temporary topic; else a subscription that ends when nobody listens."""
         self._owner = owner
         self._endpoints = endpoints
         self._known_as = known_as
         owner.own(known_as)
+
+    def take_over(self, older: NodeLease) -> None:
+        """There is nothing to take over: each link has an endpoint of its own."""
 
     def release(self) -> None:
         """The link is gone, and the endpoint with it."""
@@ -63,11 +69,15 @@ class OwnedTopic:
     """The lease on a temporary topic: no more than a name, as long as the link that asked for it."""
 
     lifetime: Lifetime = Lifetime.DELETE_ON_CLOSE
+    lasts_suspended: bool = True
 
     def __init__(self, owner: NodeOwner, topic: str) -> None:
         self._owner = owner
         self._topic = topic
         owner.own(topic)
+
+    def take_over(self, older: NodeLease) -> None:
+        """There is nothing to take over: each link has a name of its own."""
 
     def release(self) -> None:
         """The link is gone, and the name with it."""
@@ -137,6 +147,8 @@ class TemporaryQueue:
 class QueueLease:
     """The lease of one link on a temporary queue."""
 
+    lasts_suspended: bool = True
+
     def __init__(self, queue: TemporaryQueue, *, is_maker: bool) -> None:
         self._queue = queue
         self._is_maker = is_maker
@@ -151,6 +163,11 @@ class QueueLease:
     def lifetime(self) -> Lifetime:
         """The queue's."""
         return self._queue.lifetime
+
+    def take_over(self, older: NodeLease) -> None:
+        """Where the older link is the one that the queue was made for, it is this one from now on."""
+        if isinstance(older, QueueLease) and older._queue is self._queue and older._is_maker:
+            self._is_maker, older._is_maker = True, False
 
     def release(self) -> None:
         """The link is gone."""
@@ -168,6 +185,7 @@ class AutoDeleted:
     """
 
     lifetime: Lifetime = Lifetime.DELETE_ON_NO_LINKS
+    lasts_suspended: bool = False
 
     def __init__(
         self, owner: NodeOwner, endpoints: Endpoints, endpoint: Endpoint, is_stopping: Callable[[], bool]
@@ -176,6 +194,9 @@ class AutoDeleted:
         self._endpoints = endpoints
         self._endpoint = endpoint
         self._is_stopping = is_stopping
+
+    def take_over(self, older: NodeLease) -> None:
+        """There is nothing to take over: the last consumer counts."""
 
     def release(self) -> None:
         """The consumer is gone, and the queue with the last one."""

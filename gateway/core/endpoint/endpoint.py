@@ -4,9 +4,9 @@ An endpoint: a queue or topic endpoint, what lies on it, and the flows bound to 
 How much lies on it, and what of it is durably settled, is its ``Backlog``. What is ready is kept in a ``ReadyQueue``,
 of which only a window is in memory, or in ``PriorityReadyQueues``; what was handed out is at the flows.
 
-Invariant: a committed message that lies here is in the ready queue (in memory or in the store), or in one flow's
-unsettled, or awaits a replay, or is withdrawn by a transaction that is being committed, or by one that brings it to a
-dead message queue, which may have to wait for the disk.
+Invariant: a committed message that lies here is in the ready queue (in memory or in the store), or in the unsettled of
+one flow, bound or suspended, or awaits a replay, or is withdrawn by a transaction that is being committed, or by one
+that brings it to a dead message queue, which may have to wait for the disk.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from gateway.core.endpoint.priority_ready_queues import PriorityReadyQueues
 from gateway.core.endpoint.ready_queue import ReadyQueue
 from gateway.core.endpoint.routed_messages import RoutedMessages
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.endpoint.suspended_flows import SuspendedFlows
 from gateway.core.endpoint.topics import EndpointTopics
 from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.endpoint.turns import Turns
@@ -61,6 +62,7 @@ class Endpoint:
     """Bound flows, in the order of their binding."""
     ready: ReadyQueue | PriorityReadyQueues = field(init=False)
     withdrawals: Withdrawals = field(init=False)
+    suspended: SuspendedFlows[Flow] = field(init=False)
     attempts: dict[int, int] = field(default_factory=dict)
     """Failed deliveries so far, for the few messages that have any."""
     is_clearing: bool = False
@@ -78,6 +80,7 @@ class Endpoint:
         else:
             self.ready = ReadyQueue(self.window, parts[WHOLE])
         self.withdrawals = Withdrawals(self)
+        self.suspended = SuspendedFlows(self)
         self._turns = Turns(self.flows)
         self.topics = EndpointTopics(self.name, self.kind, self.subscriptions)
 
@@ -260,7 +263,7 @@ class Endpoint:
         self.wake()
         self.attempts.clear()
         self.ready.forget_all(backlog.parts)
-        for flow in self.flows:
+        for flow in (*self.flows, *self.suspended):
             flow.unsettled.clear()
         return [*backlog.open_effects(floor), *effects]
 
@@ -373,7 +376,7 @@ class Endpoint:
         self.is_clearing = False
         dropped, effects = self.backlog.drop_put(self.attempts, self.withdrawals.ids)
         self.ready.drop(dropped)
-        for flow in self.flows:
+        for flow in (*self.flows, *self.suspended):
             for i in dropped:
                 flow.unsettled.pop(i, None)
         for i in dropped:
@@ -542,10 +545,7 @@ class Endpoint:
     @property
     def active_flows(self) -> Sequence[Flow]:
         """The flows that are given messages: of an exclusive endpoint one, else all."""
-        if self.settings.exclusive is Exclusivity.NONE:
-            return list(self.flows)
-        active = self.active_flow
-        return () if active is None else (active,)
+        return list(self.flows)[: None if self.settings.exclusive is Exclusivity.NONE else 1]
 
     @property
     def waiting_flows(self) -> Sequence[Flow]:

@@ -71,7 +71,7 @@ class PendingSettlement:
         if self.endpoint.cursor_number != self.cursor_number:
             return []
         messages, effects = self.endpoint.withdrawals.restored(self.messages)
-        if self.flow in self.endpoint.flows:
+        if self.flow in self.endpoint.flows or self.flow in self.endpoint.suspended:
             self.flow.unsettled.update(messages)
         else:
             self.endpoint.give_back(messages)

@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.core.broker import Broker
 from gateway.core.effects import CountAttempts
 from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.settings import Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
@@ -73,6 +74,12 @@ class Consumers:
         """
         flow = Flow(endpoint, client, epoch, selects, priority)
         displaced = endpoint.bind(flow)
+        if endpoint.settings.exclusive is not Exclusivity.NONE:
+            # It is for one at a time: what a detached consumer has kept is the next one's, as by a resumed link.
+            for suspended in list(endpoint.suspended):
+                self._displace(
+                    suspended, Refused(ErrorCode.STOLEN, f"a consumer took {endpoint.name!r} over")
+                )
         self._feeds.of(endpoint)
         self._replays.consumer_bound(endpoint)
         if displaced is not None:
@@ -83,6 +90,11 @@ class Consumers:
     def unbind(self, flow: Flow) -> None:
         """The consumer is gone; what it had not settled is ready for others."""
         self._take_back(flow)
+        self._feeds.deliver(flow.endpoint)
+
+    def suspend(self, flow: Flow) -> None:
+        """The consumer is given nothing more, and keeps what it has not settled until ``unbind``."""
+        flow.endpoint.suspended.suspend(flow)
         self._feeds.deliver(flow.endpoint)
 
     def displace_all(self, endpoint: Endpoint, refused: Refused, *, but: Flow | None = None) -> None:
@@ -100,6 +112,7 @@ class Consumers:
         # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
         flow.endpoint.release(flow, list(flow.unsettled), failed=True)
         flow.endpoint.unbind(flow)
+        flow.endpoint.suspended.end(flow)
 
     def set_demand(self, flow: Flow, room: int) -> None:
         """The consumer can take ``room`` messages now."""
