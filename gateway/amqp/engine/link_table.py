@@ -52,7 +52,7 @@ class LinkTable:
         self.account = account
         self._log = log
         self._schedule_flush = schedule_flush
-        self.suspended = SuspendedLinks(self.outgoing)
+        self.suspended = SuspendedLinks(self.outgoing, loops)
         self._resumed: dict[Link, Link] = {}
         """Links being attached, and the suspended ones of their names that they take the place of."""
         self._attached: dict[Link, AttachedLink] = {}
@@ -175,7 +175,7 @@ class LinkTable:
         attached = self._attached.get(link)
         if attached is not None and not closed and attached.suspend():
             del self._attached[link]
-            self.incoming.pop(link._impl, None)
+            self.incoming.pop(self._loops.handle_of(link._impl), None)
             self.suspended.add(attached, self.name_of(link))
             return True
         self._drop(link, closed=closed)

@@ -10,6 +10,7 @@ from typing import Any
 from proton import Link, Session
 
 from gateway.amqp.engine.attached_link import AttachedLink, Sending
+from gateway.amqp.engine.loops import Loops
 
 
 class SuspendedLinks:
@@ -17,10 +18,11 @@ class SuspendedLinks:
     Those of one connection.
 
     Args:
-        outgoing: Links whose events are taken one by one, by C structure.
+        outgoing: Links whose events are taken one by one, by handle.
     """
 
-    def __init__(self, outgoing: dict[Any, Sending]) -> None:
+    def __init__(self, outgoing: dict[Any, Sending], loops: Loops) -> None:
+        self._loops = loops
         self._outgoing = outgoing
         self._links: dict[Link, tuple[AttachedLink, tuple[bool, str]]] = {}
         """With their directions and names."""
@@ -40,7 +42,7 @@ class SuspendedLinks:
         self._links[link] = (attached, key)
         self._named[key] = link
         if attached.outgoing is not None:
-            self._outgoing[link._impl] = attached.outgoing
+            self._outgoing[self._loops.handle_of(link._impl)] = attached.outgoing
 
     def take(self, link: Link) -> AttachedLink | None:
         """It is suspended no more: whoever takes it ends it. None where it is not suspended."""
@@ -48,7 +50,7 @@ class SuspendedLinks:
         if found is None:
             return None
         attached, key = found
-        self._outgoing.pop(link._impl, None)
+        self._outgoing.pop(self._loops.handle_of(link._impl), None)
         if self._named.get(key) == link:
             del self._named[key]
         return attached
