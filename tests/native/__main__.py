@@ -1,8 +1,8 @@
 """What is written in C, under sanitizers: ``./run soak native [--minutes M] [PYTEST ARGUMENT...]``.
 
 The tests of the wire, hostile peers and then some minutes of fuzzing: with the engine, and the loops in C that call it,
-compiled for AddressSanitizer, the loops for UndefinedBehaviorSanitizer, too. Before that the tests alone, with both as
-they are installed, on a heap that the C library checks.
+compiled for AddressSanitizer, the loops for UndefinedBehaviorSanitizer, too. After that the tests once more, with both
+as they are installed, on a heap that the C library checks.
 
 Exit status 1 where a test failed, fuzzing found something, or a process was ended for what it did to memory. All of it
 happens in a copy of the tree, ``build/native/tree``; ``build/native/reports`` has what the sanitizers said.
@@ -47,17 +47,27 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of fuzzing ({MINUTES:g}; 0: none)")
     options, chosen = parser.parse_known_args(arguments)
-    tests = ["pytest", "-v", "--timeout", str(TEST_SECONDS), *(chosen or TESTS)]
+    tests = [
+        "pytest",
+        "-n",
+        "auto",
+        "--dist",
+        "loadfile",
+        "-v",
+        "--timeout",
+        str(TEST_SECONDS),
+        *(chosen or TESTS),
+    ]
     fuzzing = ["tests.fuzz", "--minutes", str(options.minutes), "--longest-wait", str(LONGEST_WAIT)]
 
     copy_tree()
-    compile_loops()  # as they are installed
-    is_sound = run(tests, HEAP_CHECKS)
     compile_engine()
     compile_loops(CFLAGS=FOR_LOOPS)
-    is_sound &= run(tests, sanitized())
+    is_sound = run(tests, sanitized())
     if options.minutes:
         is_sound &= run(fuzzing, sanitized())
+    compile_loops()  # as they are installed
+    is_sound &= run(tests, HEAP_CHECKS)
     reports = sorted(REPORTS.iterdir())
     for report in reports:
         print(report.read_text(errors="replace"), file=sys.stderr)

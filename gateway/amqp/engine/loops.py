@@ -1,7 +1,8 @@
 """
 Which loops run on the wire, those in C or those in Python. This is the one place that decides it, once a process.
 
-Those in C (``native_loops``) run where they were built; ``REWIND_NATIVE=0`` in the environment chooses those in Python.
+Those in C (``native_loops``) run where they were built; ``REWIND_NATIVE=0`` in the environment chooses those in Python,
+and ``REWIND_NATIVE=1`` has nothing start without those in C.
 """
 
 from __future__ import annotations
@@ -55,12 +56,17 @@ def choose(setting: str | None) -> Chosen:
     """
     Args:
         setting: What the environment says.
+
+    Raises:
+        ImportError: There are none in C, and the environment wants no others.
     """
     if setting == "0":
         return Chosen(python_loops, "python", f"{VARIABLE}=0")
     try:
         from gateway.amqp.engine import native_loops  # noqa: PLC0415
     except ImportError as error:
+        if setting == "1":
+            raise
         return Chosen(python_loops, "python", str(error))
     return Chosen(native_loops, "native", "")
 
