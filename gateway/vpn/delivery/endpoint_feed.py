@@ -83,6 +83,9 @@ class EndpointFeed:
         self.is_reading = False
         """A page, or some messages, are on their way from the store."""
         self._is_scheduled = False
+        self._is_running = False
+        """Something is being handed out: what changes by that, as with a dead message that made room, waits."""
+        self._is_changed = False
 
     def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
         """
@@ -95,6 +98,19 @@ class EndpointFeed:
 
     def run(self) -> None:
         """Give ready messages to flows that can take them, in turns. Called when either side changed."""
+        if self._is_running:
+            self._is_changed = True
+            return
+        self._is_running = True
+        try:
+            self._is_changed = True
+            while self._is_changed:
+                self._is_changed = False
+                self._hand_out_ready()
+        finally:
+            self._is_running = False
+
+    def _hand_out_ready(self) -> None:
         endpoint = self.endpoint
         if self._is_scheduled or self._dead_letters.holds_up(endpoint):
             return
@@ -179,7 +195,8 @@ class EndpointFeed:
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
-            rows = [row for row in rows if row[ID] not in dead]
+            # With those out of its way a replay may have gone on, and failed: then the flow has them no longer.
+            rows = [row for row in rows if row[ID] not in dead and row[ID] in flow.unsettled]
             ids = [row[ID] for row in rows]
         if rows:
             replay = endpoint.replay
@@ -210,7 +227,10 @@ class EndpointFeed:
 
     def _remove_dead(self, flow: Flow, rows: Sequence[Row], dead: Mapping[int, str]) -> None:
         for reason in sorted(set(dead.values())):
-            self._dead_letters.remove(flow, [row for row in rows if dead.get(row[ID]) == reason], reason)
+            # The flow may be gone with those before, and have given back what it had.
+            gone = [row for row in rows if dead.get(row[ID]) == reason and row[ID] in flow.unsettled]
+            if gone:
+                self._dead_letters.remove(flow, gone, reason)
 
     def remove_dead_head(self, limit: int, *, may_read: bool) -> tuple[bool, Row | None]:
         """

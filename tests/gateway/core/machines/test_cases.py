@@ -519,6 +519,26 @@ def test_what_came_by_its_route_beside_a_replay_is_there_after_a_restart(machine
     assert list(consumer.unsettled) == [7]
 
 
+def test_what_a_replay_puts_once_a_dead_message_is_gone_comes_after_the_living(
+    machine: EndpointMachine,
+) -> None:
+    """The replay waits for room, and goes on at once when one of the messages that are handed out is a dead one."""
+    machine.start(sizes=Sizes(window=1, page_rows=2, tail_bytes=1, ahead=4, quantum=4))
+    machine.replay_meets_live(pick=0, behind=3, count=1, in_flight=3)
+    machine.create("q2", EndpointSettings(max_redelivery=1), ("a/>",), temporary=False)
+    machine.replay_meets_live(pick=0, behind=0, count=1, in_flight=1)
+    start = ReplayStart(StartKind.BEGINNING)
+    machine.attach(pick=1, credit=6, start=start, epoch=None, is_pre_settled=False, is_prompt=True, modulus=0)
+    machine.settle_down()
+    machine.tell_outcome(pick=0, outcome="failed", chosen=0b101)
+    machine.settle_down()
+    machine.drop(list(machine.world.consumers))
+    machine.attach_plain(machine.endpoint(1), credit=6)
+    machine.settle_down()
+    (consumer,) = machine.world.consumers
+    assert consumer.history == [2, 4, 5, 6]
+
+
 def test_what_is_in_the_message_cache_is_consumed_without_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a queue that nobody consumed little is in its window; the store is not asked for what memory has."""
     machine = EndpointMachine()
