@@ -167,22 +167,24 @@ class Batch(NamedTuple):
         effects = self.effects
         if self.then or self.size_bytes > SMALL_BYTES or len(effects) > SMALL_EFFECTS + SMALL_MOVES:
             return False
-        moves = sum(isinstance(effect, MoveCursor) for effect in effects)
-        return moves <= SMALL_MOVES and len(effects) - moves <= SMALL_EFFECTS and all(map(_is_small, effects))
+        moves = 0
+        for effect in effects:
+            # Whoever publishes one message after the other waits for this each time.
+            if isinstance(effect, Publication):
+                if len(effect.rows) > SMALL_EFFECTS:
+                    return False
+            elif isinstance(effect, MoveCursor):
+                if len(effect.ranges) + len(effect.attempts) + len(effect.references) > SMALL_EFFECTS:
+                    return False
+                moves += 1
+            else:
+                return False
+        return moves <= SMALL_MOVES and len(effects) - moves <= SMALL_EFFECTS
 
     @property
     def settled(self) -> int:
         """Messages with which endpoints are done by it."""
         return sum(len(effect.done) for effect in self.effects if isinstance(effect, MoveCursor))
-
-
-def _is_small(effect: Effect) -> bool:
-    if isinstance(effect, Publication):
-        return len(effect.rows) <= SMALL_EFFECTS
-    return (
-        isinstance(effect, MoveCursor)
-        and len(effect.ranges) + len(effect.attempts) + len(effect.references) <= SMALL_EFFECTS
-    )
 
 
 OnCommit: TypeAlias = Callable[[list[Batch], WriteFailed | None], None]

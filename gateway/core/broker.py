@@ -355,33 +355,24 @@ class Broker:
         self.next_id = first + room
         held = None if logged else len(fan_out.endpoints)
         route = fan_out.route
-        numbers: Iterable[int]
-        parts: tuple[tuple[Route, int, int], ...]
+        parts: tuple[tuple[Route, int, int], ...] = ()
         priorities = None
-        if route is not None:
-            numbers = repeat(route.definition.number)
-            parts = ((route, room, sum(sizes)),)
-        elif fan_out.is_ranked:
+        if fan_out.is_ranked:
             priorities = priorities_of(contents, bares)
             numbers, parts = _ranked_parts(fan_out, priorities, contents)
+            rows = _rows(first, now_ms, topic, bares, numbers, held, contents)
         else:
-            numbers, parts = repeat(UNROUTED), ()
-        rows = list(
-            zip(
-                range(first, first + room),
-                repeat(now_ms),
-                repeat(topic),
-                bares,
-                numbers,
-                repeat(held),
-                contents,
-                strict=False,
-            )
-        )
+            number = UNROUTED
+            if route is not None:
+                number = route.definition.number
+                parts = ((route, room, sum(sizes)),)
+            if room == 1:
+                rows = [(first, now_ms, topic, bares[0], number, held, contents[0])]
+            else:
+                rows = _rows(first, now_ms, topic, bares, repeat(number), held, contents)
+        put = Put(parts, fan_out.limited)
         routes = [part[0].definition for part in parts]
-        publication = Publication(
-            rows, topic, routes, logged, sizes, receipt, Put(parts, fan_out.limited), priorities
-        )
+        publication = Publication(rows, topic, routes, logged, sizes, receipt, put, priorities)
         log.size_bytes += publication.logged_bytes
         for endpoint in fan_out.limited:
             endpoint.reserve(room, publication.size_bytes)
@@ -565,6 +556,20 @@ def _first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:
 
 def _first_not_larger(contents: Sequence[bytes], start: int, limit_bytes: int) -> int:
     return next((i for i in range(start, len(contents)) if len(contents[i]) <= limit_bytes), len(contents))
+
+
+def _rows(
+    first: int,
+    now_ms: int,
+    topic: str,
+    bares: Iterable[int],
+    routes: Iterable[int],
+    held: int | None,
+    contents: Sequence[bytes],
+) -> list[Row]:
+    """Messages with ids from ``first`` on, as many as ``contents``."""
+    ids = range(first, first + len(contents))
+    return list(zip(ids, repeat(now_ms), repeat(topic), bares, routes, repeat(held), contents, strict=False))
 
 
 def _ranked_parts(

@@ -64,11 +64,8 @@ class Trimming:
     @property
     def usage(self) -> float:
         """How much of its quota the log uses, 0 to 1 and above; 0 without a quota."""
-        return (
-            self._broker.log.size_bytes / self._broker.policy.quota_bytes
-            if self._broker.policy.quota_bytes
-            else 0.0
-        )
+        quota = self._broker.policy.quota_bytes
+        return self._broker.log.size_bytes / quota if quota else 0.0
 
     @property
     def possible_below(self) -> int:

@@ -34,8 +34,13 @@ class ClientIdentity(Protocol):
 class PublisherLink(Protocol):
     """A link that messages came in on."""
 
-    def accepted(self, deliveries: Any) -> None:
-        """These deliveries are durable: tell the publisher."""
+    def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
+        """
+        These deliveries are durable: tell the publisher.
+
+        Args:
+            at_once: Without waiting for what else is to be written in this turn of the loop.
+        """
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
         """These deliveries were not taken: rejected with a reason, or released where there is none."""

@@ -200,7 +200,9 @@ class Committer:
             is_done, error = self._writer.commit_now(batch)
             if is_done:
                 self._in_flight += 1
-                self._committed([batch], error)
+                if error is None:
+                    self._answer(batch)
+                self._committed([batch], error, is_answered=True)
                 return
         self._in_flight += 1
         self._writer.submit(batch)
@@ -211,7 +213,20 @@ class Committer:
         """From the writer's thread."""
         self._loop.call_soon_threadsafe(self._committed, batches, error)
 
-    def _committed(self, batches: list[Batch], error: WriteFailed | None) -> None:
+    @staticmethod
+    def _answer(batch: Batch) -> None:
+        """
+        Tell the publishers of a few messages, each on its way at once: they may wait for it before they send the next,
+        while what else follows is the same a little later.
+        """
+        for effect in batch.effects:
+            if isinstance(effect, Publication):
+                client, deliveries = effect.receipt
+                client.accepted(deliveries, at_once=True)
+
+    def _committed(
+        self, batches: list[Batch], error: WriteFailed | None, *, is_answered: bool = False
+    ) -> None:
         self._in_flight -= len(batches)
         if error is not None:
             self._not_committed(batches, error)
@@ -235,8 +250,9 @@ class Committer:
                     cache.extend(effect.rows, effect.size_bytes)
                     for endpoint in broker.committed(effect):
                         touched[endpoint.name] = None
-                    client, deliveries = effect.receipt
-                    client.accepted(deliveries)
+                    if not is_answered:
+                        client, deliveries = effect.receipt
+                        client.accepted(deliveries)
             self.pending_bytes -= batch.size_bytes
             for then in batch.then:
                 then(None)

@@ -74,6 +74,11 @@ class Checkpointer:
             writer.set_busy_timeout(BUSY_MS)
             self._ready = bool(busy)
 
+    @property
+    def is_ahead(self) -> bool:
+        """The WAL's file is as long as it was made, as far as SQLite has not come to its end: see ``lengthen_wal``."""
+        return self._wal_file >= 0 and os.lseek(self._wal_file, 0, os.SEEK_END) == self._wal_bytes
+
     def lengthen_wal(self) -> None:
         """
         Called by the writer inside a small transaction, before it is committed: nobody else writes to the WAL then. Its
@@ -83,7 +88,7 @@ class Checkpointer:
         with suppress(OSError):
             if self._wal_file < 0:
                 self._wal_file = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CLOEXEC)
-            size = os.fstat(self._wal_file).st_size
+            size = os.lseek(self._wal_file, 0, os.SEEK_END)
             if size != self._wal_bytes:
                 self._wal_bytes = size
                 self._wal_bytes += os.pwrite(self._wal_file, AHEAD, size)

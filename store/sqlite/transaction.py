@@ -43,7 +43,8 @@ NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
 
 @cache
-def _insert_messages(count: int) -> str:
+def insert_messages(count: int) -> str:
+    """So many messages: seven values each."""
     return "insert into message values " + ",".join(["(?,?,?,?,?,?,?)"] * count)
 
 
@@ -197,7 +198,7 @@ class Transaction:
 
     def _insert_mixed(self) -> None:
         for piece in chunks(self._mixed):
-            self._execute(_insert_messages(len(piece)), list(chain.from_iterable(piece)))
+            self._execute(insert_messages(len(piece)), list(chain.from_iterable(piece)))
         self._mixed = []
 
     # --- everything else ------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,8 +25,9 @@ from store.histogram import Histogram
 from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
+from store.sqlite.few_messages import few_messages
 from store.sqlite.garbage import Garbage
-from store.sqlite.log_tail import EMPTY, read_tail
+from store.sqlite.log_tail import EMPTY, LogTail, read_tail
 from store.sqlite.property_index import IndexedSpan
 from store.sqlite.routes import Routes
 from store.sqlite.transaction import Transaction
@@ -118,6 +119,8 @@ class SqliteWriter:
         self._indexed = [span for span in indexed if span.end_id is None]
         self._checkpointer = Checkpointer(path, checkpoint_bytes)
         self._connection = connect_writer(path, synchronous=synchronous)
+        self._execute = self._connection.cursor().execute
+        """Of what is done on the loop's thread, all that it is done with is there already."""
         self._connection.execute(f"pragma journal_size_limit = {wal_limit_bytes}")
         ((has_held,),) = self._connection.execute(
             "select exists (select 1 from message where held is not null)"
@@ -155,7 +158,7 @@ class SqliteWriter:
             return False, None
         try:
             was_due = self._routes.is_due
-            error = self._write([batch], is_small=True)
+            error = self._write_few(batch)
         finally:
             self._lock.release()
         if self._checkpointer.is_ready or not was_due:
@@ -254,6 +257,24 @@ class SqliteWriter:
         self._commit(batches[:half])
         self._commit(batches[half:])
 
+    def _write_few(self, batch: Batch) -> WriteFailed | None:
+        """A small batch: by one statement where that is enough."""
+        few = None
+        if not (self._owed or self._indexed) and self._checkpointer.is_ahead:
+            few = few_messages(batch.effects, self._tail, self._routes.known)
+        if few is None:
+            return self._write([batch], is_small=True)
+        self._on_largest(few.tail.largest_bytes)
+        started = time.monotonic()
+        try:
+            # A transaction of its own. It may fail for what another process does, as any other may: it tries again.
+            self._execute(few.statement, few.values)
+        except Exception as error:
+            return self._failed(error)
+        self._committed(started, few.tail, (), has_held=few.has_held or self._has_held)
+        self._checkpointer.written(batch.size_bytes)
+        return None
+
     def _write(self, batches: list[Batch], *, is_small: bool = False) -> WriteFailed | None:
         """One transaction, which is made up for if it fails."""
         error = self._write_all(batches, is_small=is_small)
@@ -277,21 +298,35 @@ class SqliteWriter:
             started = time.monotonic()
             connection.execute("commit")
         except Exception as error:
-            self._roll_back()
-            # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
-            failed = WriteFailed(str(error))
-            failed.__cause__ = error
-            return failed
+            return self._failed(error)
         self._owed = []
+        self._garbage.extend(transaction.new_garbage)
+        self._committed(started, transaction.tail, transaction.new_routes, has_held=transaction.has_held)
+        self._checkpointer.written(sum(batch.size_bytes for batch in batches))
+        return None
+
+    def _failed(self, error: Exception) -> WriteFailed:
+        """Nothing of a transaction is to be written."""
+        self._roll_back()
+        # Not all that can go wrong is an error of SQLite: a text that is no Unicode is Python's.
+        failed = WriteFailed(str(error))
+        failed.__cause__ = error
+        return failed
+
+    def _committed(self, started: float, tail: LogTail, routes: Collection[int], *, has_held: bool) -> None:
+        """
+        A transaction is durable.
+
+        Args:
+            started: When its commit began, in seconds.
+            routes: Those that were written with it.
+        """
         took = time.monotonic() - started
         self.commit_seconds.add(took)
         self._slow_share += ((took > COMMIT_NOW_SECONDS) - self._slow_share) / 16
-        self._has_held = transaction.has_held
-        self._tail = transaction.tail
-        self._garbage.extend(transaction.new_garbage)
-        self._routes.committed(transaction.new_routes)
-        self._checkpointer.written(sum(batch.size_bytes for batch in batches))
-        return None
+        self._tail = tail
+        self._has_held = has_held
+        self._routes.committed(routes)
 
     def _owe(self, batches: list[Batch], error: WriteFailed) -> None:
         """Remember what a transaction that failed was to change, and what the broker goes by all the same."""

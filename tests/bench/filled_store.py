@@ -123,7 +123,7 @@ class _Publisher:
 
     problem = ""
 
-    def accepted(self, deliveries: Any) -> None:
+    def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         """As it should be."""
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:

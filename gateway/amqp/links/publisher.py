@@ -281,11 +281,13 @@ class Publisher(BaseLink):
 
     # --- what became of them ------------------------------------------------------------------------------------
 
-    def accepted(self, deliveries: Any) -> None:
-        """These deliveries are durable: tell the publisher."""
+    def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
+        """These deliveries are durable: tell the publisher (``gateway.vpn.clients.PublisherLink``)."""
         if deliveries:
             self.transfers.accept(deliveries)
             self._answered(len(deliveries))
+            if at_once:
+                self._output.flush()
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
         """These deliveries were not taken: rejected with a reason, or released where there is none."""

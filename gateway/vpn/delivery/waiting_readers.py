@@ -94,6 +94,8 @@ class WaitingReaders:
             next_id: One past the last of them.
         """
         self.next_id = next_id
+        if not self._groups:
+            return
         concerned = dict.fromkeys(self._of_any, min(news.values(), default=next_id))
         for topic, first_id in news.items():
             for group in self._index.match(topic):

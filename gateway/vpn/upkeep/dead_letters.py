@@ -47,7 +47,7 @@ class _Copies:
         self._queue = queue
         self._log = log
 
-    def accepted(self, deliveries: Any) -> None:
+    def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         pass
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:

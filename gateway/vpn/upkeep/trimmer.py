@@ -44,13 +44,22 @@ class Trimmer:
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """The log may have grown (``CommitListener``)."""
-        if news or self._waits:
+        if self._waits or (news and self._may_trim()):
             self.run()
 
     def not_committed(self) -> None:
         """The log has not grown (``CommitListener``)."""
         if self._waits:
             self.run()
+
+    def _may_trim(self) -> bool:
+        """Without looking closer, which every commit would wait for."""
+        return (
+            self._is_making_room
+            or bool(self._waiting)
+            or self._before_id > self._broker.log.first_id
+            or self._broker.trimming.usage > TRIM_AT
+        )
 
     def run(self) -> None:
         """Go on, if there is anything to trim."""

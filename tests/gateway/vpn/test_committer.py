@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gateway.core.effects import CountedUpTo, Effect
+from gateway.core.effects import CountedUpTo, Effect, Publication
+from gateway.core.errors import Refused
 from gateway.vpn.committer import LINGER_SECONDS, LINGERING_EFFECTS, Committer
 from gateway.vpn.counters import Counters
 from gateway.vpn.runtime import Runtime
 from store.errors import WriteFailed
 from store.ports import Batch, OnCommit
 from tests.gateway.core.machines.step_loop import StepLoop
+from tests.store.effects import publication
 
 
 class Store:
@@ -25,6 +27,8 @@ class Store:
         self.submitted: list[Batch] = []
         self.is_closed = False
         self.on_commit: OnCommit
+        self.now: tuple[bool, WriteFailed | None] = (False, None)
+        """What comes of a commit on the spot."""
 
     def start_writer(self, on_commit: OnCommit) -> Store:
         self.on_commit = on_commit
@@ -34,7 +38,7 @@ class Store:
         self.submitted.append(batch)
 
     def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
-        return False, None
+        return self.now
 
     def close(self) -> None:
         self.is_closed = True
@@ -60,15 +64,25 @@ class Commits:
     def __init__(self) -> None:
         self.loop = Loop()
         self.store = Store()
-        runtime = Runtime(self.loop, None)
-        nobody: Any = SimpleNamespace()
-        store: Any = self.store
-        self.committer = Committer(store, nobody, nobody, Counters(), runtime)
+        runtime = Runtime(self.loop, SimpleNamespace(error=lambda *_, **__: None))
         self.told: list[str] = []
+        broker: Any = SimpleNamespace(
+            committed=lambda _: self.told.append("broker") or (), failed=lambda _: None
+        )
+        cache: Any = SimpleNamespace(extend=lambda *_: None, skip=lambda _: None)
+        store: Any = self.store
+        self.committer = Committer(store, broker, cache, Counters(), runtime)
 
     def tell(self, what: str, error: WriteFailed | None) -> None:
         assert error is None
         self.told.append(what)
+
+
+def published(number: int, publisher: Any, delivery: int) -> Publication:
+    """One message that somebody waits for."""
+    found = publication(number, [b"x"], time_ms=1)
+    found.receipt = (publisher, [delivery])
+    return found
 
 
 def effect(number: int) -> CountedUpTo:
@@ -153,3 +167,55 @@ def test_what_lingers_is_bounded(commits: Commits) -> None:
     commits.committer.commit_when_convenient(effects[-1])
     commits.loop.run()
     assert commits.store.effects == [effects]
+
+
+class Watching:
+    """A publisher, and who goes on when something was committed: what each is told, in order."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
+        self._told.append(f"accepted {deliveries}{' at once' if at_once else ''}")
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        self._told.append(f"not stored {deliveries}")
+
+    def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
+        self._told.append("listeners")
+
+    def not_committed(self) -> None:
+        self._told.append("listeners")
+
+
+def test_who_waits_for_one_message_is_answered_before_all_else(commits: Commits) -> None:
+    """Committed on the spot, once it is durable, and told once."""
+    watching = Watching(commits.told)
+    commits.committer.tell(watching)
+    commits.store.now = (True, None)
+    commits.committer.add(published(1, watching, 7))
+    commits.loop.run()
+    assert commits.told == ["accepted [7] at once", "broker", "listeners"]
+
+
+def test_publishers_of_many_are_answered_with_what_else_their_connections_write(commits: Commits) -> None:
+    """What the writer's thread has committed is told in its order."""
+    watching = Watching(commits.told)
+    commits.committer.tell(watching)
+    commits.committer.add(published(1, watching, 7))
+    commits.committer.add(published(2, watching, 8))
+    commits.loop.run()
+    assert commits.told == []
+    commits.store.on_commit(commits.store.submitted, None)
+    commits.loop.run()
+    assert commits.told == ["broker", "accepted [7]", "broker", "accepted [8]", "listeners"]
+
+
+def test_nobody_is_told_that_a_message_is_durable_which_is_not(commits: Commits) -> None:
+    """A commit on the spot that failed is told as any other."""
+    watching = Watching(commits.told)
+    commits.committer.tell(watching)
+    commits.store.now = (True, WriteFailed("the disk is full"))
+    commits.committer.add(published(1, watching, 7))
+    commits.loop.run()
+    assert commits.told == ["not stored [7]", "listeners"]

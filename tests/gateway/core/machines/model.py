@@ -53,7 +53,7 @@ class Publisher:
         self.accepted_contents: set[bytes] = set()
         self.refused_contents: set[bytes] = set()
 
-    def accepted(self, deliveries: Sequence[bytes]) -> None:
+    def accepted(self, deliveries: Sequence[bytes], *, at_once: bool = False) -> None:
         assert self._store.contents.keys() >= set(deliveries), "accepted before it was durable"
         self.waiting -= set(deliveries)
         self.accepted_contents.update(deliveries)
