@@ -128,37 +128,50 @@ class SignIn:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_open(scope["path"]):
-            request, users = Request(scope), self._users
-            generation, name = -1, None
-            while generation != users.generation:  # who was known before a reload may be nobody after it
-                generation = users.generation
-                try:
-                    name = await self._name(users, request) if users.are_configured else ""
-                except TooManyChecks:
-                    await told(request, SempError("UNAUTHORIZED", _LATER, 429))(scope, receive, send)
-                    return
-            if name is None:
-                await told(request, SempError("UNAUTHORIZED", _LOG_IN, 401))(scope, receive, send)
+            request = Request(scope)
+            try:
+                scope[_CALLER] = await _caller_of(self._users, request)
+            except SempError as refused:
+                await told(request, refused)(scope, receive, send)
                 return
-            scope[_CALLER] = _Caller(name, generation)
-            asked_of(scope).user = name
         await self._app(scope, receive, send)
 
-    async def _name(self, users: Users, request: Request) -> str | None:
-        header = request.headers.get("authorization", "")
-        scheme, _, secret = header.partition(" ")
-        if not header:
-            return users.name_of_certificate(request.scope.get(_CERTIFICATE))
-        if scheme.lower() == "bearer":
-            return users.name_of_token(secret.strip())
+
+async def _caller_of(users: Users, request: Request) -> _Caller:
+    """
+    Who asks, by the users as they are when this returns.
+
+    Raises:
+        SempError: UNAUTHORIZED, with status 401: nobody who is known; with 429: too many passwords are being checked.
+    """
+    generation, name = -1, None
+    while generation != users.generation:  # who was known before a reload may be nobody after it
+        generation = users.generation
         try:
-            basic = secret.strip() if scheme.lower() == "basic" else ""
-            name, _, password = base64.b64decode(basic, validate=True).decode().partition(":")
-        except ValueError:
-            name = password = ""
-        asked_of(request.scope).user = name
-        address = request.client.host if request.client is not None else ""
-        return name if await users.has_password(name, password, address) else None
+            name = await _name_of(users, request) if users.are_configured else ""
+        except TooManyChecks as error:
+            raise SempError("UNAUTHORIZED", _LATER, 429) from error
+    if name is None:
+        raise SempError("UNAUTHORIZED", _LOG_IN, 401)
+    asked_of(request.scope).user = name
+    return _Caller(name, generation)
+
+
+async def _name_of(users: Users, request: Request) -> str | None:
+    header = request.headers.get("authorization", "")
+    scheme, _, secret = header.partition(" ")
+    if not header:
+        return users.name_of_certificate(request.scope.get(_CERTIFICATE))
+    if scheme.lower() == "bearer":
+        return users.name_of_token(secret.strip())
+    try:
+        basic = secret.strip() if scheme.lower() == "basic" else ""
+        name, _, password = base64.b64decode(basic, validate=True).decode().partition(":")
+    except ValueError:
+        name = password = ""
+    asked_of(request.scope).user = name
+    address = request.client.host if request.client is not None else ""
+    return name if await users.has_password(name, password, address) else None
 
 
 async def administrator_of(
@@ -169,11 +182,11 @@ async def administrator_of(
     """Who sent a request.
 
     Raises:
-        SempError: UNAUTHORIZED, with status 401: the configuration was read again while the request came.
+        SempError: UNAUTHORIZED: the users have changed while the request came, and by the new ones nobody has sent it.
     """
     users, caller = resources_of(request).users, request.scope[_CALLER]
     if users.generation != caller.generation:
-        raise SempError("UNAUTHORIZED", f"The users have changed meanwhile; ask again. {_LOG_IN}", 401)
+        caller = await _caller_of(users, request)
     return Administrator(users, caller.name)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -205,6 +208,30 @@ def test_users_change(file: File, gateway: RunningGateway, api: Api) -> None:
         of_ann.sender("q").send_all([data(1)])
     with Client(gateway.url, user=("bob", "other")) as of_bob:
         of_bob.sender("q").send_all([data(2)])
+
+
+@pytest.mark.parametrize(("stays", "status"), [(True, b"200"), (False, b"401")])
+def test_who_asks_is_known_by_the_users_there_are_when_the_body_is(
+    file: File, gateway: RunningGateway, api: Api, stays: bool, status: bytes
+) -> None:
+    """A reload while a request's body comes: its sender is signed in anew, and refused if it is nobody now."""
+    rights = f"password = '{HASH}'\nadminister = ['queue://*']\nglobal_access = 'read-write'\n"
+    ann, bob = f"[user.ann]\n{rights}", f"[user.bob]\n{rights}"
+    file.write(ann + bob)
+    reload(api)
+    api.http.auth = ("ann", "secret")
+    url, body = urlsplit(str(api.http.base_url)), b'{"queueName": "q"}'
+    with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
+        sock.sendall(
+            b"POST /SEMP/v2/config/msgVpns/default/queues HTTP/1.1\r\nHost: localhost\r\n"
+            b"Authorization: Basic " + base64.b64encode(b"bob:secret") + b"\r\nExpect: 100-continue\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        assert sock.recv(65_536).startswith(b"HTTP/1.1 100 ")
+        file.write(ann + (bob if stays else "") + f"[user.carl]\npassword = '{HASH}'\n")
+        reload(api)
+        sock.sendall(body)
+        assert sock.recv(65_536).split()[1] == status
 
 
 def test_a_vpn_of_the_file_is_disabled_by_it(
