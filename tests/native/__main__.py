@@ -136,7 +136,8 @@ def sanitized() -> dict[str, str]:
     said = f"log_path={REPORTS}/report:abort_on_error=1"
     return {
         "LD_PRELOAD": libraries,
-        "ASAN_OPTIONS": f"{said}:detect_leaks=0:detect_stack_use_after_return=1",  # Python leaves much behind
+        # Python leaves much behind; and what is given back is kept, to see it used again, but tests measure memory.
+        "ASAN_OPTIONS": f"{said}:detect_leaks=0:detect_stack_use_after_return=1:quarantine_size_mb=8",
         "UBSAN_OPTIONS": f"{said}:print_stacktrace=1",
         "PYTHONMALLOC": "malloc",  # Python's own pools would hide what is used after it was given back
         "PYTHONPATH": f"{TREE}{os.pathsep}{LIBRARIES}",
