@@ -1,0 +1,323 @@
+"""The loops in C do what those in Python do: the same traffic, and what is written compared octet by octet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cproton_ffi import ffi, lib
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.amqp.engine import python_loops
+from gateway.amqp.engine.loops import choose
+from gateway.amqp.engine.native import (
+    ACCEPTED,
+    DELIVERY,
+    MODIFIED,
+    REJECTED,
+    RELEASED,
+    TRANSACTIONAL,
+    Stop,
+)
+from tests.gateway.amqp.engine.wire import MAX_MESSAGE_BYTES, End, Peer
+
+NATIVE = choose(None)
+LOOPS = list({id(loops): loops for loops in (python_loops, NATIVE.loops)}.values())
+if NATIVE.name == "native":
+    from gateway.amqp.engine import _transfers as transfers
+    from gateway.amqp.engine import native_loops
+needs_native = pytest.mark.skipif(
+    NATIVE.name != "native", reason=f"the loops in C are not here: {NATIVE.why}"
+)
+
+SENDERS, RECEIVERS = ("s0", "s1"), ("r0", "r1", "r2-settled")
+OUTCOMES = (ACCEPTED, ACCEPTED, ACCEPTED, RELEASED, MODIFIED, REJECTED, TRANSACTIONAL, 0)
+
+senders, receivers = st.sampled_from(SENDERS), st.sampled_from(RECEIVERS)
+sizes = st.sampled_from((0, 1, 10, 300, 5_000, 17_000, MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES + 1))
+small = st.sampled_from((0, 1, 10, 300, 5_000))
+kinds = st.sampled_from(("plain", "plain", "plain", "batch", "transactional"))
+counts = st.integers(1, 12)
+
+said = st.lists(
+    st.tuples(st.sampled_from((0, 0, 1, 3)), counts, st.sampled_from(OUTCOMES), st.booleans()), max_size=3
+)
+"""Of deliveries that came: the first, how many, the outcome, whether they are settled."""
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), senders, st.lists(small, min_size=1, max_size=8), kinds, st.booleans()),
+        st.tuples(st.just("begin"), senders, sizes, kinds),
+        st.tuples(st.just("finish"), senders, st.booleans()),
+        st.tuples(st.just("abort"), senders),
+        st.tuples(st.just("credit"), receivers, counts, st.booleans()),
+        st.tuples(st.just("send"), receivers, st.lists(sizes, min_size=1, max_size=12)),
+        st.tuples(st.just("deliver"), receivers, st.lists(small, min_size=1, max_size=12), said),
+        st.tuples(st.just("deliver"), receivers, st.lists(small, min_size=1, max_size=12), said),
+        st.tuples(st.just("acknowledge"), receivers, said),
+        st.tuples(
+            st.just("settle"),
+            senders,
+            counts,
+            st.sampled_from(("accept", "release", "reject", "provisional")),
+        ),
+        st.tuples(st.sampled_from(("confirm", "commit")), receivers),
+        st.tuples(st.sampled_from(("detach", "refuse", "attach")), st.sampled_from(SENDERS + RECEIVERS)),
+        st.just(("exchange",)),
+        st.just(("exchange",)),
+    ),
+    max_size=60,
+)
+
+
+def attach(peer: Peer, name: str) -> None:
+    peer.attach(name, sends=name.startswith("s"), settled=name.endswith("settled"))
+
+
+def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
+    """What our end's links were told, and what it wrote, in a connection in which this happens."""
+    end, peer = End(loops), Peer()
+    for name in SENDERS + RECEIVERS:
+        attach(peer, name)
+    peer.exchange(end)
+    for what, *arguments in [*script, ("exchange",)]:
+        name = arguments[0] if arguments else ""
+        ours = end.links.get(name)
+        match what:
+            case "publish":
+                for size in arguments[1]:
+                    peer.begin(name, b"x" * size, kind=arguments[2])
+                    peer.finish(name, settled=arguments[3])
+            case "begin":
+                peer.begin(name, b"y" * arguments[1], kind=arguments[2])
+            case "finish":
+                peer.finish(name, settled=arguments[1])
+            case "abort":
+                peer.abort(name)
+            case "credit":
+                peer.credit(name, arguments[1], drain=arguments[2])
+            case "acknowledge":
+                peer.acknowledge(name, arguments[1])
+            case "send" if ours:
+                ours.send([b"z" * size for size in arguments[1]])
+            case "deliver" if ours:
+                # It is asked for, and comes to the peer.
+                peer.credit(name, len(arguments[1]), drain=False)
+                peer.exchange(end)
+                if name in end.links:
+                    ours.send([b"z" * size for size in arguments[1]])
+                    peer.exchange(end)
+                peer.acknowledge(name, arguments[2])
+            case "settle" if ours:
+                ours.settle(*arguments[1:])
+            case "confirm" if ours:
+                ours.confirm()
+            case "commit" if ours:
+                ours.commit()
+            case "detach":
+                peer.detach(name)
+            case "refuse":
+                end.detach(name)
+            case "attach" if name not in peer.links and ours is None:
+                attach(peer, name)
+            case "exchange":
+                peer.exchange(end)
+    end.told.append(
+        {name: link.transfers.unsettled_count for name, link in end.links.items() if name[0] == "r"}
+    )
+    return end.told, end.written
+
+
+@needs_native
+@given(steps)
+def test_both_loops_say_the_same(script: list[Any]) -> None:
+    """Whatever the peer and we do, the links are told the same in both, and the same octets are written."""
+    assert traffic(NATIVE.loops, script) == traffic(python_loops, script)
+
+
+def test_the_environment_chooses_the_loops_in_python() -> None:
+    """``REWIND_NATIVE=0`` is why they run, and that is said; whatever else it is, those in C do where they are here."""
+    assert choose("0") == (python_loops, "python", "REWIND_NATIVE=0")
+    assert choose("1") == choose(None)
+
+
+def delivered(loops: Any, count: int) -> tuple[End, Peer]:
+    """Two ends, and so many messages that the peer has got on a link, and said nothing of."""
+    end, peer = End(loops), Peer()
+    attach(peer, "r0")
+    peer.exchange(end)
+    peer.credit("r0", count, drain=False)
+    peer.exchange(end)
+    end.links["r0"].send([b"message"] * count)
+    peer.exchange(end)
+    return end, peer
+
+
+def published(loops: Any, count: int) -> tuple[End, Peer]:
+    """Two ends, and so many messages that the peer has sent, which are in our engine, and were not taken."""
+    end, peer = End(loops), Peer()
+    attach(peer, "s0")
+    peer.exchange(end)
+    for _ in range(count):
+        peer.begin("s0", b"message", kind="plain")
+        peer.finish("s0", settled=False)
+    end.take(peer.output())
+    return end, peer
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+def test_what_a_callback_raises_comes_through(loops: Any) -> None:
+    """The message that was asked about is still there, and no other was lost on the way but those of the same call."""
+    end, _ = published(loops, 3)
+    asked: list[bytes] = []
+
+    def is_batch(tag: bytes) -> bool:
+        asked.append(tag)
+        if len(asked) == 2:
+            raise ZeroDivisionError
+        return False
+
+    link = loops.handle_of(end.links["s0"].link._impl)
+    with pytest.raises(ZeroDivisionError):
+        loops.take_messages(link, 1_000, is_batch)
+    assert asked == [b"plain-1", b"plain-2"]
+    contents, deliveries, stop = loops.take_messages(link, 1_000, None)
+    assert (contents, len(deliveries), stop) == ([b"message"] * 2, 2, Stop.NOTHING)
+
+
+def counted(objects: list[Any]) -> list[int]:
+    """How many references there are to each."""
+    return [sys.getrefcount(each) for each in objects]
+
+
+@pytest.mark.parametrize("loops", LOOPS)
+def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
+    """Contents, ids and fronts have no owner but who was given them: each is there as often after it as before."""
+    end, peer = published(loops, 2)
+    link = loops.handle_of(end.links["s0"].link._impl)
+    contents, deliveries, _ = loops.take_messages(link, 1_000, None)
+    assert counted(contents) == counted([bytes(100), bytes(101)])
+    loops.settle(deliveries, ACCEPTED)
+
+    end, peer = delivered(loops, 0)
+    peer.credit("r0", 2, drain=False)
+    peer.exchange(end)
+    content, number, front, unsettled = bytes(1_000), 2**40, bytes(100), {}
+    rows = [
+        (number, 1_000, "topic", 0, 0, None, content),
+        (number + 1, 1_000, "topic", 500, 0, None, content),
+    ]
+    before = counted([content, number, front])
+    sending = end.links["r0"].transfers
+    assert loops.send(loops.handle_of(sending._link), rows, [front, front], unsettled) == 2_000
+    assert list(unsettled.values()) == [number, number + 1]
+    peer.exchange(end)
+    peer.acknowledge("r0", [(0, 2, ACCEPTED, False)])
+    end.take(peer.output())
+    accepted: list[int] = []
+    confirm: list[Any] = []
+    collector = loops.handle_of(end.collector._impl)
+    while loops.top(collector)[0] != DELIVERY:
+        loops.drop(collector)
+    assert loops.take_outcomes(collector, unsettled, accepted, confirm) == 2
+    assert (accepted, len(confirm), unsettled) == ([number, number + 1], 2, {})
+    assert counted(confirm) == counted([object(), object()])
+    accepted.clear()
+    assert counted([content, number, front]) == before
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("top", (0,), ValueError),
+        ("top", ("1",), TypeError),
+        ("drop", (0,), ValueError),
+        ("delivery_on_top", (0,), ValueError),
+        ("skip", (1, 2), TypeError),
+        ("skip", (0, 28, 1), ValueError),
+        ("take_messages", (0, 10, None), ValueError),
+        ("take_messages", (1, -1, None), OverflowError),
+        ("take_messages", (1, 10), TypeError),
+        ("discard", (0,), ValueError),
+        ("settle", ([0], ACCEPTED), ValueError),
+        ("settle", (1, ACCEPTED), TypeError),
+        ("settle", ([1], -1), OverflowError),
+        ("send", (1, [()], [b""], {}), TypeError),
+        ("send", (1, [(1, 0, "", 0, 0, None, "")], [b""], {}), TypeError),
+        ("send", (1, [(1, 0, "", 0, 0, None, b"")], [""], {}), TypeError),
+        ("send", (1, [("1", 0, "", 0, 0, None, b"")], [b""], {}), TypeError),
+        ("send", (1, [(1, 0, "", None, 0, None, b"")], [b""], {}), TypeError),
+        ("send", (1, [(1, 0, "", 1, 0, None, b"")], [b""], {}), ValueError),
+        ("send", (1, [(1, 0, "", -1, 0, None, b"")], [b""], {}), ValueError),
+        ("send", (1, [(2**63, 0, "", 0, 0, None, b"")], [b""], {}), OverflowError),
+        ("send", (1, [], [b""], {}), ValueError),
+        ("send", (1, [], [], []), TypeError),
+        ("take_outcomes", (1, [], [], []), TypeError),
+        ("take_outcomes", (1, {}, (), []), TypeError),
+        ("take_outcomes", (1, {}, [], ()), TypeError),
+        ("pull", (0,), ValueError),
+    ],
+)
+def test_wrong_arguments_are_errors(name: str, arguments: tuple[Any, ...], error: type[Exception]) -> None:
+    """What is no address, no row and no list is said to be none, and the engine is not called."""
+    with pytest.raises(error):
+        getattr(NATIVE.loops, name)(*arguments)
+
+
+@needs_native
+def test_an_engine_that_is_another_is_not_called() -> None:
+    """Each function that C calls is there, in the words that C was written for, and its address comes with it."""
+    signatures: dict[str, str] = transfers.SIGNATURES
+    for name, signature in signatures.items():
+        assert ffi.typeof(ffi.addressof(lib, name)).cname == signature
+    with pytest.raises(ImportError, match=r"the engine's pn_link_send is ssize_t\(\*\)"):
+        native_loops._address_of("pn_link_send", "void(*)(void)")
+    with pytest.raises(ImportError, match="the engine has no pn_no_such_thing"):
+        native_loops._address_of("pn_no_such_thing", "void(*)(void)")
+    for addresses in ({}, dict.fromkeys(signatures, 0)):
+        with pytest.raises(KeyError):
+            transfers.bind(addresses)
+
+
+def calls(end: End, peer: Peer) -> list[Callable[[], Any]]:
+    """Calls of the loops in C, on ends that have something to do for each."""
+    loops = NATIVE.loops
+    outgoing, collector = end.links["r0"].transfers, loops.handle_of(end.collector._impl)
+    rows = [(2**40 + n, 1_000, "topic", 0, 0, None, b"message") for n in range(3)]
+    return [
+        lambda: loops.take_messages(loops.handle_of(end.links["s0"].link._impl), 1_000, lambda _: False),
+        lambda: loops.send(outgoing._handle, rows, [b"front"] * 3, {}),
+        lambda: loops.top(collector),
+        lambda: loops.take_outcomes(collector, outgoing._unsettled, [], []),
+        lambda: loops.pull(loops.handle_of(end.transport._impl)),
+    ]
+
+
+@needs_native
+def test_memory_that_is_not_there_is_an_error() -> None:
+    """Whichever of its allocations a call fails with, it says so, and the interpreter goes on as before."""
+    testcapi = pytest.importorskip("_testcapi")
+    failed = 0
+    for number in range(5):
+        for allocation in range(1, 40):
+            end, peer = delivered(NATIVE.loops, 3)
+            attach(peer, "s0")
+            peer.exchange(end)
+            peer.acknowledge("r0", [(0, 3, ACCEPTED, False)])
+            for _ in range(3):
+                peer.begin("s0", b"message", kind="plain")
+                peer.finish("s0", settled=False)
+            end.take(peer.output())
+            call = calls(end, peer)[number]
+            testcapi.set_nomemory(allocation, allocation + 1)
+            try:
+                call()
+            except MemoryError:
+                failed += 1
+            finally:
+                testcapi.remove_mem_hooks()
+    assert failed > 20
