@@ -113,8 +113,9 @@ class Expiry:
         is_timed = endpoint.settings.max_ttl_ms or (known is not None and known.expires_ms != NEVER_MS)
         if not is_timed and not _has_ttl(feed.head(ids[0])):
             self._heads[name] = _Head(key, NEVER_MS)
-            if not endpoint.flows and not feed.is_reading:
-                # What was read to know the head is not wanted soon.
+            is_replaying = endpoint.replay is not None and endpoint.replay.is_reading
+            if not endpoint.flows and not feed.is_reading and not is_replaying:
+                # What was read to know the head is not wanted soon. What a replay has put is, and it goes on with this.
                 self._feeds.forget(endpoint)
             return False
         is_due = known is not None and known.expires_ms < now_ms

@@ -559,3 +559,33 @@ def test_what_is_in_the_message_cache_is_consumed_without_a_read(monkeypatch: py
     assert consumer.history == [*range(1, 10)]
     monkeypatch.undo()
     machine.teardown()
+
+
+def test_what_a_replay_has_put_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A sweep for expired messages, while nobody consumes, lets go of nothing that a replay has put: contents that it
+    read are at hand for whoever comes, and it has what it puts later delivered from the same place.
+    """
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(tail_bytes=1))
+    world = machine.world
+    publish(machine, 9)
+    machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0))
+    machine.settle_down()
+    world.loop.advance(world.tuning.expiry_sweep_seconds)
+    machine.settle_down()
+
+    def messages(*_: object) -> None:
+        raise AssertionError("what was read was read again")
+
+    monkeypatch.setattr(world.reader, "messages", messages)
+    machine.attach_plain(machine.endpoint(0), credit=20)
+    machine.settle_down()
+    (consumer,) = world.consumers
+    for _ in range(9):
+        consumer.settle(list(consumer.unsettled))
+        world.on_loop(consumer.ask)
+        machine.settle_down()
+    assert consumer.history == [*range(1, 10)]
+    monkeypatch.undo()
+    machine.teardown()
