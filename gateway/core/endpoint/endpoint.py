@@ -425,10 +425,10 @@ class Endpoint:
         """The next ready ids in order, at most ``limit``, rising."""
         return self.ready.peek(limit)
 
-    def hand_out(self, flow: Flow, rows: Sequence[Row]) -> None:
-        """Hand ready messages to a flow: unsettled from now on. The next ones, as ``peek`` named them, or selected."""
-        flow.hold(rows)
-        self.ready.hand_out(rows)
+    def hand_out(self, flow: Flow, ids: Sequence[int], rows: Sequence[Row]) -> None:
+        """Hand ready ``rows``, with these ids, to a flow: the next ones, as ``peek`` named them, or selected."""
+        flow.hold(ids, rows)
+        self.ready.hand_out(ids)
 
     def end_among(self, rows: Sequence[Row]) -> int | None:
         """The last message before live, if it is one of these (rising ids)."""
@@ -528,7 +528,7 @@ class Endpoint:
 
     def release(self, flow: Flow, ids: Iterable[int], *, failed: bool = False) -> list[int]:
         """Messages come back from a flow, ready again; with ``failed`` their delivery-count goes up by one."""
-        back = [i for i in ids if flow.unsettled.pop(i, None) is not None]
+        back, _ = flow.take(ids)
         if failed:
             for i in back:
                 self.attempts[i] = self.attempts.get(i, 0) + 1

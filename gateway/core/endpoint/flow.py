@@ -5,14 +5,14 @@ A flow: a consumer bound to an endpoint, what it can take, and what it has unset
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
-from typing import Any, Final, Generic, TypeVar
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 from gateway.core.endpoint.ready_queue import Candidates
+from gateway.core.endpoint.unsettled import Unsettled
 from gateway.core.model import CONTENT, ID, Row
 
-NOT_HELD: Final = -1
-"""The size of a message that is not among the unsettled."""
+CONTENT_OF = itemgetter(CONTENT)
 
 E = TypeVar("E")
 """What it is bound to: an endpoint."""
@@ -57,8 +57,8 @@ class BoundFlow(Generic[E]):
         self.link = link
         self.epoch = epoch
         self.demand = 0
-        self.unsettled: dict[int, int] = {}
-        """id -> content size in bytes, of what was handed out and not settled."""
+        self.unsettled = Unsettled()
+        """Of what was handed out and not settled."""
 
     def exclude(self, ids: Iterable[int]) -> Callable[[Row], bool]:
         """
@@ -73,10 +73,14 @@ class BoundFlow(Generic[E]):
             return lambda row: row[ID] not in excluded
         return lambda row: row[ID] not in excluded and selector(row)
 
-    def hold(self, rows: Sequence[Row]) -> None:
-        """These are handed to it."""
-        ids, sizes = [row[ID] for row in rows], [len(row[CONTENT]) for row in rows]
-        self.unsettled.update(zip(ids, sizes, strict=True))
+    def hold(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
+        """
+        These are handed to it.
+
+        Args:
+            ids: Of ``rows``.
+        """
+        self.unsettled.hold(ids, map(len, map(CONTENT_OF, rows)))
         self.demand -= len(rows)
 
     def take(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
@@ -86,13 +90,7 @@ class BoundFlow(Generic[E]):
         Returns:
             Those of them that it had unsettled, and their content sizes in bytes.
         """
-        unsettled, taken = self.unsettled, list(ids)
-        before = len(unsettled)
-        sizes = list(map(unsettled.pop, taken, repeat(NOT_HELD)))
-        if before - len(unsettled) < len(taken):
-            taken = [i for i, size in zip(taken, sizes, strict=True) if size != NOT_HELD]
-            sizes = [size for size in sizes if size != NOT_HELD]
-        return taken, sizes
+        return self.unsettled.take(list(ids))
 
     @property
     def is_hungry(self) -> bool:

@@ -12,14 +12,12 @@ and what flows hold. All others are where their priority says.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, repeat
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.ready_queue import SELECTOR_WINDOW, Candidates, ReadyQueue
-from gateway.core.model import ID, Row
 
 
 class PriorityReadyQueues:
@@ -143,13 +141,12 @@ class PriorityReadyQueues:
                 return ids
         return []
 
-    def hand_out(self, rows: Sequence[Row]) -> None:
+    def hand_out(self, ids: Sequence[int]) -> None:
         """Messages of one priority are handed to a flow: the next ones, as ``peek`` named them, or selected."""
-        first = rows[0][ID]
-        queue = next(queue for queue in self._queues if _holds(queue, first))
+        queue = next(queue for queue in self._queues if _holds(queue, ids[0]))
         assert queue.priority is not None
-        queue.hand_out(rows)
-        self._noted.update(zip((row[ID] for row in rows), repeat(queue.priority), strict=False))
+        queue.hand_out(ids)
+        self._noted.update(zip(ids, repeat(queue.priority), strict=False))
 
     def by_part(self, ids: list[int]) -> dict[int, list[int]]:
         """
@@ -201,5 +198,5 @@ def _holds(queue: ReadyQueue, message: int) -> bool:
     """Whether a message that is to be taken is one of the queue's."""
     if queue.selectable is not None:
         return message in queue.selectable
-    oldest: Sequence[int] | deque[int] = queue.oldest
-    return bool((queue.given_back and queue.given_back[0] == message) or (oldest and oldest[0] == message))
+    oldest, given_back = queue.oldest, queue.given_back
+    return bool((given_back and given_back[0] == message) or (oldest and oldest[0] == message))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 
 from gateway.core.endpoint.cursor import Cursor
-from gateway.core.model import ID, WHOLE, Row
+from gateway.core.model import WHOLE
 
 SELECTOR_WINDOW = 100_000
 """Ready ids kept in memory in search of what a selector wants: about 10 MB. What lies deeper is seen once others have
@@ -75,7 +75,7 @@ class ReadyQueue:
     """Every committed message up to this id is, or was, in memory."""
     priority: int | None = None
     """Of the messages in it; None where the endpoint does not look at them."""
-    oldest: deque[int] = field(default_factory=deque)
+    oldest: list[int] = field(default_factory=list)
     newest: deque[int] = field(default_factory=deque)
     given_back: list[int] = field(default_factory=list)
     selectable: set[int] | None = None
@@ -171,10 +171,12 @@ class ReadyQueue:
         """
         Messages read from the store, rising: all those after ``read_up_to`` below ``position``.
         """
+        cursor, stored_up_to = self.cursor, self.stored_up_to
         # What is newer than ``stored_up_to`` is in memory, or we will be told of it: the store may be ahead of us.
-        is_done = self.cursor.is_done
-        needed = [i for i in ids if i <= self.stored_up_to and not is_done(i)]
-        self._load(needed)
+        if ids and (ids[-1] > stored_up_to or cursor.has_done_after(ids[0])):
+            is_done = cursor.is_done
+            ids = [i for i in ids if i <= stored_up_to and not is_done(i)]
+        self._load(ids)
         self.read_up_to = max(self.read_up_to, min(self.stored_up_to, position - 1))
         self._join()
 
@@ -194,14 +196,13 @@ class ReadyQueue:
         most = window if self.selectable is None else max(window, SELECTOR_WINDOW)
         return len(self.oldest) + count <= most
 
-    def _load(self, ids: Iterable[int]) -> None:
+    def _load(self, ids: Sequence[int]) -> None:
         """The next messages that came by routes."""
-        ids = list(ids)
         self.cursor.load(ids)
         self._append(ids)
 
     def _append(self, ids: Sequence[int]) -> None:
-        self.oldest.extend(ids)
+        self.oldest += ids
         if self.selectable is not None:
             self._offer(ids)
 
@@ -246,7 +247,7 @@ class ReadyQueue:
     def drop(self, ids: Collection[int]) -> None:
         """These are not here any more, if they were ready."""
         gone = set(ids)
-        self.oldest = deque(i for i in self.oldest if i not in gone)
+        self.oldest = [i for i in self.oldest if i not in gone]
         self.given_back = [i for i in self.given_back if i not in gone]
         if self.selectable is not None:
             self.selectable -= gone
@@ -276,7 +277,7 @@ class ReadyQueue:
             self.given_back = [i for i in self.given_back if i <= last or i in put]
             self.given_back += [i for i in self.oldest if i > last and i in put]
             self.given_back.sort()
-            self.oldest = deque(i for i in self.oldest if i <= last)
+            self.oldest = [i for i in self.oldest if i <= last]
 
     # --- messages go ----------------------------------------------------------------------------------------
 
@@ -296,8 +297,8 @@ class ReadyQueue:
             if before:
                 return self.given_back[: min(before, limit)]
             boundary = self.given_back[0]
-            return [i for i in islice(self.oldest, limit) if i < boundary]
-        return list(islice(self.oldest, limit))
+            return [i for i in self.oldest[:limit] if i < boundary]
+        return self.oldest[:limit]
 
     def _peek_selectable(self, limit: int) -> list[int]:
         if self.read_up_to >= self.stored_up_to:
@@ -308,16 +309,14 @@ class ReadyQueue:
         ready = (i for i, _ in groupby(heapq.merge(self.given_back, self.oldest)))
         return list(islice((i for i in ready if i in selectable), limit))
 
-    def hand_out(self, rows: Sequence[Row]) -> None:
+    def hand_out(self, ids: Sequence[int]) -> None:
         """Messages are handed to a flow: the next ones, as ``peek`` named them, or selected."""
         if self.selectable is not None:
-            self._hand_out_selectable([row[ID] for row in rows])
-        elif self.given_back and self.given_back[0] == rows[0][ID]:
-            del self.given_back[: len(rows)]
+            self._hand_out_selectable(ids)
+        elif self.given_back and self.given_back[0] == ids[0]:
+            del self.given_back[: len(ids)]
         else:
-            popleft = self.oldest.popleft
-            for _ in rows:
-                popleft()
+            del self.oldest[: len(ids)]
 
     def _hand_out_selectable(self, ids: Sequence[int]) -> None:
         selectable = self.selectable
@@ -325,10 +324,10 @@ class ReadyQueue:
         selectable.difference_update(ids)
         if self.given_back:
             self.given_back = [i for i in self.given_back if i in selectable]
-        while self.oldest and self.oldest[0] not in selectable:
-            self.oldest.popleft()
-        if len(self.oldest) > 2 * len(selectable) + SLACK:
-            self.oldest = deque(i for i in self.oldest if i in selectable)
+        oldest = self.oldest
+        del oldest[: next((at for at, i in enumerate(oldest) if i in selectable), len(oldest))]
+        if len(oldest) > 2 * len(selectable) + SLACK:
+            self.oldest = [i for i in oldest if i in selectable]
 
     def by_part(self, ids: list[int]) -> dict[int, list[int]]:
         """Rising ids of messages that flows hold, by the part of the cursor that they are in."""
@@ -369,7 +368,7 @@ class ReadyQueue:
         selectable = self.selectable
         if selectable is not None and not self.searches:
             selectable.difference_update(self.given_back)
-            self.oldest = deque(i for i in self.oldest if i in selectable)
+            self.oldest = [i for i in self.oldest if i in selectable]
             self.selectable = None
 
 

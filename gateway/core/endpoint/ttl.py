@@ -6,11 +6,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Final
 
 from gateway.core.model import BARE, CONTENT, ID, TIME_MS, Row
 
 NEVER_MS: Final = sys.maxsize
+
+BARE_OF = itemgetter(BARE)
+CONTENT_OF = itemgetter(CONTENT)
 
 
 def expiries(
@@ -30,8 +35,8 @@ def expiries(
         return found
     if not longest_ms:
         # Headers are alike: most say nothing of it, and are looked at once for all.
-        fronts = {content[:bare] for _, _, _, bare, _, _, content in rows if bare}
-        if all(ttl_of(front) is None for front in fronts):
+        fronts = {_front_of(rows[0])} if _are_alike(rows) else set(map(_front_of, rows))
+        if all(ttl_of(front) is None for front in fronts if front):
             return found
     for row in rows:
         if (row[BARE] or longest_ms) and row[ID] >= fresh_from:
@@ -41,3 +46,17 @@ def expiries(
             if lives_ms is not None:
                 found[row[ID]] = row[TIME_MS] + lives_ms
     return found
+
+
+def _front_of(row: Row) -> bytes:
+    """What stands in front of the bare message."""
+    return row[CONTENT][: row[BARE]]
+
+
+def _are_alike(rows: Sequence[Row]) -> bool:
+    """Whether the same stands in front of all of these."""
+    bare = rows[0][BARE]
+    bares = list(map(BARE_OF, rows))
+    return bares.count(bare) == len(rows) and all(
+        map(bytes.startswith, map(CONTENT_OF, rows), repeat(_front_of(rows[0])))
+    )

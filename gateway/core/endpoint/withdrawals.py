@@ -8,7 +8,7 @@ withdrawn is worked out here, whichever way the transaction ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
 from gateway.core.effects import Effect
@@ -21,8 +21,9 @@ from gateway.core.replay.states import Replay
 class Holding(Protocol):
     """A flow, as far as it holds messages."""
 
-    unsettled: dict[int, int]
-    """id -> content size in bytes."""
+    @property
+    def unsettled(self) -> MutableMapping[int, int]:
+        """Content sizes in bytes by id."""
 
 
 class WithdrawnFrom(Protocol):

@@ -11,9 +11,13 @@ last message before live is marked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.model import HELD, ID, TOPIC, Row
+
+HELD_OF = itemgetter(HELD)
+TOPIC_OF = itemgetter(TOPIC)
 
 
 class LogCursor:
@@ -79,12 +83,27 @@ class LogCursor:
 
     def choose(self, rows: Sequence[Row]) -> list[Row]:
         """Those of these messages that the reader is to have."""
-        matches = self.matches
-        if matches is None:
-            chosen = [row for row in rows if row[HELD] is None]
-        else:
-            chosen = [row for row in rows if row[HELD] is None and matches(row[TOPIC])]
+        chosen = logged(rows)
+        if self.matches is not None:
+            chosen = of_topics(chosen, self.matches)
         return chosen if self.selects is None else list(filter(self.selects, chosen))
+
+
+def are_logged(rows: Sequence[Row]) -> bool:
+    """Whether the log holds all of these messages."""
+    return list(map(HELD_OF, rows)).count(None) == len(rows)
+
+
+def logged(rows: Sequence[Row]) -> list[Row]:
+    """Those of these messages that the log holds."""
+    return list(rows) if are_logged(rows) else [row for row in rows if row[HELD] is None]
+
+
+def of_topics(rows: list[Row], matches: Callable[[str], bool]) -> list[Row]:
+    """Those of these messages whose topics are wanted. Topics repeat: each is looked at once."""
+    topics = set(map(TOPIC_OF, rows))
+    wanted = set(filter(matches, topics))
+    return rows if len(wanted) == len(topics) else [row for row in rows if row[TOPIC] in wanted]
 
 
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Protocol, TypeAlias, TypeVar
 
 from amqp_ext.message.ttl import ttl_of
@@ -20,6 +21,8 @@ from gateway.vpn.runtime import Runtime
 from store.ports import Reader, RoutedPage
 
 T = TypeVar("T")
+
+ID_OF = itemgetter(ID)
 
 Page: TypeAlias = "tuple[RoutedPage, list[tuple[int, int]]]"
 """Messages, and the failed deliveries of those that have any."""
@@ -191,7 +194,7 @@ class EndpointFeed:
     def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row]) -> None:
         """Send messages to a flow, ``rows`` with these ids; those that are dead go where the dead go."""
         endpoint = self.endpoint
-        endpoint.hand_out(flow, rows)
+        endpoint.hand_out(flow, ids, rows)
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
@@ -259,7 +262,7 @@ class EndpointFeed:
         if count:
             flow = Flow(endpoint, None)
             gone = rows[:count]
-            endpoint.hand_out(flow, gone)
+            endpoint.hand_out(flow, ids[:count], gone)
             self._kept.forget(ids[:count])
             self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
@@ -274,18 +277,31 @@ class EndpointFeed:
 
     def _rows(self, ids: list[int]) -> Sequence[Row]:
         """Rows of ``ids``, as many from the first on as are at hand; they are not kept here any longer."""
-        rows = self._at_hand(ids)
-        if rows and self._kept:
-            self._kept.forget(ids[: len(rows)])
+        cache, kept = self._cache, self._kept
+        if ids[0] >= cache.first_id:
+            rows = cache.pick(ids)
+            if kept:
+                kept.forget(ids)
+            return rows
+        rows = kept.take(ids)
+        taken = len(rows)
+        if taken < len(ids):
+            rows = self._with_cached(rows, ids)
+            kept.forget(ids[taken : len(rows)])
         return rows
 
     def _at_hand(self, ids: list[int]) -> Sequence[Row]:
+        """The same for a look: they stay here."""
         cache = self._cache
         if ids[0] >= cache.first_id:
             return cache.pick(ids)
-        rows = self._kept.first_of(ids)
-        if len(rows) < len(ids) and ids[len(rows)] >= cache.first_id:
-            rows += cache.pick(ids[len(rows) :])
+        return self._with_cached(self._kept.first_of(ids), ids)
+
+    def _with_cached(self, rows: list[Row], ids: list[int]) -> list[Row]:
+        """The first rows of ``ids``, and those behind them that are in the message cache."""
+        rest = ids[len(rows) :]
+        if rest and rest[0] >= self._cache.first_id:
+            rows += self._cache.pick(rest)
         return rows
 
     def _read_ahead(self) -> bool:
@@ -363,7 +379,7 @@ class EndpointFeed:
         if queue.read_up_to != read_up_to:
             return  # What was in memory was let go of meanwhile, or was put there by another way.
         rows, cursor = page.rows, queue.cursor
-        ids = [row[ID] for row in rows]
+        ids = list(map(ID_OF, rows))
         self.endpoint.add_page(queue, ids, page.position, attempts)
         if ids and cursor.has_done_after(ids[0]):
             rows = [row for row in rows if not cursor.is_done(row[ID])]

@@ -41,6 +41,18 @@ class KeptRows:
             self._ids += ids
             self._rows += rows
 
+    def take(self, ids: list[int]) -> list[Row]:
+        """The rows of these, rising, as many from the first on as are here; they are wanted no more."""
+        there = self._ids
+        count = len(ids)
+        if there and there[:count] == ids:
+            rows = self._rows[:count]
+            del there[:count], self._rows[:count]
+            return rows
+        rows = self.first_of(ids)
+        self.forget(ids[: len(rows)])
+        return rows
+
     def first_of(self, ids: list[int]) -> list[Row]:
         """The rows of these, rising, as many from the first on as are here."""
         there = self._ids

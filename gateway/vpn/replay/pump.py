@@ -17,7 +17,7 @@ from typing import Protocol
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode
-from gateway.core.log.cursor import LogCursor
+from gateway.core.log.cursor import LogCursor, are_logged, logged, of_topics
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
@@ -29,6 +29,7 @@ from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
 
 CONTENT_OF = itemgetter(CONTENT)
+ID_OF = itemgetter(ID)
 
 STEP_ROWS = 1_000
 """Messages of the log looked at in one step."""
@@ -75,12 +76,7 @@ class _ReplayCursor(LogCursor):
         replayed, starts, matchers = self._endpoint.backlog.replayed, self._starts, self._matchers
         assert replayed is not None
         if len(matchers) == 1 and rows and not replayed.has_done_after(rows[0][ID]):
-            # Topics repeat: each is matched once.
-            topics = {row[TOPIC] for row in rows}
-            wanted = set(filter(matchers[0], topics))
-            if wanted == topics:
-                return [row for row in rows if row[HELD] is None]
-            return [row for row in rows if row[HELD] is None and row[TOPIC] in wanted]
+            return of_topics(logged(rows), matchers[0])
         return [
             row
             for row in rows
@@ -187,11 +183,12 @@ class ReplayPump:
                 # beyond it is live, however much of it the page has already.
                 end = self._cursor.last + 1
                 position = min(position, end)
-            self._routed += [
-                row
-                for row in rows
-                if row[HELD] is not None and row[ID] < position and self._endpoint.backlog.has(row)
-            ]
+            if not are_logged(rows):
+                self._routed += [
+                    row
+                    for row in rows
+                    if row[HELD] is not None and row[ID] < position and self._endpoint.backlog.has(row)
+                ]
             chosen, is_end = self._cursor.offer(rows, position, end, room)
             if is_end and self._replay.end_id is None:
                 # After a restart it is known already, and may have been acknowledged.
@@ -215,7 +212,7 @@ class ReplayPump:
         self._routed = self._routed[len(passed) :]
         size = sum(map(len, map(CONTENT_OF, rows)))
         rows = sorted([*rows, *passed]) if passed else rows
-        ids, routed = [row[ID] for row in rows], [row[ID] for row in passed]
+        ids, routed = list(map(ID_OF, rows)), list(map(ID_OF, passed))
         self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position)
         if rows:
             self._feed.keep(ids, rows)

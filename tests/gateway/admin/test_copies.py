@@ -45,11 +45,11 @@ def test_a_copy_waits_for_what_only_the_store_has() -> None:
     queue = ReadyQueue(window=3, cursor=Cursor(0))
     for message in range(0, 40, 2):
         queue.add_committed([message + 2])
-    queue.hand_out([(i, 0, "a", 0, 0, None, b"") for i in queue.peek(10)])
+    queue.hand_out(queue.peek(10))
     assert queue.has_more
     queue.give_back([1, 39])
     assert queue.peek(10) == [1]
     queue.add_page(range(8, 42, 2), 42)
     assert queue.peek(20) == [1]
-    queue.hand_out([(1, 0, "a", 0, 0, None, b"")])
+    queue.hand_out([1])
     assert queue.peek(20) == [*range(8, 35, 2)]

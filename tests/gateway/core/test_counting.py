@@ -116,7 +116,7 @@ class CountingMachine(RuleBasedStateMachine):
         found = endpoint.peek(3)
         if not found:
             return
-        endpoint.hand_out(flow, [self.store.messages[i] for i in found])
+        endpoint.hand_out(flow, found, [self.store.messages[i] for i in found])
         gone = sorted(data.draw(st.sets(st.sampled_from(found), min_size=1)))
         settlements = self.broker.settlements
         if how == "settled":

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointSettings
-from gateway.core.endpoint.ttl import NEVER_MS
+from gateway.core.endpoint.ttl import NEVER_MS, expiries
 from gateway.core.model import Row
 from gateway.core.replay.states import Replay, ReplayState
 from tests.support.endpoints import new_endpoint
@@ -36,6 +36,28 @@ def message(ttl_ms: int | None) -> Row:
 
 def ttl_of(content: bytes) -> int:
     return int(content)
+
+
+@given(
+    ttls=st.lists(st.none() | st.integers(1, 3), min_size=1, max_size=5),
+    fresh_from=st.integers(1, 6),
+    longest_ms=st.integers(0, 2),
+)
+@example(ttls=[None, 2], fresh_from=1, longest_ms=0)
+@example(ttls=[2, 2], fresh_from=1, longest_ms=0)
+@example(ttls=[1, 3], fresh_from=1, longest_ms=0)
+def test_each_of_many_messages_expires_by_its_own_header(
+    ttls: list[int | None], fresh_from: int, longest_ms: int
+) -> None:
+    """However alike their headers are."""
+    rows = [(i, ARRIVED_MS, "t", *message(ttl)[3:]) for i, ttl in enumerate(ttls, 1)]
+    found = expiries(rows, fresh_from, longest_ms, ttl_of)
+    expected = {}
+    for i, ttl in enumerate(ttls, 1):
+        lives = [ms for ms in (ttl, longest_ms or None) if ms is not None]
+        if lives and i >= fresh_from:
+            expected[i] = ARRIVED_MS + min(lives)
+    assert found == expected
 
 
 TTL = st.none() | st.integers(0, 1_000)

@@ -95,7 +95,7 @@ def test_asleep_the_oldest_stay_in_memory_and_all_that_a_page_would_not_bring() 
 def test_while_a_transaction_has_some_all_stays_in_memory() -> None:
     queue = new_queue(window=1_000)
     queue.add_committed(range(1, ASLEEP_WINDOW + 100))
-    queue.hand_out(rows([1]))
+    queue.hand_out([1])
     queue.fall_asleep(())
     assert len(queue.oldest) == ASLEEP_WINDOW + 98
     assert not queue.has_more
@@ -143,7 +143,7 @@ class ReadyQueueMachine(RuleBasedStateMachine):
         assert ids == due[: len(ids)]
         assert ids or not due or self.queue.has_more
         if ids:
-            self.queue.hand_out(rows(ids))
+            self.queue.hand_out(ids)
             self.held += ids
 
     @precondition(lambda self: self.held)

@@ -34,7 +34,7 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
     """A message that a selector took from behind another and gave back is offered once, in its place."""
     endpoint = endpoint_with(1, 2, 3, 4)
     flow = selecting_flow(endpoint)
-    endpoint.hand_out(flow, [row(1), row(3)])
+    endpoint.hand_out(flow, [1, 3], [row(1), row(3)])
 
     endpoint.release(flow, [3])
     assert endpoint.peek(10) == [2, 3, 4]
@@ -45,7 +45,7 @@ def test_what_was_taken_out_of_the_middle_and_came_back_is_ready_once() -> None:
     endpoint.bind(plain)
     for i in (1, 2, 3, 4):
         assert endpoint.peek(1) == [i]
-        endpoint.hand_out(plain, [row(i)])
+        endpoint.hand_out(plain, [i], [row(i)])
     assert endpoint.peek(1) == []
 
 

@@ -43,14 +43,28 @@ class KeptRowsMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 5), beyond=st.integers(0, 2))
     def take_the_first(self, count: int, beyond: int) -> None:
-        ids = sorted(self.model)[:count]
-        ids += range(self.newest + 1, self.newest + 1 + beyond)
+        ids = self._first(count, beyond)
         self._look(ids)
         self._forget(ids)
+
+    @rule(count=st.integers(0, 5), beyond=st.integers(0, 2))
+    def take_and_forget_the_first(self, count: int, beyond: int) -> None:
+        self._take(self._first(count, beyond))
+
+    @rule(ids=IDS)
+    def take(self, ids: list[int]) -> None:
+        self._take(ids)
 
     @rule(ids=IDS)
     def forget(self, ids: list[int]) -> None:
         self._forget(ids)
+
+    def _first(self, count: int, beyond: int) -> list[int]:
+        return [*sorted(self.model)[:count], *range(self.newest + 1, self.newest + 1 + beyond)]
+
+    def _take(self, ids: list[int]) -> None:
+        there = next((n for n, i in enumerate(ids) if i not in self.model), len(ids))
+        assert self.kept.take(ids) == [self.model.pop(i) for i in ids[:there]]
 
     def _look(self, ids: list[int]) -> None:
         there = next((n for n, i in enumerate(ids) if i not in self.model), len(ids))
