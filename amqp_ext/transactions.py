@@ -6,6 +6,7 @@ Everything here is values; what a transaction does to messages is nobody's busin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -135,9 +136,9 @@ def transactional(txn_id: bytes, outcome: int, error: Described | None = None) -
     return codec.encode([txn_id, Described(ULong(outcome), [] if error is None else [error])])
 
 
-def error(condition: str, text: str) -> Described:
+def error(condition: str, text: str, info: Mapping[Symbol, Any] | None = None) -> Described:
     """An error (section 2.8.14)."""
-    return Described(ULong(0x1D), [Symbol(condition), text])
+    return Described(ULong(0x1D), [Symbol(condition), text, dict(info) if info else None])
 
 
 def _described(value: Any) -> tuple[int | None, list[Any]]:

@@ -13,6 +13,7 @@ from proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol, 
 from amqp_ext.filters.filter_set import REPLAY_START, Filters
 from amqp_ext.lifetime import LIFETIME_POLICY, Lifetime
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.outcomes import in_order
 from amqp_ext.replay_id import format_replay_id
 from amqp_ext.replay_start import ReplayStart
 from gateway import log_keys
@@ -103,6 +104,10 @@ def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBou
     _put_filters(source, {**entries, symbol(REPLAY_START): start})
     source.capabilities.clear()
     source.capabilities.put_object(_capabilities_in_place(request))
+    source.outcomes.clear()
+    source.outcomes.put_object(
+        Array(cast("Any", UNDESCRIBED), Data.SYMBOL, *map(symbol, in_order(request.outcomes)))
+    )
     link.target.copy(link.remote_target)
     link.snd_settle_mode = Link.SND_SETTLED if in_place.settles else link.remote_snd_settle_mode
     link.rcv_settle_mode = link.remote_rcv_settle_mode
@@ -115,6 +120,9 @@ def reply_to_source(request: AttachRequest, in_place: SourceInPlace, log: LogBou
         properties[BATCHES_KEY] = True
     # An attach is one frame (section 2.3.1): what the peer has no room for is left unsaid, our additions first.
     room = room_of(link) - _bytes_of(link)
+    if room < 0:
+        source.outcomes.clear()
+        room = room_of(link) - _bytes_of(link)
     if room < 0:
         _put_filters(source, entries)
     if room < _PROPERTIES_BYTES:
@@ -146,6 +154,16 @@ def _bytes_of(link: Link) -> int:
         + sum(len(value.encode()) for value in values)
         + sum(len(text.encode()) for text in texts)
     )
+
+
+def echo_termini(link: Link) -> None:
+    """
+    Our side of the attach of a peer that sends: its source as it has it, and its target. A source without an address is
+    one all the same; to the engine it is none.
+    """
+    link.source.copy(link.remote_source)
+    link.source.type = Terminus.SOURCE
+    link.target.copy(link.remote_target)
 
 
 def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:

@@ -17,6 +17,7 @@ from amqp_ext.filters.filter_set import Filters, read_filter_set
 from amqp_ext.filters.forms import FilterError
 from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
 from amqp_ext.message.reader_batches import BATCHES
+from amqp_ext.outcomes import OutcomesError, read_outcomes
 from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.vendor_forms import EPOCH_PROPERTIES
 from gateway.core.errors import ErrorCode, Refused
@@ -102,6 +103,19 @@ class AttachRequest:
                 "a dynamic node is a queue or a topic; a stream is made by its name",
             )
         return [str(capability) for capability in found]
+
+    @cached_property
+    def outcomes(self) -> frozenset[str]:
+        """
+        The outcomes that its source lists, whichever side sends; all, where it lists none (AMQP 1.0 section 3.5.3).
+
+        Raises:
+            Refused: DECODE_ERROR; INVALID_FIELD, they are none.
+        """
+        try:
+            return read_outcomes(_read(self.link.remote_source.outcomes, "the outcomes"))
+        except OutcomesError as error:
+            raise Refused(ErrorCode.INVALID_FIELD, str(error), field=Symbol("outcomes")) from error
 
     @cached_property
     def filters(self) -> Filters:

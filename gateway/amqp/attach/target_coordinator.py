@@ -22,13 +22,15 @@ class CoordinatorTarget(LinkSetup):
     def __init__(self, client: Client, request: AttachRequest) -> None:
         self._client = client
         self._link = request.link
+        self._outcomes = request.outcomes
 
     async def bind(self) -> ReadyLink:
-        return CoordinatorLink(self._link, self._client.carrier, self._client.transactions)
+        return CoordinatorLink(self._link, self._client.carrier, self._client.transactions, self._outcomes)
 
     def reply(self) -> None:
         link = self._link
         link.source.copy(link.remote_source)
+        link.source.type = Terminus.SOURCE
         link.target.type = Terminus.COORDINATOR
         link.target.capabilities.put_object(
             # An array, as multiple values are (section 1.4): Qpid JMS takes no list.

@@ -12,7 +12,7 @@ from amqp_ext.addresses.queue_names import queue_of_topic, queue_topic
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
-from gateway.amqp.attach.reply import say_lifetime
+from gateway.amqp.attach.reply import echo_termini, say_lifetime
 from gateway.amqp.attach.request import AttachRequest
 from gateway.amqp.attach.targets import RelayTopics, topic_of_target
 from gateway.amqp.links.publisher import Publisher
@@ -33,6 +33,7 @@ class PublisherTarget(LinkSetup):
 
     async def prepare(self) -> None:
         client, request = self._client, self._request
+        _ = request.outcomes
         if request.has_no_terminus:
             # Nothing may be sent to it (AMQP 1.0 section 2.7.3), and answered with none it were neither taken nor
             # refused.
@@ -77,12 +78,12 @@ class PublisherTarget(LinkSetup):
             relay=RelayTopics(client),
             transactions=client.transactions,
             batches=client.batches,
+            outcomes=self._request.outcomes,
         )
 
     def reply(self) -> None:
         link = self._request.link
-        link.source.copy(link.remote_source)
-        link.target.copy(link.remote_target)
+        echo_termini(link)
         if self._request.is_dynamic and self._address is not None and self._lease is not None:
             link.target.address = self._address
             say_lifetime(link.target, self._lease.lifetime)

@@ -8,10 +8,12 @@ acknowledged before a discharge is part of its transaction. The answer to a disc
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, Final
 
 from proton import Delivery, Disposition, Link
 
+from amqp_ext.outcomes import REJECTED
 from amqp_ext.transactions import Declare, TransactionError, read_control
 from gateway import log_keys
 from gateway.amqp.engine.attached_link import Sending
@@ -38,11 +40,15 @@ class CoordinatorLink(BaseLink):
 
     Args:
         transactions: Of its connection.
+        outcomes: Those that its source knows.
     """
 
-    def __init__(self, link: Link, carrier: Carrier, transactions: LocalTransactions) -> None:
+    def __init__(
+        self, link: Link, carrier: Carrier, transactions: LocalTransactions, outcomes: Collection[str]
+    ) -> None:
         super().__init__(link, carrier)
         self._transactions = transactions
+        self._can_reject = REJECTED in outcomes
         self._is_closed = False
         self._unanswered = 0
         """Control messages; of a commit, while it is being made durable."""
@@ -126,6 +132,10 @@ class CoordinatorLink(BaseLink):
                 "transaction_refused",
                 **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
             )
+            if not self._can_reject:
+                # Section 4.3: then the link is detached, with the transaction's error.
+                self.refuse(refused)
+                return
             delivery.local.condition = condition_of(refused)
             delivery.update(Disposition.REJECTED)
         delivery.settle()
@@ -147,6 +157,12 @@ class CoordinatorLink(BaseLink):
         """Its transactions are rolled back when it is closed (section 4.3): detached, it keeps those that are open."""
         self._is_suspended = self._unanswered > 0 or self._transactions.has_any_of(self)
         return self._is_suspended
+
+    def refuse(self, refused: Refused) -> None:
+        if self._is_suspended:
+            self._links.end_suspended(self.link)
+        else:
+            super().refuse(refused)
 
     def resume(self, older: Any) -> None:
         if isinstance(older, CoordinatorLink):

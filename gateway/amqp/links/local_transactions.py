@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from amqp_ext.codec import Symbol
 from amqp_ext.transactions import (
     ACCEPTED,
     REJECTED,
@@ -50,6 +51,9 @@ class TransactedPublisher(Protocol):
         Raises:
             Refused: It is no message, or may not be sent where it wants to go.
         """
+
+    def reject_in(self, txn_id: bytes, delivery: Any, refused: Refused) -> None:
+        """A message is not taken into its transaction, which fails; ``delivery`` is None where it came settled."""
 
     def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
         """Tell the outcome that a delivery has if its transaction commits; None came settled."""
@@ -285,15 +289,15 @@ class LocalTransactions:
                 link.not_stored([delivery], refused)
             return
         if transaction.failure is not None:
-            outcome = _rejected_in(state, transaction.failure)
-        else:
-            try:
-                self._stage(transaction, link.stage(content))
-                outcome = transactional(state.txn_id, ACCEPTED)
-            except Refused as refused:
-                self._fail(transaction, _because_of(refused))
-                outcome = _rejected_in(state, refused)
-        link.set_provisional_outcome(delivery, outcome)
+            link.reject_in(state.txn_id, delivery, transaction.failure)
+            return
+        try:
+            self._stage(transaction, link.stage(content))
+        except Refused as refused:
+            self._fail(transaction, _because_of(refused))
+            link.reject_in(state.txn_id, delivery, refused)
+            return
+        link.set_provisional_outcome(delivery, transactional(state.txn_id, ACCEPTED))
 
     def not_taken(self, fields: Any, refused: Refused) -> None:
         """A message of a transaction costs its link: the transaction is not to be committed without it."""
@@ -424,9 +428,10 @@ def _state(fields: Any) -> TransactionalState:
         raise Refused(ErrorCode.INVALID_FIELD, str(problem)) from problem
 
 
-def _rejected_in(state: TransactionalState, refused: Refused) -> bytes:
+def rejected_in(txn_id: bytes, refused: Refused) -> bytes:
     """The outcome of a message that its transaction does not take, encoded."""
-    return transactional(state.txn_id, REJECTED, error(refused.code.condition, refused.text))
+    info = {Symbol(key): value for key, value in refused.info.items()}
+    return transactional(txn_id, REJECTED, error(refused.code.condition, refused.text, info))
 
 
 def _because_of(refused: Refused) -> Refused:

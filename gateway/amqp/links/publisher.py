@@ -5,7 +5,7 @@ The link of a publisher: messages come in on it; where each of them goes, and wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, Protocol
@@ -15,15 +15,18 @@ from proton import Link, Terminus
 from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset, to_address
+from amqp_ext.outcomes import REJECTED, RELEASED
 from gateway import log_keys
 from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.engine.attached_link import Receiving
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.conditions import describe
 from gateway.amqp.engine.incoming_transfers import IncomingTransfers
+from gateway.amqp.engine.loops import LOOPS
+from gateway.amqp.engine.native import tag_of
 from gateway.amqp.links.base_link import BaseLink
 from gateway.amqp.links.batch_publication import publish_batch
-from gateway.amqp.links.local_transactions import LocalTransactions
+from gateway.amqp.links.local_transactions import LocalTransactions, rejected_in
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.amqp.refusals import Denied
 from gateway.config import Limits
@@ -60,6 +63,7 @@ class Publisher(BaseLink):
         topic: What its target publishes to; None for the anonymous relay, where each message's ``to`` decides.
         lease: What it has on the temporary node that it sends to.
         batches: Which deliveries bring several messages, where the client's dialect has such.
+        outcomes: Those that its source knows.
     """
 
     def __init__(
@@ -76,10 +80,12 @@ class Publisher(BaseLink):
         relay: RelayAddresses,
         transactions: LocalTransactions,
         batches: BatchedTransfers | None,
+        outcomes: Collection[str],
     ) -> None:
         super().__init__(link, carrier)
         self._name = link.name
         self._topic = topic
+        self._outcomes = outcomes
         self._lease = lease
         self._unanswered = 0
         """Deliveries whose outcome is not known yet."""
@@ -102,6 +108,10 @@ class Publisher(BaseLink):
             on_too_large=self._too_large,
             on_transactional=self._transactional,
         )
+        self._tags: list[bytes] = []
+        """Of what came last, in order, on a relay: what cannot be routed is told by its tag."""
+        if topic is None and batches is None:
+            self.transfers.expect_batches(self._note_tag, self._batch)
         self._batches = batches
         if batches is not None:
             batches.follow(link.name)
@@ -121,22 +131,29 @@ class Publisher(BaseLink):
         if deliveries is not None:
             self._unanswered += len(deliveries)
         self._arrived(contents, deliveries)
+        self._tags.clear()
 
-    def _arrived(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
+    def _note_tag(self, tag: bytes) -> bool:
+        """No delivery is a batch here."""
+        self._tags.append(tag)
+        return False
+
+    def _arrived(self, contents: list[bytes], deliveries: list[Any] | None, first: int = 0) -> None:
+        """``first`` is the place of the first of these among those that came with it."""
         try:
             bares = list(map(bare_offset, contents))
         except CodecError:
-            self._sort_out(contents, deliveries)
+            self._sort_out(contents, deliveries, first)
             return
         if max(bares) > self._max_annotations_bytes:
-            self._sort_out(contents, deliveries)
+            self._sort_out(contents, deliveries, first)
             return
         if self._topic is not None:
             self._publish(self._topic, contents, bares, deliveries)
         else:
-            self._relay(contents, bares, deliveries)
+            self._relay(contents, bares, deliveries, first)
 
-    def _sort_out(self, contents: list[bytes], deliveries: list[Any] | None) -> None:
+    def _sort_out(self, contents: list[bytes], deliveries: list[Any] | None, first: int) -> None:
         """Some are not to be taken: those are rejected, the others go on."""
         for index, content in enumerate(contents):
             own = None if deliveries is None else [deliveries[index]]
@@ -145,7 +162,7 @@ class Publisher(BaseLink):
             except Refused as refused:
                 self.not_stored(own or [], refused)
             else:
-                self._arrived([content], own)
+                self._arrived([content], own, first + index)
 
     def bare_offset_of(self, content: bytes) -> int:
         """
@@ -180,7 +197,9 @@ class Publisher(BaseLink):
         else:
             self._publishing.publish(self, topic, contents, bares, deliveries, origin=self._origin)
 
-    def _relay(self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None) -> None:
+    def _relay(
+        self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None, first: int
+    ) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
         addresses = list(map(address_in, contents))
         start = 0
@@ -192,10 +211,23 @@ class Publisher(BaseLink):
             except Refused as refused:
                 if isinstance(refused, Denied):
                     self._log_denied(str(address), refused)
-                self.not_stored(own or [], refused)
+                self._not_routed(own, self._tags[first + start : first + stop], refused)
             else:
                 self._publish(topic, contents[start:stop], bares[start:stop], own)
+            if self.transfers.is_closed:
+                return
             start = stop
+
+    def _not_routed(self, deliveries: list[Any] | None, tags: list[bytes], refused: Refused) -> None:
+        """
+        The address of these messages leads nowhere: each is rejected with its tag; where that cannot be, the link is
+        detached with it (Using the Anonymous Terminus for Message Routing, section 2.2.2).
+        """
+        if deliveries is None or REJECTED not in self._outcomes:
+            self.refuse(_about(tags[0], refused) if tags else refused)
+            return
+        for index, delivery in enumerate(deliveries):
+            self.not_stored([delivery], _about(tags[index], refused) if tags else refused)
 
     def _topic_of(self, to: str | CodecError | None) -> str:
         if isinstance(to, CodecError):
@@ -272,6 +304,17 @@ class Publisher(BaseLink):
             raise Refused(ErrorCode.RESOURCE_DELETED, f"there is no queue {queue_of_topic(topic)!r} any more")
         return Staged(topic, content, bare)
 
+    def reject_in(self, txn_id: bytes, delivery: Any, refused: Refused) -> None:
+        """A message is not taken into its transaction, which fails; where it came settled, that says it all."""
+        if delivery is None:
+            return
+        if self._topic is None:
+            refused = _about(tag_of(LOOPS.delivery_at(delivery)), refused)
+        if REJECTED in self._outcomes:
+            self.set_provisional_outcome(delivery, rejected_in(txn_id, refused))
+        else:
+            self.refuse(refused)
+
     def set_provisional_outcome(self, delivery: Any, state: bytes) -> None:
         """Tell the outcome that a delivery has if its transaction commits; None came settled."""
         if delivery is not None:
@@ -293,10 +336,15 @@ class Publisher(BaseLink):
         """These deliveries were not taken: rejected with a reason, or released where there is none."""
         if not deliveries:
             return
+        if refused is None and RELEASED not in self._outcomes:
+            refused = Refused(ErrorCode.NOT_FOUND, "nobody takes messages of this topic")
         if refused is None:
             self.transfers.release(deliveries)
-        else:
+        elif REJECTED in self._outcomes:
             self.transfers.reject(deliveries, describe(refused))
+        else:
+            # What became of them cannot be said by an outcome.
+            self.refuse(refused)
         self._answered(len(deliveries))
 
     def _answered(self, count: int) -> None:
@@ -337,6 +385,11 @@ class Publisher(BaseLink):
             self._batches.forget(self._name)
         if self._lease is not None:
             self._lease.release()
+
+
+def _about(tag: bytes, refused: Refused) -> Refused:
+    """A refusal of the delivery with this tag."""
+    return Refused(refused.code, refused.text, **{**refused.info, "delivery-tag": tag})
 
 
 def address_in(content: bytes) -> str | CodecError | None:

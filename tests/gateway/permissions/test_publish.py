@@ -93,11 +93,13 @@ def test_what_one_user_may_another_may_not(start: Start, login: Login) -> None:
 def test_a_settled_message_that_is_not_permitted_goes_nowhere(
     start: Start, login: Login, logged: list[Line]
 ) -> None:
-    """A pre-settled message has nobody to be told: it is dropped, and the log has its address and rule."""
+    """A pre-settled message costs its link, there being no other way to tell, and the log has its address and rule."""
     gateway = start(ann={"publish": ["queue://orders"]}, bob={})
-    sender = login(gateway, "ann").sender(None)
+    ann = login(gateway, "ann")
+    sender = ann.sender(None)
     sender.send(message_to("others", "x"), settled=True)
-    sender.send_all([message_to("orders", "y")])
+    assert sender.detached_by_peer().name == UNAUTHORIZED
+    ann.sender(None).send_all([message_to("orders", "y")])
     assert gateway.endpoints() == {"orders"}
     assert refusals(logged, "publish_refused") == [("others", "no pattern of publish")]
 

@@ -148,7 +148,10 @@ def test_unsettled_without_endpoint_and_log_is_released(
 
 
 def test_the_relay_to_an_unknown_queue_without_auto_create(start: Start, connect: Connect) -> None:
-    """Rejected as not-found, message by message: others of the link arrive, no queue is made, the log has none."""
+    """
+    Rejected as not-found, message by message: others of the link arrive, no queue is made, the log has none. For one
+    that came settled, the link is detached.
+    """
     gateway = start(vpn=Vpn(create_queues=False, queues={"known": Queue()}))
     client = connect(gateway)
     sender = client.sender(None)
@@ -161,7 +164,8 @@ def test_the_relay_to_an_unknown_queue_without_auto_create(start: Start, connect
             assert refused.name == "amqp:not-found"
             assert f"'unknown{i}'" in refused.text
     sender.send(message_to("unknown", "settled"), settled=True)
-    sender.send_all([message_to("known", 11)])
+    assert sender.detached_by_peer().name == "amqp:not-found"
+    client.sender(None).send_all([message_to("known", 11)])
     assert gateway.endpoints() == {"known"}
     assert logged(client) == ["1", "3", "5", "7", "9", "11"]
 

@@ -129,17 +129,24 @@ def outcome_of(state: Any) -> Any:
 
 
 Opened = Callable[..., ScriptedPeer]
+OpenedAt = Callable[..., ScriptedPeer]
 
 
 @pytest.fixture
-def opened(gateway: RunningGateway) -> Iterator[Opened]:
-    """Opens connections, each with a session."""
-    host, _, port = gateway.address.rpartition(":")
+def opened_at() -> Iterator[OpenedAt]:
+    """Opens connections to a gateway, each with a session: `opened_at(gateway)`."""
     with ExitStack() as peers:
 
-        def opened(**fields: Any) -> ScriptedPeer:
+        def opened(gateway: RunningGateway, **fields: Any) -> ScriptedPeer:
+            host, _, port = gateway.address.rpartition(":")
             peer = ScriptedPeer.opened((host, int(port)), **fields)
             assert isinstance(peer, ScriptedPeer)
             return peers.enter_context(peer)
 
         yield opened
+
+
+@pytest.fixture
+def opened(gateway: RunningGateway, opened_at: OpenedAt) -> Opened:
+    """Opens connections to `gateway`, each with a session."""
+    return lambda **fields: opened_at(gateway, **fields)
