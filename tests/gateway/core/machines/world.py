@@ -151,7 +151,7 @@ class World:
         self.departed: list[Consumer] = []
         self.committing: list[NaiveTransaction] = []
         self.log_consumers: list[LogConsumer] = []
-        self.dead_letters: dict[object, tuple[int, list[int], list[bytes]]] = {}
+        self.dead_letters: dict[object, tuple[list[int], list[int], list[bytes]]] = {}
         """Messages on their way from an endpoint (by number), and what is to be put on its dead message queue."""
         self.published_last: list[bytes] = []
         self.has_failed_to_write = False
@@ -233,7 +233,9 @@ class World:
         def being_put(letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
             self.published_last = []
             put(letters, flow, rows)
-            self.dead_letters[letters] = letters.cursor_number, letters.ids, self.published_last
+            replay = letters.endpoint.replay
+            cursors = [letters.cursor_number, *([replay.cursor] if replay is not None else [])]
+            self.dead_letters[letters] = cursors, letters.ids, self.published_last
 
         def written_at_last(
             letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
@@ -470,10 +472,10 @@ class World:
 
     def check_dead_letters(self) -> None:
         """What left an endpoint lies on the dead message queue, and the other way round."""
-        for number, ids, contents in self.dead_letters.values():
-            if number not in self.store.cursors:
+        for cursors, ids, contents in self.dead_letters.values():
+            if cursors[0] not in self.store.cursors:
                 continue
-            gone = self.store.removed[number]
+            gone = set[int]().union(*[self.store.removed[number] for number in cursors])
             assert gone.issuperset(ids) or gone.isdisjoint(ids)
             durable = [content for content in contents if content in self.store.contents]
             assert len(durable) == (len(contents) if gone.issuperset(ids) else 0)
