@@ -25,6 +25,7 @@ from gateway import descriptors, log_keys, logging_setup
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container
+from gateway.amqp.engine.loops import CHOSEN
 from gateway.config import ConfigError, Configuration, Reloaded, Settings, reconcile
 from gateway.ledger import Ledger
 from gateway.tls import TlsError
@@ -190,6 +191,11 @@ class Gateway:
         """Connections that were refused since the start, by the name of the limit."""
         return self._container.admission.refused if self._container is not None else {}
 
+    @property
+    def wire_loops(self) -> str:
+        """What runs once a message on the wire (``gateway.amqp.engine.loops``)."""
+        return str(CHOSEN)
+
     def problem(self) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.administered_gateway.Health``)."""
         for name, vpn in (self._vpns or {}).items():
@@ -235,6 +241,7 @@ async def run(configuration: Configuration) -> None:
             log_keys.URL: gateway.amqp,
             log_keys.DATA: str(gateway.settings.data),
             log_keys.ENGINE: sorted({vpn.engine for vpn in gateway.vpns.values()}),
+            log_keys.WIRE_LOOPS: gateway.wire_loops,
         },
     )
     await stopped.wait()

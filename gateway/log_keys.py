@@ -53,4 +53,5 @@ ELAPSED_MS: Final = "elapsed_ms"  # milliseconds it took
 # The process
 DATA: Final = "data"  # the data folder
 ENGINE: Final = "engine"  # what keeps the data, with its version
+WIRE_LOOPS: Final = "wire_loops"  # native, or python and why: what runs once a message on the wire
 URL: Final = "url"  # where clients connect

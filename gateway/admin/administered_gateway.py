@@ -66,5 +66,9 @@ class AdministeredGateway(Protocol):
         """What all clients make the gateway hold."""
 
     @property
+    def wire_loops(self) -> str:
+        """What runs once a message on the wire: ``native``, or ``python`` and why."""
+
+    @property
     def refused_connections(self) -> Mapping[str, int]:
         """Connections that were refused since the start, by the name of the limit."""

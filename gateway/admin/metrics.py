@@ -151,6 +151,13 @@ def _add_peers(families: _Families, resources: Resources) -> None:
     families.gauge(
         "rewind_held_limit_bytes", "The bound of that (limits.memory_mb).", [], [], ledger.limit_bytes
     )
+    families.gauge(
+        "rewind_wire_loops_info",
+        "What runs once a message on the wire, native or python and why; always 1.",
+        ["loops"],
+        [resources.wire_loops],
+        1,
+    )
     for limit, count in resources.refused_connections.items():
         families.counter(
             "rewind_refused_connections", "Connections refused, by the limit.", ["limit"], [limit], count

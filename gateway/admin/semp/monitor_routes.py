@@ -43,6 +43,7 @@ class _Vpn(InVpn):
     state: Literal["up", "down"]
     storeEngine: str
     storeProblem: str | None
+    wireLoops: str
     clientCount: int
     endpointCount: int
     msgReplayInitializingCount: int
@@ -114,7 +115,9 @@ def monitor_routes() -> APIRouter:
         resources = resources_of(request)
 
         def show(name: str) -> _Vpn:
-            return _vpn(resources.administration(name).vpn, len(resources.clients(name)))
+            return _vpn(
+                resources.administration(name).vpn, len(resources.clients(name)), resources.wire_loops
+            )
 
         page, cursor = await paging.page(resources.names, show)
         return list_answer(request, page, cursor, len(resources.names))
@@ -122,7 +125,8 @@ def monitor_routes() -> APIRouter:
     @tree.get("/{vpn}", rights.WHOLE_VPN, summary="One Message VPN", responses=one(VPN))
     async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
         running = vpn_of(request, vpn).vpn
-        return answer(request, paging.shown(_vpn(running, len(resources_of(request).clients(vpn)))))
+        resources = resources_of(request)
+        return answer(request, paging.shown(_vpn(running, len(resources.clients(vpn)), resources.wire_loops)))
 
     for collection, kinds, right in (
         ("queues", QUEUES, rights.QUEUE),
@@ -234,7 +238,7 @@ def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...],
         return list_answer(request, page, cursor, len(found))
 
 
-def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
+def _vpn(vpn: MessageVpn, clients: int, wire_loops: str) -> _Vpn:
     broker = vpn.broker
     states = [e.replay.state for e in broker.endpoints.values() if e.replay is not None]
     return {
@@ -243,6 +247,7 @@ def _vpn(vpn: MessageVpn, clients: int) -> _Vpn:
         "state": "up" if vpn.settings.enabled else "down",
         "storeEngine": vpn.engine,
         "storeProblem": vpn.committer.problem,
+        "wireLoops": wire_loops,
         "clientCount": clients,
         "endpointCount": len(broker.endpoints),
         "msgReplayInitializingCount": states.count(ReplayState.INITIALIZING),

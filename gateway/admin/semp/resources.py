@@ -57,6 +57,11 @@ class Resources:
         return self._administered.ledger
 
     @property
+    def wire_loops(self) -> str:
+        """See ``AdministeredGateway.wire_loops``."""
+        return self._administered.wire_loops
+
+    @property
     def refused_connections(self) -> Mapping[str, int]:
         """See ``AdministeredGateway.refused_connections``."""
         return self._administered.refused_connections

@@ -51,6 +51,9 @@ class Chosen(NamedTuple):
     why: str
     """Why they are those in Python; empty for those in C."""
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.why})" if self.why else self.name
+
 
 def choose(setting: str | None) -> Chosen:
     """

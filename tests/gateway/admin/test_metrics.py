@@ -9,12 +9,13 @@ import apsw
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.amqp.engine.loops import CHOSEN
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, Refused
 from tests.support.messages import data
 
 ROOT = Path(__file__).resolve().parents[3]
-LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le", "engine")
+LABELS = ("vpn", "endpoint", "state", "generation", "condition", "le", "engine", "loops")
 
 
 def scrape(api: Api) -> dict[tuple[str, ...], float]:
@@ -57,6 +58,12 @@ def test_the_store_s_engine_is_a_label(api: Api) -> None:
     [(version,)] = apsw.Connection(":memory:").execute("select sqlite_version()")
     assert scrape(api)["rewind_store_info", "default", f"SQLite {version}"] == 1
     assert api.http.get("/readyz").json() == {"status": "ok", "engine": [f"SQLite {version}"]}
+
+
+def test_what_runs_once_a_message_is_a_label(api: Api) -> None:
+    """Whether it is C or Python, and why: the same in the metrics and in what a Message VPN says of itself."""
+    assert scrape(api)["rewind_wire_loops_info", str(CHOSEN)] == 1
+    assert api.done("GET", "monitor", "")["wireLoops"] == str(CHOSEN)
 
 
 def test_histograms_and_refusals_follow_what_is_done(api: Api, client: Client) -> None:
