@@ -22,6 +22,7 @@ from spark_bridge.partitions import LogPartition, shares
 from spark_bridge.places.from_options import log_place, log_places
 from spark_bridge.schema import DDL, DDL_WITHOUT_HEADERS, chosen
 from spark_bridge.stream import LogStream
+from spark_bridge.worker_process import settle
 from spark_bridge.writer import LogStreamWriter, LogWriter
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss, LogError
@@ -40,6 +41,7 @@ class RewindSource(DataSource):
 
     def schema(self) -> str:
         """Every column of the log; also checks the options and pins what "latest" means."""
+        settle()
         options = parse(self.options)
         try:
             self._pinned = _plan(options)
@@ -50,6 +52,7 @@ class RewindSource(DataSource):
 
     def reader(self, schema: StructType) -> LogReader:
         """A reader of the pinned ranges with the columns of ``schema``."""
+        settle()
         columns = chosen(schema)
         options = parse(self.options, "batch")
         if isinstance(self._pinned, LogError):
@@ -95,6 +98,7 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches, the same each time. A range cut short raises DataLoss."""
         assert isinstance(partition, LogPartition)
+        settle()
         selection = self._options.selection(partition.place)
         return log_place(self._options, partition.place).read(selection, self._columns, partition.ids)
 

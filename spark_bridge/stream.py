@@ -26,6 +26,7 @@ from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
 from spark_bridge.partitions import LogPartition, shares
 from spark_bridge.places.from_options import log_places
+from spark_bridge.worker_process import settle
 from store.archive.columns import Columns
 from store.archive.errors import DataLoss
 from store.archive.id_range import IdRange
@@ -97,6 +98,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range as Arrow batches."""
         assert isinstance(partition, LogPartition)
+        settle()
         selection = self._options.selection(partition.place)
         return self._places[partition.place].read(selection, self._columns, partition.ids)
 
