@@ -12,6 +12,7 @@ in the generation that was planned, is asked in the same statement that reads it
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +31,9 @@ from spark_bridge.places.sqlite_reader import SqliteReader
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 
+LIGHT_ROWS = (
+    2_000  # where so many of a log's largest message fit into a page, sizes need not be looked at first
+)
 SCAN_IDS = 50_000  # ids a page may look at in search of matching topics: about 30 ms
 _NEEDS_WRITING = ("readonly", "unable to open")  # what SQLite says where it may not make its -shm file
 
@@ -101,36 +105,48 @@ class LogFile:
         """
         names = ", ".join(name for name in STORED if name == "id" or name in columns)
         (largest,) = self._one("select largest_bytes from log")
-        is_light = "content" not in columns or largest * PAGE_ROWS <= PAGE_BYTES
-        position = ids.first
+        rows = PAGE_ROWS if "content" not in columns else min(PAGE_ROWS, PAGE_BYTES // max(largest, 1))
+        is_light = rows >= LIGHT_ROWS
+        if not is_light:
+            rows = PAGE_ROWS
+        position, ends = ids.first, deque[int]()
         while position <= ids.last:
-            end = scan_end = min(ids.last, position + SCAN_IDS - 1)
+            end = min(ids.last, position + SCAN_IDS - 1)
             if not is_light:
-                end = self._end_of_bytes(position, scan_end)
+                if not ends:
+                    ends.extend(self._ends_of_pages(position, end))
+                end = ends.popleft()
             page = self._rows(
                 f"select {names} from message where id between {position} and {end} and held is null"
-                f" and (select first_id <= {position} and generation = {ids.generation or 0} from log)"
+                f" and (select first_id <= {position} and generation = {ids.generation or 0} from log)",
+                limit=rows,
             )
             if page is None:
                 self._check(IdRange(position, ids.last, ids.generation))
-            elif page.num_rows == PAGE_ROWS:
+            elif page.num_rows == rows:
                 end = page.column(0)[-1].as_py()
             position = end + 1
             if page is not None:
                 yield page
         check_end(ids, self.extent().last)
 
-    def _end_of_bytes(self, first: int, last: int) -> int:
-        """The id up to which the messages from one on fill a page, by their sizes alone; one message at least."""
-        sizes = self._rows(
+    def _ends_of_pages(self, first: int, last: int) -> list[int]:
+        """The ids up to which messages fill pages, by their sizes alone; one message at least is in each."""
+        found = self._rows(
             f"select id, length(content) from message where id between {first} and {last} and held is null"
         )
-        if sizes is None:
-            return last
-        fitting = int(np.searchsorted(np.cumsum(sizes.column(1).to_numpy()), PAGE_BYTES))
-        if fitting < sizes.num_rows:
-            return int(sizes.column(0)[fitting].as_py())
-        return last if sizes.num_rows < PAGE_ROWS else int(sizes.column(0)[-1].as_py())
+        if found is None:
+            return [last]
+        numbers, sizes = (column.to_numpy() for column in found.columns)
+        behind = np.cumsum(sizes)
+        ends, start = [], 0
+        while start < len(numbers):
+            before = behind[start] - sizes[start]
+            start = int(np.searchsorted(behind, before + PAGE_BYTES)) + 1
+            ends.append(int(numbers[min(start, len(numbers)) - 1]))
+        if len(numbers) < PAGE_ROWS:
+            ends[-1] = last
+        return ends
 
     def _check(self, ids: IdRange) -> None:
         """Raise unless the log still reaches down to the range, in its generation."""
@@ -229,10 +245,10 @@ class LogFile:
         except SqliteReader.Failed as error:
             raise self._unreadable(error) from error
 
-    def _rows(self, query: str, order: str = "asc") -> pa.RecordBatch | None:
+    def _rows(self, query: str, order: str = "asc", limit: int = PAGE_ROWS) -> pa.RecordBatch | None:
         """A page of messages by their ids; numbers are in the query, as the driver takes longer to bind them."""
         try:
-            return self._file.rows(f"{query} order by id {order} limit {PAGE_ROWS}", PAGE_ROWS)
+            return self._file.rows(f"{query} order by id {order} limit {limit}", limit)
         except SqliteReader.Failed as error:
             raise self._unreadable(error) from error
 

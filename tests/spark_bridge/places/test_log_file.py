@@ -16,6 +16,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
 from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
+from spark_bridge.places import log_file
 from spark_bridge.places.addresses import Folder
 from spark_bridge.places.log_file import LogFile
 from spark_bridge.places.sqlite_reader import SqliteReader
@@ -26,6 +27,7 @@ from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.stored_log import StoredLog
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77
@@ -270,6 +272,25 @@ def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
     assert max(map(len, pages)) <= PAGE_ROWS
     assert max(page.column("content").nbytes for page in pages) <= PAGE_BYTES + (2 << 20)
     assert len(pages) < 8
+
+
+@pytest.mark.parametrize("fitting", [1, 40, 900])
+def test_pages_of_any_size_bring_each_message_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fitting: int
+) -> None:
+    """Whether their sizes are looked at first or not, they bring each message once, and are of the size they may be."""
+    log = StoredLog(tmp_path)
+    log.publish(2_500)
+    with LogFile(Folder(log.path)) as file:
+        extent = file.extent()
+        (largest,) = file._one("select largest_bytes from log")
+        monkeypatch.setattr(log_file, "PAGE_BYTES", fitting * largest)
+        monkeypatch.setattr(log_file, "LIGHT_ROWS", 100)
+        pages = list(file.pages(extent))
+    assert [number for page in pages for number in page.column("id").to_pylist()] == log.logged
+    sizes = [sum(map(len, page.column("content").to_pylist())) for page in pages]
+    assert max(sizes) <= (fitting + 1) * largest
+    assert sum(sizes[:-1]) >= (len(sizes) - 1) * fitting * largest // 3, "pages are filled"
 
 
 WRITER = """
