@@ -201,11 +201,16 @@ class Writer(Protocol):
     def submit(self, batch: Batch) -> None:
         """Hand over effects; ``on_commit`` tells when they are durable."""
 
-    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
+    def commit_now(
+        self, batch: Batch, answer: Callable[[], None] = lambda: None
+    ) -> tuple[bool, WriteFailed | None]:
         """
         Commit a small batch on the caller's thread, which saves two changes of thread.
 
         Only for a caller to whom everything submitted was reported. ``on_commit`` is not called.
+
+        Args:
+            answer: Called as soon as it is durable: what the writer has to note of it can wait.
 
         Returns:
             Whether it was tried, and the error if it failed. Not tried: commits take long here, or the writer's

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from gateway import log_keys
@@ -197,11 +198,9 @@ class Committer:
         batch = Batch(self._effects, self._size_bytes, self._then)
         self._effects, self._then, self._size_bytes = [], [], 0
         if self._in_flight == 0 and batch.is_small:
-            is_done, error = self._writer.commit_now(batch)
+            is_done, error = self._writer.commit_now(batch, partial(self._answer, batch))
             if is_done:
                 self._in_flight += 1
-                if error is None:
-                    self._answer(batch)
                 self._committed([batch], error, is_answered=True)
                 return
         self._in_flight += 1

@@ -37,7 +37,12 @@ class Store:
     def submit(self, batch: Batch) -> None:
         self.submitted.append(batch)
 
-    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
+    def commit_now(
+        self, batch: Batch, answer: Callable[[], None] = lambda: None
+    ) -> tuple[bool, WriteFailed | None]:
+        is_done, error = self.now
+        if is_done and error is None:
+            answer()
         return self.now
 
     def close(self) -> None:

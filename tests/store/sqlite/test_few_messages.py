@@ -170,6 +170,45 @@ def test_any_order_of_small_commits_leaves_what_they_say(
     assert check(path) == []
 
 
+def test_the_answer_is_called_once_it_is_durable(path: Path, made: list[FewMessages | None]) -> None:
+    """By one statement or by several: every other connection sees the message at that moment, and of a failure nobody
+    is told."""
+    seen: list[list[Any]] = []
+
+    def answer() -> None:
+        seen.append(query(path, "select max(id) from message"))
+
+    with writing(path) as w:
+        w.commit(*QUEUE)
+        for number in (1, 2, 3):
+            while w.writer.commit_now(Batch([lone(number)], 10), answer) != (True, None):
+                pass
+        assert w.writer.commit_now(Batch([lone(3)], 10), answer)[1] is not None
+    assert seen == [[(1,)], [(2,)], [(3,)]]
+    assert len(made) == 3, "the first finds the WAL without room ahead: several statements"
+    assert made[-1] is not None
+
+
+def test_what_was_written_is_noted_though_the_answer_fails(
+    path: Path, made: list[FewMessages | None]
+) -> None:
+    """A mistake of whoever is answered does not make the writer forget what is in the file."""
+
+    def answer() -> None:
+        raise RuntimeError("a mistake")
+
+    with writing(path) as w:
+        w.commit(*QUEUE)
+        assert commit_now(w, lone(1)) is None
+        assert commit_now(w, lone(2)) is None
+        with pytest.raises(RuntimeError, match="a mistake"):
+            w.writer.commit_now(Batch([lone(3)], 10), answer)
+        assert w.writer._tail.last_id == 3
+        assert commit_now(w, lone(4)) is None
+    assert query(path, "select count(*) from message") == [(4,)]
+    assert check(path) == []
+
+
 # --- not written ----------------------------------------------------------------------------------------------------
 
 

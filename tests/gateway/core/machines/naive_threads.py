@@ -37,11 +37,14 @@ class NaiveWriter:
     def submit(self, batch: Batch) -> None:
         self.waiting.append(batch)
 
-    def commit_now(self, batch: Batch) -> tuple[bool, WriteFailed | None]:
+    def commit_now(
+        self, batch: Batch, answer: Callable[[], None] = lambda: None
+    ) -> tuple[bool, WriteFailed | None]:
         if not self._is_quick:
             return False, None
         assert not self.waiting, "everything submitted was reported"
         self._write([batch])
+        answer()
         return True, None
 
     def commit_owed(self) -> None:
