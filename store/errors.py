@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from store.checksum import NOT_AS_WRITTEN
+
 
 class StoreError(Exception):
     """
@@ -34,6 +36,13 @@ class WriteFailed(Exception):
 
 class ReadFailed(Exception):
     """The engine could not read. The text is its reason."""
+
+
+class DamagedMessage(ReadFailed):
+    """A message is not what was written: its checksum is wrong."""
+
+    def __init__(self, message_id: int) -> None:
+        super().__init__(f"message {message_id} {NOT_AS_WRITTEN}")
 
 
 class LogTrimmed(Exception):

@@ -60,7 +60,7 @@ class FilePlace:
         assert ids.generation is not None
         builder, splicer = BatchBuilder(ALL), Splicer(ids.generation)
         with LogFile(self.folder) as file:
-            for page in file.pages(ids):
+            for page in file.pages(ids, whole=True):
                 yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
 
     def watch(self, selection: Selection = WHOLE_LOG) -> FileWatch:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import apsw
 
+from store.checksum import NOT_AS_WRITTEN
 from store.sqlite import schema
 from store.sqlite.database import applied_migrations, connect_reader
+from store.sqlite.packed import CHECKED, sound_row
 from store.sqlite.priorities import by_priority, header_priority
 from store.sqlite.property_index import SEGMENT_BITS
 
@@ -249,6 +251,7 @@ def check(path: Path) -> list[str]:
         with closing(connect_reader(path)) as connection:
             connection.create_scalar_function("header_priority", header_priority, 2, deterministic=True)
             connection.create_scalar_function("by_priority", by_priority, 1, deterministic=True)
+            connection.create_scalar_function("is_as_written", _is_as_written, 8, deterministic=True)
             connection.execute("begin")
             return _check(connection)
     except apsw.Error as error:
@@ -264,8 +267,8 @@ def _check(connection: apsw.Connection) -> list[str]:
     if found:
         return found
     applied = applied_migrations(connection)
-    if schema.FIRST_OF_OLD in applied:
-        return ["it was written before routes and cursors, by a version that was never released"]
+    if schema.NEVER_RELEASED.intersection(applied):
+        return ["it was written by a version that was never released"]
     unknown = schema.unknown_migrations(applied)
     if unknown:
         return [f"it knows {', '.join(unknown)}: it was written by a later version"]
@@ -274,9 +277,30 @@ def _check(connection: apsw.Connection) -> list[str]:
         return [
             f"it lacks {', '.join(missing)}: it is no file of a gateway, or a gateway has to open it once"
         ]
+    damaged = [
+        message_id
+        for (message_id,) in connection.execute(
+            f"select id from message where not is_as_written({CHECKED}) order by id"
+        )
+    ]
+    found = [f"message {message_id} {NOT_AS_WRITTEN}" for message_id in damaged[:MOST_EXAMPLES]]
+    found += _more(len(damaged))
     for broken, query in PROMISES:
-        rows = connection.execute(query).fetchall()
+        try:
+            rows = connection.execute(query).fetchall()
+        except Exception:
+            if damaged:  # What reads into messages fails on what is none any more.
+                continue
+            raise
         found += [broken.format(*row) for row in rows[:MOST_EXAMPLES]]
-        if len(rows) > MOST_EXAMPLES:
-            found.append(f"… and {len(rows) - MOST_EXAMPLES} more like that")
+        found += _more(len(rows))
     return found
+
+
+def _more(count: int) -> list[str]:
+    return [f"… and {count - MOST_EXAMPLES} more like that"] if count > MOST_EXAMPLES else []
+
+
+def _is_as_written(*checked: Any) -> bool:
+    """SQL's ``is_as_written`` of what a row has, its topic as bytes."""
+    return sound_row(checked) is not None

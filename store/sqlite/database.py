@@ -59,7 +59,7 @@ def open_file(
 
     Raises:
         StoreTooNew: It was written by a later version.
-        StoreError: It cannot be opened, is no database, or is of the time before routes and cursors.
+        StoreError: It cannot be opened, is no database, or is of a version that was never released.
     """
     try:
         connection = connect_writer(path, synchronous=synchronous) if path.exists() else None
@@ -118,11 +118,11 @@ def _migrate(path: Path, *, synchronous: str) -> None:
 
 
 def _check_version(path: Path, applied: Sequence[str]) -> None:
-    if schema.FIRST_OF_OLD in applied:
+    if schema.NEVER_RELEASED.intersection(applied):
         raise StoreError(
             "cannot open",
             path,
-            "it was written before routes and cursors, by a version that was never released",
+            "it was written by a version that was never released",
             "Move it away to start anew",
         )
     unknown = schema.unknown_migrations(applied)

@@ -6,13 +6,12 @@ in between. Whoever publishes one message at a time waits for it each time.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from gateway.core.effects import Effect, Publication
 from gateway.core.model import CONTENT, ID, TIME_MS, Row
 from store.sqlite.log_tail import MOST_UNSAVED, LogTail
-from store.sqlite.transaction import insert_messages
+from store.sqlite.transaction import insert_messages, message_values
 
 
 class FewMessages(NamedTuple):
@@ -61,7 +60,7 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
     last = rows[-1]
     return FewMessages(
         insert_messages(count),
-        last if count == 1 else list(chain.from_iterable(rows)),
+        message_values(rows, largest_bytes),
         LogTail(messages, last[ID], last[TIME_MS], logged_bytes, largest_bytes),
         has_held,
     )

@@ -19,7 +19,7 @@ migrations = Migrations(MIGRATION_SET)
 
 
 @migrations()
-def m001_routes_and_cursors(db: sqlite_utils.Database) -> None:
+def m001_routes_cursors_checksums(db: sqlite_utils.Database) -> None:
     """The first schema."""
     for statement in (
         """
@@ -30,6 +30,7 @@ def m001_routes_and_cursors(db: sqlite_utils.Database) -> None:
             bare integer not null,
             route integer not null default 0,
             held integer,
+            checksum integer not null,
             content blob not null
         )
         """,

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from amqp_ext.message.priority import DEFAULT, HIGHEST, LOWEST, priority_of
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.model import WHOLE
+from store.checksum import HEAD, HEAD_MODULUS
 from store.sqlite.schema import LAST_ID, Connection
 
 PRIORITIES: Final = range(LOWEST, HIGHEST + 1)
@@ -29,6 +30,14 @@ MESSAGES_OF: Final = """
     order by message.id
 """
 """What is there of what was put on an endpoint, whether it is done with it or not."""
+
+MOVE: Final = f"""
+    update message set route = ?1, checksum = (checksum & ~{HEAD})
+        + ((checksum & {HEAD}) - route + ?1 + {HEAD_MODULUS} * abs(?1 - route)) % {HEAD_MODULUS}
+    where id = ?2
+"""
+"""Puts a message on another route. Its checksum is changed by as much, rather than made anew: one that was wrong stays
+so."""
 
 
 class _Message(NamedTuple):
@@ -96,7 +105,7 @@ def _divide(connection: Connection, number: int, cursor: int) -> None:
             moved.append((routes.with_priority(message.route, priority), message.id))
         counts[priority][0] += 1
         counts[priority][1] += message.size_bytes
-    connection.executemany("update message set route = ? where id = ?", moved)
+    connection.executemany(MOVE, moved)
     _write(connection, cursor, {p: _Part(whole.floor, whole.ranges) for p in PRIORITIES}, counts)
 
 

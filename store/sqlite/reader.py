@@ -21,10 +21,21 @@ import apsw
 
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
-from store.errors import LogTrimmed, ReadFailed
+from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from store.sqlite.database import connect_reader, is_damage
-from store.sqlite.packed import COLUMNS, INTEGER, LOGGED, MESSAGE, RISING, TEXT, Kind, fetch
+from store.sqlite.packed import (
+    CHECKED,
+    INTEGER,
+    LOGGED,
+    MESSAGE,
+    RISING,
+    TEXT,
+    Kind,
+    fetch,
+    fetch_sound,
+    sound_row,
+)
 from store.sqlite.property_index import IndexedSpan, span_at
 from store.sqlite.search import PAGE_IDS, look_up, scan
 
@@ -63,6 +74,12 @@ def _reads(
             if is_damage(error):
                 reader.damage = reason
             raise ReadFailed(reason) from error
+        except DamagedMessage as error:
+            reader.damage = str(error)
+            raise
+        except UnicodeDecodeError as error:
+            reader.damage = f"a topic is no text any more ({error}); `rewind store check` names its message"
+            raise ReadFailed(reader.damage) from error
 
     return translated
 
@@ -248,8 +265,8 @@ class SqliteReader:
     ) -> tuple[list[Row], bool]:
         """Rows of a query within the page's bounds, and whether that is all of them."""
         if self.largest_bytes * limit <= self._page_bytes:
-            rows = self._rows(columns, query, values, limit)
-            return rows, len(rows) < limit
+            rows, is_cut = self._rows(columns, query, values, limit)
+            return rows, len(rows) < limit and not is_cut
         connection = self._connection
         connection.execute("begin")  # both statements see the same rows
         try:
@@ -262,20 +279,36 @@ class SqliteReader:
             )
             fitting = bisect_right(list(accumulate(length for (length,) in lengths)), self._page_bytes)
             fitting = min(max(fitting, 1), len(lengths))
-            rows = self._rows(columns, query, values, fitting)
+            rows, is_cut = self._rows(columns, query, values, fitting)
         finally:
             if connection.in_transaction:  # an I/O error has ended it
                 connection.execute("commit")
-        return rows, fitting == len(lengths) < limit
+        return rows, fitting == len(lengths) < limit and not is_cut
 
     def _rows(
         self, columns: Mapping[str, Kind], query: str, values: list[int | str], limit: int
-    ) -> list[Row]:
+    ) -> tuple[list[Row], bool]:
+        """
+        Rows of a query, and whether they were cut short before one that is not what was written: what comes before it
+        is sound, and the next page begins with it, and fails.
+        """
         query, values = f"{query} limit ?", [*values, limit]
         if limit >= FEW_ROWS:
-            return fetch(self._connection, columns, query, values)
-        rows: list[Any] = self._connection.execute(f"select {COLUMNS} {query}", values).fetchall()
-        return rows
+            found = fetch_sound(self._connection, columns, query, values, self.largest_bytes)
+            if found is not None:
+                return found, False
+        rows: list[Row] = []
+        one_by_one: list[Any] = self._connection.execute(f"select {CHECKED} {query}", values).fetchall()
+        for checked in one_by_one:
+            row = sound_row(checked)
+            if row is None:
+                error = DamagedMessage(checked[ID])
+                self.damage = str(error)
+                if rows:
+                    return rows, True
+                raise error
+            rows.append(row)
+        return rows, False
 
     def _number(self, query: str, value: int) -> int | None:
         """The one number that a query gives; None when there is no row."""

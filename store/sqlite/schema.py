@@ -7,7 +7,8 @@ Shape, and why:
                 fall along it. ``content`` is what was received, bit for bit; ``bare`` is where its bare message begins.
                 ``route`` is the set of endpoints that it was put on, 0 where there was none. ``held`` is null while the
                 replay log holds the message; else it counts the endpoints that alone still do (not logged by policy,
-                or trimmed while one needed it), and the last one takes the row with it.
+                or trimmed while one needed it), and the last one takes the row with it. ``checksum`` is of all the
+                rest but ``held`` (``store.checksum``).
 ``message_route``  the messages of a route, in the order of their ids (the rowid ends every index): what windows of
                 endpoints are read by.
 ``message_held``  what the log does not hold: empty, and free, for a Message VPN that logs everything.
@@ -42,10 +43,10 @@ from gateway.core.log import disk_usage
 PAGE_BYTES: Final = disk_usage.PAGE_BYTES
 """SQLite's default: larger pages read no faster and write more per small commit (measured: 8 KiB +-0, 16 KiB -10 %)."""
 
-FIRST_OF_OLD: Final = "m001_messages_references_log"
-"""The first migration of files from before routes and cursors, which no release ever wrote."""
+NEVER_RELEASED: Final = frozenset({"m001_messages_references_log", "m001_routes_and_cursors"})
+"""First migrations of files that no release ever wrote: from before routes and cursors, and from before checksums."""
 
-KNOWN: Final = ("m001_routes_and_cursors",)
+KNOWN: Final = ("m001_routes_cursors_checksums",)
 """Names of the migrations of this version, in their order. A file that has seen them needs no ``sqlite_utils``, which
 would take as long to import as all else of a start."""
 

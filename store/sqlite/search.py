@@ -14,8 +14,9 @@ from typing import Any, Final
 import apsw
 
 from gateway.core.replay.search import PageWork, Search
+from store.errors import DamagedMessage
 from store.ports import SearchPage
-from store.sqlite.packed import COLUMNS
+from store.sqlite.packed import CHECKED, sound_row
 from store.sqlite.property_index import SEGMENT_BITS, IndexedSpan
 
 PAGE_CANDIDATES: Final = 256
@@ -106,11 +107,15 @@ def _first_taken(
     for message_id in ids:
         if work.is_over:
             return None, message_id
-        rows: list[Any] = connection.execute(
-            f"select {COLUMNS} from message where id = ?", (message_id,)
+        found: list[Any] = connection.execute(
+            f"select {CHECKED} from message where id = ?", (message_id,)
         ).fetchall()
-        if any(search.takes(row, work) for row in rows):
-            return message_id, None
+        for checked in found:
+            row = sound_row(checked)
+            if row is None:
+                raise DamagedMessage(message_id)
+            if search.takes(row, work):
+                return message_id, None
     return None, None
 
 

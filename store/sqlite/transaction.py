@@ -30,7 +30,8 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.model import Row
+from gateway.core.model import CONTENT, TOPIC, Row
+from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sums, head_of, topic_sum
 from store.sqlite.cursor_moves import CursorMoves
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
@@ -44,14 +45,39 @@ NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
 @cache
 def insert_messages(count: int) -> str:
-    """So many messages: seven values each."""
-    return "insert into message values " + ",".join(["(?,?,?,?,?,?,?)"] * count)
+    """So many messages; its values are ``message_values``."""
+
+    def row(k: int) -> str:
+        id_, time, topic, bare, route, held, content = (f"?{7 * k + place}" for place in range(1, 8))
+        head = f"({id_}+{time}+{bare}+{route}+?{8 * count + k + 1})%{HEAD_MODULUS}"
+        checksum = f"(?{7 * count + k + 1}<<{HEAD_BITS})+{head}"
+        return f"({id_},{time},{topic},{bare},{route},{held},{checksum},{content})"
+
+    return "insert into message values " + ",".join(map(row, range(count)))
+
+
+def message_values(rows: Sequence[Row], largest_bytes: int) -> list[int | str | bytes | None]:
+    """
+    All rows one after the other, then the sums of their contents, then those of their topics.
+
+    Args:
+        largest_bytes: No content is longer.
+    """
+    sums = content_sums([row[CONTENT] for row in rows], largest_bytes)
+    return [*chain.from_iterable(rows), *sums, *[topic_sum(row[TOPIC]) for row in rows]]
 
 
 @cache
 def _insert_alike(count: int) -> str:
-    """Consecutive messages that differ in nothing but their content: a seventh of the values to bind."""
-    return "insert into message values " + ",".join(f"(?1+{k},?2,?3,?4,?5,?6,?{7 + k})" for k in range(count))
+    """
+    Consecutive messages that differ in nothing but their content: a quarter of the values to bind.
+
+    Values: what the first row has before its checksum, the head of that (``checksum.head_of``), the contents, and then
+    their sums.
+    """
+    return "insert into message values " + ",".join(
+        f"(?1+{k},?2,?3,?4,?5,?6,(?{8 + count + k}<<{HEAD_BITS})+?7+{k},?{8 + k})" for k in range(count)
+    )
 
 
 @cache
@@ -191,14 +217,18 @@ class Transaction:
             # Rising ids fill pages to the brim, so what came before goes first.
             self._insert_mixed()
             for piece in chunks(contents):
-                self._execute(_insert_alike(len(piece)), [position, time, topic, bare, route, held, *piece])
+                head = head_of(position, time, topic, bare, route)
+                sums = content_sums(piece, self.largest_bytes)
+                self._execute(
+                    _insert_alike(len(piece)), [position, time, topic, bare, route, held, head, *piece, *sums]
+                )
                 position += len(piece)
         self._alike = []
         self._kind = None
 
     def _insert_mixed(self) -> None:
         for piece in chunks(self._mixed):
-            self._execute(insert_messages(len(piece)), list(chain.from_iterable(piece)))
+            self._execute(insert_messages(len(piece)), message_values(piece, self.largest_bytes))
         self._mixed = []
 
     # --- everything else ------------------------------------------------------------------------------------------

@@ -19,9 +19,13 @@ from gateway.core.model import CONTENT, HELD, ID, ROUTE, UNROUTED, WHOLE, RouteD
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.garbage import recover_garbage
 from store.sqlite.log_tail import read_tail
+from store.sqlite.packed import MESSAGE
 from store.sqlite.recovery import recover
 from store.sqlite.transaction import Transaction
 from tests.support.naive_store import NaiveStore, State, StoredPart
+
+COLUMNS = ", ".join(MESSAGE)
+"""Those of a ``Row``."""
 
 MADE_MS = 1_700_000_000_000
 """When the files of these tests were made."""
@@ -58,7 +62,7 @@ def _state(connection: apsw.Connection) -> State:
         )
     }
     references = rows("select cursor, message from reference")
-    messages: dict[int, Row] = {row[ID]: row for row in rows("select * from message")}
+    messages: dict[int, Row] = {row[ID]: row for row in rows(f"select {COLUMNS} from message")}
     for i, row in messages.items():
         if row[HELD] is not None:
             dropped = sum(_needs(cursors, c, routes[row[ROUTE]], e, u, i) for c, (e, u) in garbage.items()

@@ -15,8 +15,8 @@ from typing import Final
 PAGE_BYTES: Final = 4096
 """Of a file."""
 
-ROW_BYTES: Final = 25
-"""A row's beside content and topic: id, time and other numbers, what says how long each is, its place in the page."""
+ROW_BYTES: Final = 32
+"""A row's beside content and topic: id, time, checksum and other numbers, how long each is, its place in the page."""
 
 ENTRY_BYTES: Final = 12
 """Its entry in the index of routes, with that index's share of pages that are not full."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from store.checksum import HEAD_BITS, content_sum, head_of
 from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
@@ -106,8 +107,11 @@ def checkpointer(path: Path) -> Iterator[Checkpointer]:
 
 
 def fill(connection: apsw.Connection, total_bytes: int) -> None:
+    ((message_id,),) = connection.execute("select coalesce(max(id), 0) + 1 from message")
+    content = bytes(total_bytes)
+    checksum = (content_sum(content) << HEAD_BITS) + head_of(message_id, 0, "t", 0, 0)
     connection.execute(
-        "insert into message (time, topic, bare, content) values (0, 't', 0, zeroblob(?))", (total_bytes,)
+        "insert into message values (?, 0, 't', 0, 0, null, ?, ?)", (message_id, checksum, content)
     )
 
 

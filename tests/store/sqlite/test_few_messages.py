@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.effects import CountedUpTo, Effect, Publication
+from store.checksum import content_sum, topic_sum
 from store.errors import WriteFailed
 from store.ports import Batch
 from store.sqlite import writer as writer_module
@@ -59,11 +60,11 @@ def lone(
 
 
 def test_one_message_is_one_statement_without_another_thing() -> None:
-    """Its values are the row as it stands; what a start needs to know is in the tail."""
+    """Its values are the row, and what its checksum is made of; what a start needs to know is in the tail."""
     message = lone(5, size=30)
     found = few_messages([message], EMPTY, KNOWN)
     assert found is not None
-    assert found.values is message.rows[0]
+    assert found.values == [*message.rows[0], content_sum(bytes(30)), topic_sum("a")]
     assert found.tail == LogTail(1, 5, MADE_MS + 5, message.logged_bytes, 30)
     assert not found.has_held
 
@@ -76,7 +77,8 @@ def test_messages_of_several_publishers_are_one_statement() -> None:
     )
     found = few_messages([first, second], LogTail(3, 4, 1, 1_000, 7), KNOWN)
     assert found is not None
-    assert found.values == [value for row in (*first.rows, *second.rows) for value in row]
+    rows = [*first.rows, *second.rows]
+    assert list(found.values[: 7 * len(rows)]) == [value for row in rows for value in row]
     assert found.tail == LogTail(6, 7, MADE_MS, 1_000 + first.logged_bytes, 30)
     assert found.has_held
 

@@ -28,7 +28,7 @@ from store.sqlite.reader import (
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route, trimming
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, writing_to
+from tests.store.vpn_file import COLUMNS, MADE_MS, commit, empty_model, execute, writing_to
 from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
 
@@ -124,7 +124,7 @@ def test_pages_joined_are_the_log(
     pages = all_pages(reader, model.first_id, end)
     assert [row for page in pages for row in page] == logged(model)
     assert all(len(page) <= rows for page in pages)
-    stored = list(reader._connection.execute("select * from message order by id"))
+    stored = list(reader._connection.execute(f"select {COLUMNS} from message order by id"))
     position, with_held = model.first_id, list[Row]()
     while position < end:
         page = reader.log_page(position, end, ("a/b",), held=True)
@@ -159,7 +159,7 @@ def test_pages_joined_are_the_messages_of_their_routes(
     path = fresh()
     model = written(path, history)
     reader = open_reader(path, rows=rows, page_bytes=page_bytes, largest_bytes=largest)
-    stored = list(reader._connection.execute("select * from message order by id"))
+    stored = list(reader._connection.execute(f"select {COLUMNS} from message order by id"))
     named = sorted({row[ROUTE] for row in stored} - {UNROUTED})
     routes = sorted(data.draw(st.sets(st.sampled_from([*named, 77_777_777])))) if named else []
     after = data.draw(st.integers(0, model.last_id))

@@ -40,7 +40,7 @@ def test_migrations_are_numbered_one_by_one() -> None:
 
 @pytest.mark.parametrize("name", ["m001_messages_references_log", "m002_points_and_indexed_properties",
                                   "m003_priorities", "m004_archived"])  # fmt: skip
-def test_a_file_from_before_routes_and_cursors_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> None:
     """With a sentence that says what it is and what to do; the check says it, too, and the file stays as it was."""
     path = tmp_path / "old.db"
     shutil.copy(FILES / f"{name}.db", path)
@@ -48,11 +48,10 @@ def test_a_file_from_before_routes_and_cursors_is_refused(name: str, tmp_path: P
     with pytest.raises(StoreError) as caught:
         open_file(path, 1, synchronous="FULL").close()
     assert str(caught.value) == (
-        f"cannot open {path}: it was written before routes and cursors, by a version that was never released. "
-        "Move it away to start anew"
+        f"cannot open {path}: it was written by a version that was never released. Move it away to start anew"
     )
     assert (tables(path), path.read_bytes()) == before
-    assert check(path) == ["it was written before routes and cursors, by a version that was never released"]
+    assert check(path) == ["it was written by a version that was never released"]
 
 
 def test_opening_a_file_again_changes_nothing(path: Path) -> None:

@@ -27,7 +27,16 @@ from gateway.core.model import WHOLE
 from store.sqlite.statements import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
 from tests.store.effects import publication, purge, queue, route, settled, trimming
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, collect_garbage, commit, empty_model, query, state_of, writing_to
+from tests.store.vpn_file import (
+    COLUMNS,
+    MADE_MS,
+    collect_garbage,
+    commit,
+    empty_model,
+    query,
+    state_of,
+    writing_to,
+)
 from tests.support.naive_store import NaiveStore
 
 QUEUE = queue(1, "q")
@@ -92,7 +101,7 @@ def test_messages_that_differ_in_their_contents_alone_are_stored_row_by_row_alik
     published = publication(1, contents, endpoints=(1,), time_ms=MADE_MS, bares=[7] * count)
     with closing(writing_to(path)) as connection:
         commit(connection, [*QUEUE, published])
-        assert connection.execute("select * from message order by id").fetchall() == published.rows
+        assert connection.execute(f"select {COLUMNS} from message order by id").fetchall() == published.rows
 
 
 def test_mixed_and_alike_messages_may_follow_each_other(path: Path) -> None:
@@ -111,7 +120,7 @@ def test_mixed_and_alike_messages_may_follow_each_other(path: Path) -> None:
     with closing(writing_to(path)) as connection:
         commit(connection, [*QUEUE, *published])
         rows = [row for publication in published for row in publication.rows]
-        assert connection.execute("select * from message order by id").fetchall() == rows
+        assert connection.execute(f"select {COLUMNS} from message order by id").fetchall() == rows
 
 
 def test_many_publishers_of_one_message_each_take_few_statements(path: Path) -> None:

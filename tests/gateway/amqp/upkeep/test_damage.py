@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gateway.app import Gateway
+from gateway.config import Limits
 from store.sqlite.reader import SqliteReader
-from tests.gateway.amqp.conftest import Start
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import texts
+from tests.support.messages import data
 
 
 def test_damage_is_an_alarm_and_the_gateway_is_not_ready(start: Start) -> None:
@@ -26,3 +31,40 @@ def test_damage_is_an_alarm_and_the_gateway_is_not_ready(start: Start) -> None:
     alarms, problem = gateway.call(ask)
     assert alarms == [("store-damage", "the store cannot be read: database disk image is malformed")]
     assert problem == "Message VPN 'default': the store cannot be read: database disk image is malformed"
+
+
+def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp_path: Path) -> None:
+    """A log reader is refused at it, a queue's consumer waits before it, an alarm names it and what to do."""
+    gateway = start(limits=Limits(tail_bytes=1))
+    client = connect(gateway)
+    client.sender("queue://q").send_all(
+        [data(f"before {i}") for i in range(5)] + [data("needle"), data("after")]
+    )
+    client.close()
+    gateway.stop()
+    (path,) = tmp_path.rglob("default.db")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"needle")] ^= 1
+    path.write_bytes(content)
+    gateway.start()
+    client = connect(gateway)
+    before = [f"before {i}" for i in range(5)]
+    reader = client.receiver("log://>?replay-start=beginning", credit=100)
+    assert "could not be read" in str(reader.detached_by_peer())
+    # The last one is not sent before it is known whether another comes.
+    assert texts(reader.arrived) == before[:4]
+    consumer = client.receiver("queue://q", credit=100)
+    assert texts(consumer.take(5)) == before
+
+    def ask(running: Gateway) -> tuple[list[str], str | None]:
+        vpn = running.vpns["default"]
+        vpn.alarms.check()
+        return [f"{alarm.kind.value}: {alarm.text}" for alarm in vpn.alarms.active()], running.problem()
+
+    alarms, problem = gateway.call(ask)
+    told = (
+        "the store cannot be read: message 6 is not what was written: its checksum is wrong. Restore the file from a "
+        "backup, or do without the message: trim the log past it, and purge the queues that have it"
+    )
+    assert alarms == [f"store-damage: {told}"]
+    assert problem == f"Message VPN 'default': {told}"
