@@ -5,7 +5,7 @@ Where the sections of an encoded message begin and end.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from amqp_ext.codec import CodecError, Symbol, decode, skip
@@ -73,6 +73,9 @@ _DESCRIPTOR_FORMS = (b"\x80", b"\xa3", b"\xb3", b"\x53", b"\x44")
 _head_and_size = struct.Struct(">IB").unpack_from
 _long_size = struct.Struct(">I").unpack_from
 
+SOME = 4
+"""Messages from which on it is worth looking whether they are alike."""
+
 _NO_BODY = "a message needs at least a body section"
 
 
@@ -98,11 +101,47 @@ def bare_offset(content: bytes) -> int:
     """
     The offset of the bare message: of the first section that is no header and no annotations.
 
-    Called once for every message that comes in, so the usual spellings are read here, without a call more
-    than needed (0.3 us). What lies behind that offset is not looked at; ``validate`` does that.
+    What lies behind that offset is not looked at; ``validate`` does that.
 
     Raises:
         MalformedMessage: The bytes in front are no such sections or are out of order, or nothing follows.
+    """
+    offset = _usual_bare_offset(content)
+    if offset >= 0:
+        return offset
+    # Delivery annotations, a rarer spelling, or malformed: the full walk tells which.
+    for code, start, _, _ in walk(content):
+        if code > MESSAGE_ANNOTATIONS:
+            return start
+    raise MalformedMessage(len(content), _NO_BODY)
+
+
+def bare_offsets(contents: Sequence[bytes]) -> list[int]:
+    """
+    The offset of each message's bare message, as ``bare_offset`` has it.
+
+    Called for all messages that come in. Those that come together are mostly alike in front: one look at each tells
+    (0.08 us), where reading it takes 0.2.
+
+    Raises:
+        MalformedMessage: As ``bare_offset`` does, for one of them.
+    """
+    first = contents[0]
+    offset = _usual_bare_offset(first) if len(contents) >= SOME else -1
+    if offset < 0:
+        return list(map(bare_offset, contents))
+    # All that was read of the first one, and as many bytes as had to be there.
+    front, read = first[: offset + 4], offset + 4
+    return [
+        offset if content.startswith(front) and len(content) > read else bare_offset(content)
+        for content in contents
+    ]
+
+
+def _usual_bare_offset(content: bytes) -> int:
+    """
+    The same where a message is spelled as usual, without a call more than needed (0.2 us); else -1. It goes by nothing
+    behind the descriptor and the format code of the bare message's first section, which has one byte more, at least.
     """
     offset = 0
     try:
@@ -125,11 +164,7 @@ def bare_offset(content: bytes) -> int:
             return offset
     except struct.error:
         pass  # fewer than five bytes left
-    # Delivery annotations, a rarer spelling, or malformed: the full walk tells which.
-    for code, start, _, _ in walk(content):
-        if code > MESSAGE_ANNOTATIONS:
-            return start
-    raise MalformedMessage(len(content), _NO_BODY)
+    return -1
 
 
 def validate(content: bytes) -> None:

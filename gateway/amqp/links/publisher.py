@@ -14,7 +14,7 @@ from proton import Link, Terminus
 
 from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import bare_offset, to_address
+from amqp_ext.message.sections import bare_offset, bare_offsets, to_address
 from amqp_ext.outcomes import REJECTED, RELEASED
 from gateway import log_keys
 from gateway.amqp.dialects.hooks import BatchedTransfers
@@ -141,7 +141,7 @@ class Publisher(BaseLink):
     def _arrived(self, contents: list[bytes], deliveries: list[Any] | None, first: int = 0) -> None:
         """``first`` is the place of the first of these among those that came with it."""
         try:
-            bares = list(map(bare_offset, contents))
+            bares = bare_offsets(contents)
         except CodecError:
             self._sort_out(contents, deliveries, first)
             return

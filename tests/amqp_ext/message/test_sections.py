@@ -32,6 +32,7 @@ from amqp_ext.message.sections import (
     Section,
     application_properties,
     bare_offset,
+    bare_offsets,
     body,
     message_annotations,
     properties,
@@ -119,6 +120,44 @@ def test_the_bare_message_starts_behind_header_and_annotations(
     cuts = split(content)
     assert b"".join(content[cut.start : cut.end] for cut in cuts) == content
     assert next(cut.start for cut in cuts if cut.code > MESSAGE_ANNOTATIONS) == len(front)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[bytes]:
+    """Messages as one publisher sends them, and some that are nearly the same: cut short, or another in one octet."""
+    fronts = st.sampled_from([header + more for header in HEADERS.values() for more in ANNOTATIONS.values()])
+    front = draw(fronts)
+    contents = draw(
+        st.lists(st.sampled_from(list(BODIES.values())).map(front.__add__), min_size=1, max_size=8)
+    )
+    for index in draw(st.lists(st.integers(0, len(contents) - 1), max_size=3)):
+        content = contents[index]
+        at = draw(st.integers(0, min(len(content), len(front) + 8)))
+        other = draw(st.one_of(st.none(), st.sampled_from([0x00, 0x45, 0x53, 0x70, 0x72, 0x75, 0xC0, 0xFF])))
+        contents[index] = (
+            content[:at] if other is None else content[:at] + bytes((other,)) + content[at + 1 :]
+        )
+    return contents
+
+
+@given(alike())
+def test_bare_messages_of_many_are_found_as_those_of_each(contents: list[bytes]) -> None:
+    """However much alike they are: the same offsets, and refused where one of them is."""
+    try:
+        expected = [bare_offset(content) for content in contents]
+    except MalformedMessage:
+        with pytest.raises(MalformedMessage):
+            bare_offsets(contents)
+    else:
+        assert bare_offsets(contents) == expected
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_one_of_many_that_is_cut_behind_its_front_is_found(header: str) -> None:
+    """It is the same as all others up to there, and no message."""
+    front = HEADERS[header]
+    with pytest.raises(MalformedMessage, match="the size is cut short"):
+        bare_offsets([front + data()] * 9 + [front + data()[:4]])
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
