@@ -29,6 +29,7 @@ from websockets.typing import Subprotocol
 from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, encode
 from gateway.config import Limits, Listener, Tls, WebSocket
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
+from gateway.vpn.delivery.kept_rows import KeptRows
 from store.ports import StoreOptions
 from store.sqlite.store import SqliteStore, SqliteStores
 from tests.gateway.amqp.conftest import Start, Telling
@@ -100,7 +101,8 @@ class Tunnel:
         self._websocket.socket.close()
 
 
-FEED = f"{EndpointFeed.__module__}.{EndpointFeed.__qualname__}"
+FEED = [f"{kind.__module__}.{kind.__qualname__}" for kind in (EndpointFeed, KeptRows)]
+"""An endpoint's feed, and the rows it keeps."""
 
 
 class Site:
@@ -330,7 +332,9 @@ class Site:
     def most(self) -> Counter[str]:
         """The same, with a feed for each endpoint: the sweep for expired messages makes them and lets them go."""
         counted = self.count()
-        counted[FEED] = self.gateway.call(lambda gateway: len(gateway.vpns["default"].broker.endpoints))
+        endpoints = self.gateway.call(lambda gateway: len(gateway.vpns["default"].broker.endpoints))
+        for name in FEED:
+            counted[name] = endpoints
         return counted
 
 
