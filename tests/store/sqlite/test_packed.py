@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from store.sqlite.packed import BLOB, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch
+from store.sqlite.packed import BLOB, IN_RUNS, INTEGER, NOTHING, OPTIONAL_INTEGER, RISING, TEXT, fetch
 
 COLUMNS = {
     "id": RISING,
@@ -64,6 +64,27 @@ def test_packed_or_not_the_rows_are_the_same(
     plain = connection.execute(f"select {', '.join(columns)} {query}", values).fetchall()
     assert fetch(connection, columns, query, values) == plain
     assert plain == (rows[::-1] if descending else rows)[:limit]
+
+
+_runs = st.lists(
+    st.tuples(st.sampled_from([1000, 1001, 1002, 7, 99]) | _integers, st.integers(1, 40)), max_size=20
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(runs=_runs, is_rising=st.booleans())
+@example(runs=[(10 + n, 1) for n in range(20)], is_rising=True)
+@example(runs=[(1000, 30), (1001, 1), (1000, 30)], is_rising=False)
+@example(runs=[(1000, 1), (1001, 1), (1000, 1)], is_rising=False)
+@example(runs=[(10, 1), (9, 1), (100, 1)], is_rising=False)
+def test_runs_are_read_as_any_integers_are(
+    connection: apsw.Connection, runs: list[tuple[int, int]], is_rising: bool
+) -> None:
+    """Whether equal ones follow each other, or come again later where they should not."""
+    numbers = [value for value, count in (sorted(runs) if is_rising else runs) for _ in range(count)]
+    connection.execute("delete from t")
+    connection.executemany("insert into t (id, number) values (?, ?)", enumerate(numbers))
+    assert fetch(connection, {"number": IN_RUNS}, "from t order by id", []) == [(n,) for n in numbers]
 
 
 def test_a_text_with_nul_is_an_error_rather_than_rows_mixed_up(connection: apsw.Connection) -> None:
