@@ -22,6 +22,8 @@ BODY = bytes(280)
 ROWS_PER_STATEMENT = 250
 PAGE = 1000
 TIME = 1_700_000_000_000
+CHECKSUM = 1 << 46
+"""As long as one is; nobody looks whether it is right."""
 LOOPBACK_CHUNK = 65536
 
 
@@ -39,8 +41,9 @@ def insert(connection: sqlite3.Connection, first: int, count: int) -> None:
     connection.execute("begin immediate")
     for start in range(first, first + count, ROWS_PER_STATEMENT):
         ids = range(start, min(start + ROWS_PER_STATEMENT, first + count))
-        messages = [value for number in ids for value in (number, TIME, "#queue/bench", 7, 1, BODY)]
-        statement = "insert into message (id, time, topic, bare, route, content) values " + _rows(6, len(ids))
+        messages = [value for number in ids for value in (number, TIME, "#queue/bench", 7, 1, CHECKSUM, BODY)]
+        columns = "id, time, topic, bare, route, checksum, content"
+        statement = f"insert into message ({columns}) values {_rows(7, len(ids))}"
         connection.execute(statement, messages)
     connection.execute("commit")
 
