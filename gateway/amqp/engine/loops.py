@@ -70,7 +70,7 @@ def choose(setting: str | None) -> Chosen:
     except ImportError as error:
         if setting == "1":
             raise
-        return Chosen(python_loops, "python", str(error))
+        return Chosen(python_loops, "python", f"slower than native: {error}")
     return Chosen(native_loops, "native", "")
 
 

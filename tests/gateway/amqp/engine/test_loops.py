@@ -11,6 +11,7 @@ from cproton_ffi import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.amqp import engine
 from gateway.amqp.engine import python_loops
 from gateway.amqp.engine.loops import choose
 from gateway.amqp.engine.native import (
@@ -141,7 +142,18 @@ def test_both_loops_say_the_same(script: list[Any]) -> None:
 def test_the_environment_chooses_the_loops_in_python() -> None:
     """``REWIND_NATIVE=0`` is why they run, and that is said; whatever else it is, those in C do where they are here."""
     assert choose("0") == (python_loops, "python", "REWIND_NATIVE=0")
-    assert choose("1") == choose(None)
+    assert choose("yes") == choose(None)
+
+
+def test_the_loops_in_python_run_where_there_are_none_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said that they are slower, and why they run; ``REWIND_NATIVE=1`` has nothing run in their place."""
+    monkeypatch.delattr(engine, "native_loops", raising=False)
+    monkeypatch.setitem(sys.modules, f"{engine.__name__}.native_loops", None)
+    chosen = choose(None)
+    assert chosen.loops is python_loops
+    assert str(chosen).startswith("python (slower than native: ")
+    with pytest.raises(ImportError):
+        choose("1")
 
 
 def delivered(loops: Any, count: int) -> tuple[End, Peer]:
