@@ -31,7 +31,7 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.model import CONTENT, TOPIC, Row
-from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sums, head_of, topic_sum
+from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
 from store.sqlite.cursor_moves import CursorMoves
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
@@ -63,6 +63,9 @@ def message_values(rows: Sequence[Row], largest_bytes: int) -> list[int | str | 
     Args:
         largest_bytes: No content is longer.
     """
+    if len(rows) == 1:
+        row = rows[0]
+        return [*row, content_sum(row[CONTENT]), topic_sum(row[TOPIC])]
     sums = content_sums([row[CONTENT] for row in rows], largest_bytes)
     return [*chain.from_iterable(rows), *sums, *[topic_sum(row[TOPIC]) for row in rows]]
 
