@@ -56,8 +56,7 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
     if not count or messages >= MOST_UNSAVED:
         return None
     for row in rows:
-        if len(row[CONTENT]) > largest_bytes:
-            largest_bytes = len(row[CONTENT])
+        largest_bytes = max(largest_bytes, len(row[CONTENT]))
     last = rows[-1]
     return FewMessages(
         insert_messages(count),
