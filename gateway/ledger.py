@@ -215,11 +215,6 @@ class Ledger:
         """What all together may hold."""
         return self.process.limit_bytes
 
-    def held_by(self, user: str) -> int:
-        """Bytes that a user's connections make us hold."""
-        found = self._users.get(user)
-        return 0 if found is None else found.held_bytes
-
     def relieve(self) -> None:
         """
         Close the connection that holds the most, where publishers have waited since the last call. Called every few

@@ -355,12 +355,7 @@ class Connection(asyncio.Protocol):
         session.open()
 
     def _close_session(self, session: Any) -> None:
-        if session not in self.links.sessions:
-            # Freed already: the peer has answered it after its end. Freed twice, it would take others' memory along.
-            return
         self.links.end_session(session)
-        session.close()
-        session.free()
 
     def _attach(self, link: Any) -> None:
         if self._client is None or self._is_ending or link.session not in self.links.sessions:
@@ -382,16 +377,7 @@ class Connection(asyncio.Protocol):
         self.tasks.spawn(self._client.attach(link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
-        if not self.links.is_known(link):
-            return  # freed already, with its session or by an earlier detach
-        if self.links.detached(link, closed=closed):
-            link.detach()
-            return
-        if closed:
-            link.close()
-        else:
-            link.detach()
-        link.free()
+        self.links.detached(link, closed=closed)
 
     def _drop_links(self) -> None:
         if self._client is not None:

@@ -45,7 +45,7 @@ class Container:
         self.connections: dict[Connection, None] = {}
         self.failures = 0
         """Mistakes of ours that cost a connection or link since the start."""
-        self.ledger = Ledger(settings.limits.memory_mb * 2**20, settings.limits.user_bytes)
+        self.ledger = Ledger(settings.limits.memory_bytes, settings.limits.user_bytes)
         """What all peers make us hold."""
         self.admission = Admission(lambda: self.settings.limits, self.ledger)
         """Who may connect."""
@@ -77,7 +77,7 @@ class Container:
             shared.forget_relay_topics()
         self._disconnect(changed_users)
         failed: TlsError | None = None
-        self.ledger.set_bounds(settings.limits.memory_mb * 2**20, settings.limits.user_bytes)
+        self.ledger.set_bounds(settings.limits.memory_bytes, settings.limits.user_bytes)
         for listener, its_settings in zip(self._listeners, settings.listeners, strict=True):
             try:
                 listener.reload(its_settings)

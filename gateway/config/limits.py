@@ -84,6 +84,11 @@ class Limits:
     it publishers wait and newcomers are refused, before the kernel has to end the process; set it to what the
     machine can spare."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """``memory_mb`` in bytes."""
+        return self.memory_mb * 2**20
+
     link_credit: Count = 2_000
     """Transfers a publisher may have in flight on one link. Must cover a commit's duration at full rate (0.02
     s at 100,000 messages/s), and bounds what one link can make us hold."""

@@ -323,7 +323,7 @@ class Broker:
                     room = fits
                     larger = _first_not_larger(contents, fits, settings.max_message_bytes) - fits
                     refused = TooLarge(endpoint, larger)
-            if settings.quota_bytes or settings.quota_messages:
+            if settings.has_quota:
                 fits = endpoint.room_for(contents)
                 if fits < room:
                     room = fits

@@ -33,7 +33,7 @@ class FanOut:
 
     def __init__(self, endpoints: tuple[Endpoint, ...], table: RouteTable) -> None:
         self.endpoints = endpoints
-        self.limited = tuple(e for e in endpoints if e.settings.quota_messages or e.settings.quota_bytes)
+        self.limited = tuple(e for e in endpoints if e.settings.has_quota)
         """Those whose room is counted."""
         self.is_ranked = any(e.settings.priorities for e in endpoints)
         """Some of them deliver by priority: messages of each have a route."""
@@ -157,11 +157,7 @@ class Router:
                 tuple(e for e in matched if e.replay is None or not e.replay.is_behind), self._table
             )
         routing = self.cached[topic] = TopicRouting(
-            tuple(
-                e
-                for e in matched
-                if e.settings.max_message_bytes or e.settings.quota_bytes or e.settings.quota_messages
-            ),
+            tuple(e for e in matched if e.settings.max_message_bytes or e.settings.has_quota),
             everyone,
             live,
             self._is_logged(topic),

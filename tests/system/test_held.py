@@ -74,7 +74,7 @@ def send_until_refused(peer: Peer, chunk: bytes, most_bytes: int) -> int:
     sent = 0
     with suppress(OSError):
         while sent < most_bytes:
-            sent += peer.sock.send(chunk[: len(chunk)])
+            sent += peer.sock.send(chunk)
     return sent
 
 

@@ -3,8 +3,9 @@ The links of one connection, and its sessions: the one place that knows which ar
 them wait for room in the connection's output.
 
 A link is here from its attach until the peer has detached it; as an attached one from the answer (``register``) until
-either side detaches. Invariant: nobody else writes to what is kept here. ``incoming`` and ``outgoing`` are read by the
-loop over the engine's events, and so are plain dictionaries by the links' handles (``loops``).
+either side detaches. Invariant: nobody else writes to what is kept here, or frees a link or session of the engine's.
+``incoming`` and ``outgoing`` are read by the loop over the engine's events, and so are plain dictionaries by the links'
+handles (``loops``).
 """
 
 from __future__ import annotations
@@ -75,16 +76,22 @@ class LinkTable:
         self.account.hold(Kind.LINKS, SESSION_BYTES)
 
     def end_session(self, session: Session) -> None:
-        """A session has ended, and its links with it."""
+        """
+        The peer has ended a session: its links end with it, it is answered and let go of. Nothing happens where it was
+        already: a peer may answer it after its end, and freed twice it would take others' memory along.
+        """
+        if session not in self._link_counts:
+            return
         for link in [link for link in self._attached if link.session == session]:
             self._drop(link, closed=False)
         for link in self.suspended.of(session):
             self._drop_suspended(link)
         self.names.end(session)
         self._known = {link for link in self._known if link.session != session}
-        links = self._link_counts.pop(session, None)
-        if links is not None:
-            self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
+        links = self._link_counts.pop(session)
+        self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
+        session.close()
+        session.free()
 
     @property
     def buffered_bytes(self) -> int:
@@ -165,22 +172,31 @@ class LinkTable:
         self._drop(link, closed=True)
         self._schedule_flush()
 
-    def detached(self, link: Link, *, closed: bool) -> bool:
+    def detached(self, link: Link, *, closed: bool) -> None:
         """
-        The peer has detached (or closed) a link: its name and its place are free.
-
-        Returns:
-            Whether it is suspended: what was unsettled on it can still be settled, and the engine's link is to stay.
+        The peer has detached (or closed) a link: it is answered, its name and its place are free, and it is let go of,
+        unless it is suspended: what is unsettled on it can still be settled then. Nothing happens where it was let go
+        of already, with its session or by an earlier detach.
         """
+        if link not in self._known:
+            return
         attached = self._attached.get(link)
         if attached is not None and not closed and attached.suspend():
             del self._attached[link]
             self.incoming.pop(self._loops.handle_of(link._impl), None)
             self.suspended.add(attached, self.name_of(link))
-            return True
+            link.detach()
+            return
         self._drop(link, closed=closed)
         self._forget(link)
-        return False
+        if closed:
+            link.close()
+        else:
+            if link.state & Link.LOCAL_UNINIT:
+                # Its attach is not answered yet: the engine would say nothing at all.
+                link.open()
+            link.detach()
+        link.free()
 
     def end_suspended(self, link: Link) -> None:
         """A suspended link has ceased to exist; nothing happens where it has already."""

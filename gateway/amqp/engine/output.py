@@ -43,10 +43,13 @@ class Output:
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes of messages may still be handed to the engine before there is enough to write."""
-        if self._socket is None or not self._is_writable:
+        """
+        How many bytes of messages may still be handed to the engine before there is enough to write: what the socket
+        has not taken counts, and what the engine has not given to it, as a session's window may be closed.
+        """
+        if self._socket is None or not self._is_writable or self._links is None:
             return 0
-        return self._limit_bytes - self._socket.get_write_buffer_size()
+        return self._limit_bytes - self._socket.get_write_buffer_size() - self._links.buffered_bytes
 
     def schedule_flush(self) -> None:
         """Write what the engine has at the end of this turn of the loop."""

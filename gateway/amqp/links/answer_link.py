@@ -62,7 +62,7 @@ class AnswerLink(BaseLink):
     def _send_waiting(self) -> None:
         link, waiting, output = self.link, self._waiting, self._output
         while waiting and not self._is_closed and link.credit > 0:
-            if output.free_bytes <= link.session.outgoing_bytes:
+            if output.free_bytes <= 0:
                 self._links.wait_for_output(self)
                 break
             answer, sent = waiting.popleft()

@@ -67,8 +67,8 @@ class ReaderLink(SendingLink):
         self.lease: Lease | None = None
         self._feed: Feed | None = None
         self._max_unsettled = max_unsettled
-        self._is_held_up = False
-        """It gets no more until it settles something."""
+        self._waits_for_outcomes = False
+        """There was no more room for it than for what it settles next."""
         self._is_finished = False
         self._end_timer: asyncio.TimerHandle | None = None
 
@@ -81,19 +81,22 @@ class ReaderLink(SendingLink):
         self._run()
 
     def _run(self) -> None:
+        self._waits_for_outcomes = False
         if self._feed is not None:
             self._feed.run()
-        if self._is_held_up:
+        if self._may_send <= 0:
             # There is nothing for it until it settles: a drain need not wait for that.
             self.nothing_to_send()
 
     def room(self) -> int:
-        room = super().room()
-        if room <= 0 or self.is_pre_settled:
-            return room
-        may_send = self._max_unsettled - self.transfers.unsettled_count
-        self._is_held_up = may_send <= 0
-        return min(room, may_send)
+        may_send = self._may_send
+        self._waits_for_outcomes = may_send <= 0
+        return min(super().room(), may_send)
+
+    @property
+    def _may_send(self) -> int:
+        """How many deliveries more it may have unsettled; those that go out settled are none."""
+        return self._max_unsettled - self.transfers.unsettled_count
 
     def _outcomes(
         self,
@@ -106,7 +109,7 @@ class ReaderLink(SendingLink):
             self._output.schedule_flush()
         if self._is_finished and not self.transfers.unsettled_count:
             self._end()
-        elif self._is_held_up:
+        elif self._waits_for_outcomes:
             self._run()
 
     def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:

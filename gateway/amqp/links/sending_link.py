@@ -71,7 +71,7 @@ class SendingLink(BaseLink):
     def room(self) -> int:
         """How many messages it can take right now: by credit, and by what its connection still has to write."""
         transfers = self.transfers
-        room = transfers.room(self._output.free_bytes - self._links.buffered_bytes)
+        room = transfers.room(self._output.free_bytes)
         if room <= 0 and transfers.credit > 0:
             self._links.wait_for_output(self)
         return room

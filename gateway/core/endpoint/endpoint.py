@@ -112,8 +112,7 @@ class Endpoint:
         is_awake = bool(
             self.flows
             or self._watchers
-            or settings.quota_messages
-            or settings.quota_bytes
+            or settings.has_quota
             or (self.replay is not None and self.replay.is_under_way)
             or self._awaits_emptied
         )
@@ -253,8 +252,12 @@ class Endpoint:
         Returns:
             The effects, but for the endpoint's definition.
         """
+        effects = self.backlog.drop_effects(floor)
+        self._let_go_of_all(cursor_number, floor)
+        return [*self.backlog.open_effects(floor), *effects]
+
+    def _let_go_of_all(self, cursor_number: int, floor: int) -> None:
         backlog = self.backlog
-        effects = backlog.drop_effects(floor)
         backlog.reset(cursor_number, floor)
         if not self._awaits_emptied:
             backlog.take_dropped_on_way()
@@ -265,12 +268,11 @@ class Endpoint:
         self.ready.forget_all(backlog.parts)
         for flow in (*self.flows, *self.suspended):
             flow.unsettled.clear()
-        return [*backlog.open_effects(floor), *effects]
 
     def delete(self, up_to: int) -> list[Effect]:
         """It is gone. Whoever still has it finds nothing on it: neither a late settlement nor its replay writes."""
         effects = self.backlog.drop_effects(up_to)
-        self.empty(0, up_to)
+        self._let_go_of_all(0, up_to)
         self.replay = None
         return effects
 

@@ -236,6 +236,11 @@ class EndpointSettings:
     purged_ms: int = 0
     """Of a stream that was purged: from this time on its view is whole; ms since the epoch."""
 
+    @property
+    def has_quota(self) -> bool:
+        """It is bounded how much may lie there."""
+        return bool(self.quota_bytes or self.quota_messages)
+
     def to_json(self) -> str:
         """The text that the store keeps."""
         return json.dumps({**asdict(self), **{name: getattr(self, name).value for name in _ENUMERATED}})

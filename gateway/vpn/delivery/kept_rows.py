@@ -58,7 +58,7 @@ class KeptRows:
         there = self._ids
         count = len(ids)
         if there:
-            if there[:count] == ids[: len(there)]:
+            if self._begins_with(ids):
                 return self._rows[:count]
             self._mix()
         found: list[Row] = []
@@ -73,7 +73,7 @@ class KeptRows:
         """These, rising, are wanted no more, whether they are here or not."""
         there = self._ids
         count = len(ids)
-        if there and there[:count] == ids[: len(there)]:
+        if there and self._begins_with(ids):
             del there[:count], self._rows[:count]
             return
         if there and ids and ids[0] <= there[-1] and ids[-1] >= there[0]:
@@ -81,6 +81,11 @@ class KeptRows:
         if self._by_id:
             for i in ids:
                 self._by_id.pop(i, None)
+
+    def _begins_with(self, ids: list[int]) -> bool:
+        """What is kept in order begins with these, or is what they begin with."""
+        there = self._ids
+        return there[: len(ids)] == ids[: len(there)]
 
     def clear(self) -> None:
         """Nothing of this is wanted any more."""

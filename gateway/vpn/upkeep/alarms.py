@@ -100,7 +100,7 @@ class AlarmWatch:
         turn, self._left = self._left[:count], self._left[count:]
         for endpoint in turn:
             settings = endpoint.settings
-            if settings.quota_bytes or settings.quota_messages:
+            if settings.has_quota:
                 self._alarms.note_use(
                     AlarmKind.ENDPOINT_USE,
                     endpoint.name,

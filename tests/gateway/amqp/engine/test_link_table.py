@@ -12,7 +12,7 @@ from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
 from gateway.core.errors import ErrorCode, Refused
-from gateway.ledger import Ledger
+from gateway.ledger import LINK_BYTES, SESSION_BYTES, Ledger
 
 
 class Attached:
@@ -126,6 +126,23 @@ def test_a_session_ends_with_its_links_alone(table: LinkTable, session: Any) -> 
     table.end_session(session)
     assert (ended.told, stays.told) == ([("detached", False)], [])
     assert (list(table.attached), list(table.sessions)) == ([stays], [other])
+
+
+def test_what_was_let_go_of_is_not_let_go_of_again(table: LinkTable, session: Any) -> None:
+    """A second detach, one after the end of its session, and a second end free nothing, and count nothing."""
+    first, second = session.sender("a"), session.sender("b")
+    for link in (first, second):
+        table.count_attach(link)
+        table.replaced_by(link)
+    for _ in range(2):
+        table.detached(first, closed=True)
+        assert table.account.held_bytes == SESSION_BYTES + LINK_BYTES
+    for _ in range(2):
+        table.end_session(session)
+        table.detached(second, closed=False)
+        assert table.account.held_bytes == 0
+    assert not table.is_known(first)
+    assert not table.is_known(second)
 
 
 def test_a_lost_connection_is_told_to_every_link(table: LinkTable, session: Any) -> None:

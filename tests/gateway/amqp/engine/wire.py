@@ -239,10 +239,8 @@ class End(Engine):
             self._attach(event.link)
         elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
             link = event.link
-            self.table.detached(link, closed=True)
             self.links.pop(link.name, None)
-            link.close()
-            link.free()
+            self.table.detached(link, closed=True)
         return True
 
     def _attach(self, link: Link) -> None:
