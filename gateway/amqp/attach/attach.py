@@ -79,6 +79,8 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
         await setup.prepare()
         if not _is_gone(client, request):
             attached = await setup.bind()
+        elif request.is_closed:
+            setup.closed_early()
         if attached is not None and not _is_gone(client, request):
             setup.reply()
             client.carrier.links.register(attached)
@@ -99,7 +101,7 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
 
 def _is_gone(client: Client, request: AttachRequest) -> bool:
     """Whether the peer has left while we were busy for it."""
-    return request.is_closed or not client.is_connected
+    return not (client.is_connected and client.carrier.links.is_known(request.link))
 
 
 def refuse(link: Link, refused: Refused) -> None:

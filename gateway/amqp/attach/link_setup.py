@@ -37,6 +37,9 @@ class LinkSetup(ABC):
     def reply(self) -> None:
         """Fill in our side of the attach."""
 
+    def closed_early(self) -> None:  # noqa: B027
+        """The peer has closed the link before its attach was answered: what is asked for by closing it is done."""
+
     def opened(self) -> None:  # noqa: B027
         """The attach is answered."""
 

@@ -84,7 +84,7 @@ class AttachRequest:
 
     @property
     def is_closed(self) -> bool:
-        """The peer has detached it meanwhile."""
+        """The peer has closed it meanwhile; detached without that it is not."""
         return bool(self.link.state & Link.REMOTE_CLOSED)
 
     @cached_property

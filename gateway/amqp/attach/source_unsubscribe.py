@@ -9,7 +9,7 @@ from proton import Terminus
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup, ReadyLink
 from gateway.amqp.attach.request import AttachRequest
-from gateway.amqp.links.unsubscribing import UnsubscribingLink
+from gateway.amqp.links.unsubscribing import UnsubscribingLink, give_up
 from gateway.amqp.nodes.subscriptions import Subscription, kept_endpoint
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
@@ -43,6 +43,9 @@ class UnsubscribeSource(LinkSetup):
         return UnsubscribingLink(
             self._request.link, self._client.carrier, self._client.vpn.endpoints, self._endpoint
         )
+
+    def closed_early(self) -> None:
+        give_up(self._client.vpn.endpoints, self._endpoint, self._client.log)
 
     def reply(self) -> None:
         link = self._request.link

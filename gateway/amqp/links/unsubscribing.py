@@ -7,10 +7,18 @@ from __future__ import annotations
 from proton import Link
 
 from gateway import log_keys
+from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.links.base_link import BaseLink
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.vpn.endpoints import Endpoints
+
+
+def give_up(endpoints: Endpoints, endpoint: Endpoint, log: ConnectionLog) -> None:
+    """Delete a subscription's endpoint, if it is there."""
+    if endpoints.is_there(endpoint):
+        endpoints.delete(endpoint)
+        log.info("unsubscribed", **{log_keys.ENDPOINT: endpoint.name})
 
 
 class UnsubscribingLink(BaseLink):
@@ -30,9 +38,8 @@ class UnsubscribingLink(BaseLink):
         """Nothing is sent on it."""
 
     def detached(self, *, closed: bool) -> None:
-        if closed and self._endpoints.is_there(self._endpoint):
-            self._endpoints.delete(self._endpoint)
-            self._log.info("unsubscribed", **{log_keys.ENDPOINT: self._endpoint.name})
+        if closed:
+            give_up(self._endpoints, self._endpoint, self._log)
 
     def lost(self) -> None:
         """Nothing was asked for: only a close is."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from proton import Terminus
 
+from amqp_ext.codec import Symbol, UInt
 from tests.gateway.amqp.conftest import Connect
 from tests.support.client import Client, Received, Refused, texts
+from tests.support.frames import ATTACH, DETACH, attach_frame, frame
 from tests.support.messages import data
+from tests.support.peer import Peer
 from tests.support.running import RunningGateway
 
 
@@ -138,3 +141,22 @@ def test_a_subscription_is_shared_or_not(client: Client) -> None:
 def test_shared_subscriptions_are_offered(client: Client) -> None:
     """The open frame offers SHARED-SUBS, which JMS clients look for."""
     assert "SHARED-SUBS" in [str(c) for c in client.connection.remote_offered_capabilities]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_unsubscribe_in_one_write_is_one(client: Client, gateway: RunningGateway, closed: bool) -> None:
+    """Attach and closing detach come before the attach could be answered: the subscription goes, if it is closed."""
+    host, _, port = gateway.urls[0].rpartition("://")[2].rpartition(":")
+    with Peer.opened((host, int(port))) as peer:
+        peer.attach_receiver("topic://a/>", name="sub", expiry=Symbol("never"))
+        peer.send(frame(DETACH, [UInt(0), False]))
+        peer.expect(DETACH)
+        assert gateway.endpoints() == {"sub"}
+        peer.send(attach_frame(1, receiver=True, address=None, name="sub") + frame(DETACH, [UInt(1), closed]))
+        peer.skip_to(ATTACH)
+        peer.skip_to(DETACH)
+        if closed:
+            client.wait(lambda: not gateway.endpoints(), "the endpoint is gone")
+        # The connection is as good as before.
+        peer.attach_receiver("topic://b/>", name="other", expiry=Symbol("never"))
+        assert gateway.endpoints() == ({"other"} if closed else {"sub", "other"})
