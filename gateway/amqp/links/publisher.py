@@ -201,7 +201,7 @@ class Publisher(BaseLink):
         self, contents: list[bytes], bares: list[int], deliveries: list[Any] | None, first: int
     ) -> None:
         """The anonymous relay: neighbours to the same address stay together."""
-        addresses = list(map(address_in, contents))
+        addresses = list(map(address_in, contents, bares))
         start = 0
         for address, group in groupby(addresses):
             stop = start + len(list(group))
@@ -294,7 +294,7 @@ class Publisher(BaseLink):
         bare = self.bare_offset_of(content)
         topic = self._topic
         if topic is None:
-            address = address_in(content)
+            address = address_in(content, bare)
             try:
                 topic = self._topic_of(address)
             except Denied as denied:
@@ -392,9 +392,14 @@ def _about(tag: bytes, refused: Refused) -> Refused:
     return Refused(refused.code, refused.text, **{**refused.info, "delivery-tag": tag})
 
 
-def address_in(content: bytes) -> str | CodecError | None:
-    """Where a message to the relay wants to go, or why that cannot be read."""
+def address_in(content: bytes, bare: int) -> str | CodecError | None:
+    """
+    Where a message to the relay wants to go, or why that cannot be read.
+
+    Args:
+        bare: Where its bare message begins.
+    """
     try:
-        return to_address(content)
+        return to_address(content, bare)
     except CodecError as error:
         return error
