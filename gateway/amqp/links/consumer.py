@@ -141,7 +141,9 @@ class Consumer(SendingLink):
             self._consumers.release(flow, failed, failed=True)
         if confirm is not None:
             self._committer.commit((), lambda _: self._confirmed(confirm))
-        self._set_demand()
+        # Outcomes bring no credit: one that waits for messages is given what it can take once there are some.
+        if self._is_suspended or (flow.demand <= 0 and self.transfers.credit > 0):
+            self._set_demand()
 
     # --- in a transaction ---------------------------------------------------------------------------------------
 
