@@ -425,7 +425,7 @@ def test_to_address_is_the_same_however_it_is_read(
 @pytest.mark.parametrize(
     "content",
     [
-        section(PROPERTIES, b"\xc0\x05\x03\x40\x40\xa1\x05") + data(),
+        section(PROPERTIES, b"\xc0\x05\x03\x40\x40\xa1\x04") + section(AMQP_SEQUENCE, []),
         section(PROPERTIES, [None, None, "queue", "subject"])[:-3],
     ],
     ids=["to goes on behind its section", "the section is cut short behind it"],
