@@ -82,6 +82,15 @@ class Splicer:
         self._before_time = codec.encode(Symbol("x-opt-enqueued-time")) + b"\x83"
         self._before_replay_id = codec.encode(Symbol("x-opt-replay-id")) + b"\xa1" + bytes([len(replay_id)])
         self._before_offset = codec.encode(Symbol("x-opt-offset")) + b"\xa1"
+        self.pieces = (
+            codec.encode(Symbol("x-opt-topic")),
+            codec.encode(Symbol("x-opt-sequence-number")) + b"\x81",
+            self._before_time,
+            self._before_replay_id + self._replay_id,
+            self._before_offset,
+        )
+        """What stands in the annotations between the topic, the id, the time, the end of the replay id (as hexadecimal
+        digits, eight and eight) and the offset (one octet of size, decimal digits): for whoever writes them itself."""
         # The run that the template was made for: one topic, one time, ids from _first below _stop.
         self._topic = ""
         self._time_ms = -1
@@ -90,6 +99,10 @@ class Splicer:
         self._digit_count = 0
         self._starts: dict[str, bytes] = {}
         self._packs: dict[tuple[int, int, int, bool], tuple[Callable[..., bytes], int]] = {}
+
+    def is_plain(self, attempts: Mapping[int, int], end_id: int | None) -> bool:
+        """Whether all fronts have our five annotations, and no delivery-count of ours; args as for ``fronts``."""
+        return not attempts and end_id is None and not self._stream_offset
 
     def fronts(
         self, rows: Sequence[OutgoingRow], attempts: Mapping[int, int], end_id: int | None
@@ -102,7 +115,7 @@ class Splicer:
             attempts: Failed deliveries so far, by id: the header's delivery-count.
             end_id: The last message before live, if it is among them.
         """
-        if attempts or end_id is not None or self._stream_offset:
+        if not self.is_plain(attempts, end_id):
             return [
                 self.front(i, time_ms, topic, bare, content, attempts.get(i, 0), i == end_id)
                 for i, time_ms, topic, bare, _, _, content in rows
@@ -115,7 +128,7 @@ class Splicer:
 
         Args: as for ``fronts``.
         """
-        if attempts or end_id is not None or self._stream_offset:
+        if not self.is_plain(attempts, end_id):
             rests = [content[bare:] for _, _, _, bare, _, _, content in rows]
             return batch_of(self.fronts(rows, attempts, end_id), rests)
         return b"".join(self._parts(rows, in_batch=True))

@@ -8,11 +8,12 @@ and ``REWIND_NATIVE=1`` has nothing start without those in C.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from proton import Transport
 
+from amqp_ext.message.annotations import Splicer
 from gateway.amqp.engine import python_loops
 from gateway.core.model import Row
 
@@ -34,8 +35,24 @@ class Loops(Protocol):
     def discard(self, link: Any, /) -> None: ...
     def settle(self, deliveries: Sequence[Any], outcome: int, /) -> None: ...
     def send(
-        self, link: Any, rows: Sequence[Row], fronts: Sequence[bytes], unsettled: dict[Any, int] | None, /
+        self,
+        link: Any,
+        rows: Sequence[Row],
+        splicer: Splicer,
+        attempts: Mapping[int, int],
+        end_id: int | None,
+        unsettled: dict[Any, int] | None,
+        /,
     ) -> int: ...
+    def send_batch(
+        self,
+        link: Any,
+        rows: Sequence[Row],
+        splicer: Splicer,
+        attempts: Mapping[int, int],
+        end_id: int | None,
+        /,
+    ) -> None: ...
     def take_outcomes(
         self, collector: Any, unsettled: dict[Any, int], accepted: list[int], confirm: list[Any], /
     ) -> int: ...

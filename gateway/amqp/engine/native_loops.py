@@ -8,24 +8,15 @@ Raises:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cproton_ffi import ffi, lib
 
-from gateway.amqp.engine._transfers import (
-    SIGNATURES,
-    bind,
-    delivery_on_top,
-    discard,
-    drop,
-    pull,
-    send,
-    settle,
-    skip,
-    take_messages,
-    take_outcomes,
-    top,
-)
+from amqp_ext.message.annotations import Splicer
+from gateway.amqp.engine import _transfers, python_loops
+from gateway.amqp.engine._transfers import pull, settle, skip, take_messages, take_outcomes, top
+from gateway.core.model import Row
 
 __all__ = [
     "delivery_at",
@@ -35,6 +26,7 @@ __all__ = [
     "handle_of",
     "pull",
     "send",
+    "send_batch",
     "settle",
     "skip",
     "take_messages",
@@ -42,7 +34,9 @@ __all__ = [
     "top",
 ]
 
+_COLLECTOR = ffi.typeof("pn_collector_t *")
 _DELIVERY = ffi.typeof("pn_delivery_t *")
+_LINK = ffi.typeof("pn_link_t *")
 _ADDRESS = ffi.typeof("uintptr_t")
 
 
@@ -54,6 +48,59 @@ def handle_of(structure: Any) -> int:
 def delivery_at(handle: int) -> Any:
     """What cffi has for the delivery with this handle."""
     return ffi.cast(_DELIVERY, handle)
+
+
+def drop(collector: int) -> None:
+    """See ``python_loops``."""
+    python_loops.drop(ffi.cast(_COLLECTOR, collector))
+
+
+def delivery_on_top(collector: int) -> int:
+    """See ``python_loops``."""
+    return handle_of(python_loops.delivery_on_top(ffi.cast(_COLLECTOR, collector)))
+
+
+def discard(link: int) -> None:
+    """See ``python_loops``."""
+    python_loops.discard(ffi.cast(_LINK, link))
+
+
+def send(
+    link: int,
+    rows: Sequence[Row],
+    splicer: Splicer,
+    attempts: Mapping[int, int],
+    end_id: int | None,
+    unsettled: dict[int, int] | None,
+) -> int:
+    """See ``python_loops``."""
+    pieces = splicer.pieces if splicer.is_plain(attempts, end_id) else None
+    front_of = _Fronts(splicer, attempts, end_id)
+    return _transfers.send(link, rows, pieces, front_of, unsettled, False)
+
+
+def send_batch(
+    link: int, rows: Sequence[Row], splicer: Splicer, attempts: Mapping[int, int], end_id: int | None
+) -> None:
+    """See ``python_loops``."""
+    pieces = splicer.pieces if splicer.is_plain(attempts, end_id) else None
+    _transfers.send(link, rows, pieces, _Fronts(splicer, attempts, end_id), None, True)
+
+
+class _Fronts:
+    """Makes the fronts that C does not."""
+
+    __slots__ = ("_attempts", "_end_id", "_splicer")
+
+    def __init__(self, splicer: Splicer, attempts: Mapping[int, int], end_id: int | None) -> None:
+        self._splicer, self._attempts, self._end_id = splicer, attempts, end_id
+
+    def __call__(self, row: Row) -> bytes:
+        message_id, time_ms, topic, bare, _, _, content = row
+        attempts = self._attempts.get(message_id, 0)
+        return self._splicer.front(
+            message_id, time_ms, topic, bare, content, attempts, message_id == self._end_id
+        )
 
 
 def _address_of(name: str, signature: str) -> int:
@@ -71,7 +118,7 @@ def _bind() -> None:
     fields = [(name, field.type.cname) for name, field in ffi.typeof("pn_bytes_t").fields]
     if fields != [("size", "size_t"), ("start", "char *")]:
         raise ImportError(f"the engine's pn_bytes_t is {fields}")
-    bind({name: _address_of(name, signature) for name, signature in SIGNATURES.items()})
+    _transfers.bind({name: _address_of(name, signature) for name, signature in _transfers.SIGNATURES.items()})
 
 
 _bind()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from cproton_ffi import ffi, lib
+from cproton_ffi import lib
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
@@ -34,9 +34,6 @@ from gateway.ledger import DELIVERY_BYTES, Account, Kind
 
 BATCH_BYTES: Final = 128 * 1024
 """Content in a delivery that is a batch, about."""
-
-_tag = ffi.new("uint64_t *")
-_tag_bytes = ffi.new("pn_bytes_t *", {"size": 8, "start": ffi.cast("char *", _tag)})[0]
 
 
 def _ignore(*_: Any) -> None:
@@ -134,8 +131,8 @@ class OutgoingTransfers:
         if self.in_batches:
             self._send_batches(rows, attempts, end_id)
             return
-        fronts = self._splicer.fronts(rows, attempts, end_id)
-        total = self._loops.send(self._handle, rows, fronts, None if self._pre_settled else self._unsettled)
+        unsettled = None if self._pre_settled else self._unsettled
+        total = self._loops.send(self._handle, rows, self._splicer, attempts, end_id, unsettled)
         self._average_bytes = max(total // len(rows), 1) + 200
         if not self._pre_settled:
             self._enter()
@@ -146,12 +143,7 @@ class OutgoingTransfers:
         count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
         for first in range(0, len(rows), count):
             batch = rows[first : first + count]
-            data = self._splicer.batch(batch, attempts, end_id)
-            _tag[0] = batch[0][0]
-            delivery = lib.pn_delivery(self._link, _tag_bytes)
-            lib.pn_link_send(self._link, data, len(data))
-            lib.pn_link_advance(self._link)
-            lib.pn_delivery_settle(delivery)
+            self._loops.send_batch(self._handle, batch, self._splicer, attempts, end_id)
         self._average_bytes = max(total // len(rows), 1) + 200
 
     def updated(self, collector: Any) -> None:

@@ -12,11 +12,12 @@ a link's deliveries with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cproton_ffi import ffi, lib
 
+from amqp_ext.message.annotations import Splicer
 from gateway.amqp.engine.native import (
     ACCEPTED,
     DELIVERY,
@@ -29,7 +30,7 @@ from gateway.amqp.engine.native import (
     Stop,
     tag_of,
 )
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
@@ -168,12 +169,19 @@ def settle(deliveries: Sequence[Any], outcome: int) -> None:
 # --- messages that go out ---------------------------------------------------------------------------------------------
 
 
-def send(link: Any, rows: Sequence[Row], fronts: Sequence[bytes], unsettled: dict[Any, int] | None) -> int:
+def send(
+    link: Any,
+    rows: Sequence[Row],
+    splicer: Splicer,
+    attempts: Mapping[int, int],
+    end_id: int | None,
+    unsettled: dict[Any, int] | None,
+) -> int:
     """
     Send messages; the link must have credit for them.
 
     Args:
-        fronts: What goes in front of the bare message of each.
+        splicer: Makes what goes in front of the bare message of each, with ``attempts`` and ``end_id`` as it has them.
         unsettled: Where the id of each is noted, by its delivery; None for those that go out settled.
 
     Returns:
@@ -181,6 +189,7 @@ def send(link: Any, rows: Sequence[Row], fronts: Sequence[bytes], unsettled: dic
     """
     tag, tag_bytes = _tag, _tag_bytes
     deliver, send, advance = lib.pn_delivery, lib.pn_link_send, lib.pn_link_advance
+    fronts = splicer.fronts(rows, attempts, end_id)
     total = 0
     for (message_id, _, _, bare, _, _, content), front in zip(rows, fronts, strict=True):
         tag[0] = message_id
@@ -199,6 +208,18 @@ def send(link: Any, rows: Sequence[Row], fronts: Sequence[bytes], unsettled: dic
         else:
             unsettled[delivery] = message_id
     return total
+
+
+def send_batch(
+    link: Any, rows: Sequence[Row], splicer: Splicer, attempts: Mapping[int, int], end_id: int | None
+) -> None:
+    """Send messages in one delivery, settled (``amqp_ext.message.reader_batches``); arguments as for ``send``."""
+    data = splicer.batch(rows, attempts, end_id)
+    _tag[0] = rows[0][ID]
+    delivery = lib.pn_delivery(link, _tag_bytes)
+    lib.pn_link_send(link, data, len(data))
+    lib.pn_link_advance(link)
+    lib.pn_delivery_settle(delivery)
 
 
 def take_outcomes(collector: Any, unsettled: dict[Any, int], accepted: list[int], confirm: list[Any]) -> int:

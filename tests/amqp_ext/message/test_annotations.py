@@ -264,9 +264,8 @@ contents = st.builds(
     st.just(b"") | front_values.map(lambda value: section(MESSAGE_ANNOTATIONS, value)),
     st.binary(max_size=40),
 )
-rows_of_messages = st.lists(
-    st.builds(row, contents, ids, st.sampled_from([0, TIME_MS, TIME_MS + 1]), topics), min_size=1, max_size=8
-)
+messages = st.builds(row, contents, ids, st.sampled_from([0, TIME_MS, TIME_MS + 1]), topics)
+rows_of_messages = st.lists(messages, min_size=1, max_size=8)
 
 
 @given(

@@ -11,6 +11,7 @@ from cproton_ffi import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amqp_ext.message.annotations import OutgoingRow, Splicer
 from gateway.amqp import engine
 from gateway.amqp.engine import python_loops
 from gateway.amqp.engine.loops import choose
@@ -23,6 +24,7 @@ from gateway.amqp.engine.native import (
     TRANSACTIONAL,
     Stop,
 )
+from tests.amqp_ext.message.test_annotations import GENERATION, contents, ids, messages, row
 from tests.gateway.amqp.engine.wire import MAX_MESSAGE_BYTES, End, Peer
 
 NATIVE = choose(None)
@@ -139,6 +141,60 @@ def test_both_loops_say_the_same(script: list[Any]) -> None:
     assert traffic(NATIVE.loops, script) == traffic(python_loops, script)
 
 
+def sent(
+    loops: Any,
+    batches: list[list[OutgoingRow]],
+    attempts: dict[int, int],
+    end_id: int | None,
+    stream_offset: bool,
+    in_batch: bool,
+) -> list[bytes]:
+    """What is written when these messages are sent on one link."""
+    end, peer = End(loops), Peer()
+    attach(peer, "r0-settled")
+    peer.exchange(end)
+    peer.credit("r0-settled", 100, drain=False)
+    peer.exchange(end)
+    splicer = Splicer(GENERATION, stream_offset=stream_offset)
+    link = end.links["r0-settled"].transfers._handle
+    for rows in batches:
+        if in_batch:
+            loops.send_batch(link, rows, splicer, attempts, end_id)
+        else:
+            loops.send(link, rows, splicer, attempts, end_id, None)
+    peer.exchange(end)
+    return end.written
+
+
+@needs_native
+@given(
+    st.lists(
+        st.lists(
+            messages
+            | st.builds(row, contents, ids, st.integers(-(2**63), 2**63 - 1), st.text(max_size=1_200)),
+            min_size=1,
+            max_size=8,
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.just({}) | st.dictionaries(ids, st.integers(1, 3), max_size=2),
+    st.none() | ids,
+    st.booleans(),
+    st.booleans(),
+)
+def test_both_loops_write_the_same_fronts(
+    batches: list[list[OutgoingRow]],
+    attempts: dict[int, int],
+    end_id: int | None,
+    stream_offset: bool,
+    in_batch: bool,
+) -> None:
+    """Whatever header and annotations messages came with, C puts in front of them what the splicer does."""
+    arguments = batches, attempts, end_id, stream_offset, in_batch
+    assert sent(NATIVE.loops, *arguments) == sent(python_loops, *arguments)
+
+
 def test_the_environment_chooses_the_loops_in_python() -> None:
     """``REWIND_NATIVE=0`` is why they run, and that is said; whatever else it is, those in C do where they are here."""
     assert choose("0") == (python_loops, "python", "REWIND_NATIVE=0")
@@ -217,14 +273,14 @@ def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
     end, peer = delivered(loops, 0)
     peer.credit("r0", 2, drain=False)
     peer.exchange(end)
-    content, number, front, unsettled = bytes(1_000), 2**40, bytes(100), {}
+    content, number, splicer, unsettled = bytes(1_000), 2**40, Splicer(1), {}
     rows = [
         (number, 1_000, "topic", 0, 0, None, content),
-        (number + 1, 1_000, "topic", 500, 0, None, content),
+        (number + 1, 1_000, "topic", 0, 0, None, content),
     ]
-    before = counted([content, number, front])
+    before = counted([content, number, *splicer.pieces])
     sending = end.links["r0"].transfers
-    assert loops.send(loops.handle_of(sending._link), rows, [front, front], unsettled) == 2_000
+    assert loops.send(loops.handle_of(sending._link), rows, splicer, {}, None, unsettled) == 2_000
     assert list(unsettled.values()) == [number, number + 1]
     peer.exchange(end)
     peer.acknowledge("r0", [(0, 2, ACCEPTED, False)])
@@ -238,7 +294,7 @@ def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
     assert (accepted, len(confirm), unsettled) == ([number, number + 1], 2, {})
     assert counted(confirm) == counted([object(), object()])
     accepted.clear()
-    assert counted([content, number, front]) == before
+    assert counted([content, number, *splicer.pieces]) == before
 
 
 @needs_native
@@ -247,27 +303,33 @@ def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
     [
         ("top", (0,), ValueError),
         ("top", ("1",), TypeError),
-        ("drop", (0,), ValueError),
-        ("delivery_on_top", (0,), ValueError),
         ("skip", (1, 2), TypeError),
         ("skip", (0, 28, 1), ValueError),
+        ("skip", (1, 28, 0), ValueError),
         ("take_messages", (0, 10, None), ValueError),
-        ("take_messages", (1, -1, None), OverflowError),
+        ("take_messages", (1, 2**63, None), OverflowError),
         ("take_messages", (1, 10), TypeError),
-        ("discard", (0,), ValueError),
         ("settle", ([0], ACCEPTED), ValueError),
         ("settle", (1, ACCEPTED), TypeError),
-        ("settle", ([1], -1), OverflowError),
-        ("send", (1, [()], [b""], {}), TypeError),
-        ("send", (1, [(1, 0, "", 0, 0, None, "")], [b""], {}), TypeError),
-        ("send", (1, [(1, 0, "", 0, 0, None, b"")], [""], {}), TypeError),
-        ("send", (1, [("1", 0, "", 0, 0, None, b"")], [b""], {}), TypeError),
-        ("send", (1, [(1, 0, "", None, 0, None, b"")], [b""], {}), TypeError),
-        ("send", (1, [(1, 0, "", 1, 0, None, b"")], [b""], {}), ValueError),
-        ("send", (1, [(1, 0, "", -1, 0, None, b"")], [b""], {}), ValueError),
-        ("send", (1, [(2**63, 0, "", 0, 0, None, b"")], [b""], {}), OverflowError),
-        ("send", (1, [], [b""], {}), ValueError),
-        ("send", (1, [], [], []), TypeError),
+        ("settle", ([1], 2**31), OverflowError),
+        ("send", (0, [], None, repr, {}, False), ValueError),
+        ("send", (1, [()], None, repr, {}, False), TypeError),
+        ("send", (1, [(1, 0, "", 0, 0, None, "")], None, repr, {}, False), TypeError),
+        ("send", (1, [("1", 0, "", 0, 0, None, b"")], None, repr, {}, False), TypeError),
+        ("send", (1, [(1, "0", "", 0, 0, None, b"")], None, repr, {}, False), TypeError),
+        ("send", (1, [(1, 0, "", None, 0, None, b"")], None, repr, {}, False), TypeError),
+        ("send", (1, [(1, 0, "", 1, 0, None, b"")], None, repr, {}, False), ValueError),
+        ("send", (1, [(1, 0, "", -1, 0, None, b"")], None, repr, {}, False), ValueError),
+        ("send", (1, [(2**63, 0, "", 0, 0, None, b"")], None, repr, {}, False), OverflowError),
+        ("send", (1, [(1, 0, "", 0, 0, None, b"")], None, repr, {}, False), TypeError),
+        ("send", (1, [(1, 0, "", 0, 0, None, b"")], None, None, {}, False), TypeError),
+        ("send", (1, [(1, 0, 0, 0, 0, None, b"")], (b"",) * 5, repr, {}, False), TypeError),
+        ("send", (1, [(1, 0, "\ud800", 0, 0, None, b"")], (b"",) * 5, repr, {}, False), UnicodeEncodeError),
+        ("send", (1, [(1, 2**63, "", 0, 0, None, b"")], (b"",) * 5, repr, {}, False), OverflowError),
+        ("send", (1, [], (b"",) * 4, repr, {}, False), TypeError),
+        ("send", (1, [], (b"",) * 4 + ("",), repr, {}, False), TypeError),
+        ("send", (1, [], None, repr, [], False), TypeError),
+        ("send", (1, 1, None, repr, {}, False), TypeError),
         ("take_outcomes", (1, [], [], []), TypeError),
         ("take_outcomes", (1, {}, (), []), TypeError),
         ("take_outcomes", (1, {}, [], ()), TypeError),
@@ -277,7 +339,7 @@ def test_nothing_of_a_call_is_held_after_it(loops: Any) -> None:
 def test_wrong_arguments_are_errors(name: str, arguments: tuple[Any, ...], error: type[Exception]) -> None:
     """What is no address, no row and no list is said to be none, and the engine is not called."""
     with pytest.raises(error):
-        getattr(NATIVE.loops, name)(*arguments)
+        getattr(transfers, name)(*arguments)
 
 
 @needs_native
@@ -299,10 +361,12 @@ def calls(end: End, peer: Peer) -> list[Callable[[], Any]]:
     """Calls of the loops in C, on ends that have something to do for each."""
     loops = NATIVE.loops
     outgoing, collector = end.links["r0"].transfers, loops.handle_of(end.collector._impl)
-    rows = [(2**40 + n, 1_000, "topic", 0, 0, None, b"message") for n in range(3)]
+    rows = [(2**40 + n, 1_000, "topic" * 100 * n, 0, 0, None, b"message") for n in range(3)]
+    splicer = Splicer(1)
     return [
         lambda: loops.take_messages(loops.handle_of(end.links["s0"].link._impl), 1_000, lambda _: False),
-        lambda: loops.send(outgoing._handle, rows, [b"front"] * 3, {}),
+        lambda: loops.send(outgoing._handle, rows, splicer, {}, None, {}),
+        lambda: loops.send_batch(outgoing._handle, rows, splicer, {}, None),
         lambda: loops.top(collector),
         lambda: loops.take_outcomes(collector, outgoing._unsettled, [], []),
         lambda: loops.pull(loops.handle_of(end.transport._impl)),
@@ -314,7 +378,7 @@ def test_memory_that_is_not_there_is_an_error() -> None:
     """Whichever of its allocations a call fails with, it says so, and the interpreter goes on as before."""
     testcapi = pytest.importorskip("_testcapi")
     failed = 0
-    for number in range(5):
+    for number in range(6):
         for allocation in range(1, 40):
             end, peer = delivered(NATIVE.loops, 3)
             attach(peer, "s0")
