@@ -34,7 +34,7 @@ from spark_bridge.places.selection import Selection, check_end, check_stop
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 
-PAGE_ROWS = 2_000
+PAGE_ROWS = 4_000
 """Messages of a page, less than of a file's: what had come of one when the connection broke is asked for anew."""
 REPLAY_START = "rewind:replay-start"
 FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
