@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 from itertools import chain
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 import apsw
 
@@ -30,7 +30,7 @@ from gateway.core.effects import (
     SaveSubscription,
     TrimLog,
 )
-from gateway.core.model import CONTENT, TOPIC, Row
+from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
 from store.sqlite.cursor_moves import CursorMoves
 from store.sqlite.garbage import Garbage
@@ -68,6 +68,62 @@ def message_values(rows: Sequence[Row], largest_bytes: int) -> list[int | str | 
         return [*row, content_sum(row[CONTENT]), topic_sum(row[TOPIC])]
     sums = content_sums([row[CONTENT] for row in rows], largest_bytes)
     return [*chain.from_iterable(rows), *sums, *[topic_sum(row[TOPIC]) for row in rows]]
+
+
+class FewMessages(NamedTuple):
+    """
+    A few messages as one statement, which is a transaction of its own: without a begin, a commit, and all that is
+    collected in between. Whoever publishes one message at a time waits for it each time.
+    """
+
+    statement: str
+    """What is to be executed."""
+    values: Sequence[int | str | bytes | None]
+    tail: LogTail
+    """What is not in the log's row once it is."""
+    has_held: bool
+    """Some of them are not held by the log."""
+
+
+def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[int]) -> FewMessages | None:
+    """
+    Effects as one statement.
+
+    Args:
+        effects: A handful.
+        tail: What is not in the log's row so far.
+        routes: Numbers of those that are known to be in the file.
+
+    Returns:
+        None where something else is to be written with them: whatever is no message, a route, or the log's row.
+    """
+    messages, _, _, logged_bytes, largest_bytes = tail
+    rows: Sequence[Row] = ()
+    has_held = False
+    for effect in effects:
+        if not isinstance(effect, Publication):
+            return None
+        for route in effect.routes:
+            if route.number not in routes:
+                return None
+        if effect.logged:
+            logged_bytes += effect.logged_bytes
+        else:
+            has_held = True
+        rows = [*rows, *effect.rows] if rows else effect.rows
+    count = len(rows)
+    messages += count
+    if not count or messages >= MOST_UNSAVED:
+        return None
+    for row in rows:
+        largest_bytes = max(largest_bytes, len(row[CONTENT]))
+    last = rows[-1]
+    return FewMessages(
+        insert_messages(count),
+        message_values(rows, largest_bytes),
+        LogTail(messages, last[ID], last[TIME_MS], logged_bytes, largest_bytes),
+        has_held,
+    )
 
 
 @cache

@@ -25,12 +25,11 @@ from store.histogram import Histogram
 from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
-from store.sqlite.few_messages import few_messages
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, LogTail, read_tail
 from store.sqlite.property_index import IndexedSpan
 from store.sqlite.routes import Routes
-from store.sqlite.transaction import Transaction
+from store.sqlite.transaction import Transaction, few_messages
 
 RETRY_SECONDS: Final = 0.004
 """From garbage that could not be collected to the next piece."""
