@@ -100,6 +100,7 @@ def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each() -> None:
     assert done_ids(cursor) == done
     for first in range(1, 25):
         assert cursor.next_open(first) == next(i for i in range(first, 30) if i not in done)
+        assert cursor.has_done_after(first) == any(i >= first for i in done)
         for last in range(first, 25):
             gaps = list(cursor.gaps(first, last))
             assert ids_of(gaps) == set(range(first, last + 1)) - done
@@ -107,6 +108,38 @@ def test_what_is_asked_of_a_cursor_is_right_from_each_id_to_each() -> None:
         for shortest in (1, 2, 3, 4, 7, 8):
             found = [begin for begin, end in cursor.ranges if begin > first and end - begin + 1 >= shortest]
             assert cursor.next_range(first, shortest) == min(found, default=None)
+
+
+@given(floor=st.integers(0, LAST), given_spans=many_spans, message=st.integers(1, LAST + 5))
+def test_whether_anything_is_done_from_an_id_on(
+    floor: int, given_spans: list[tuple[int, int]], message: int
+) -> None:
+    cursor = Cursor(floor, given_spans)
+    assert cursor.has_done_after(message) == any(cursor.is_done(i) for i in range(message, LAST + 10))
+
+
+@given(opened=st.sets(ids), asked=st.sets(ids, min_size=1), data=st.data())
+def test_it_has_all_that_follow_each_other_among_the_open_ones(
+    opened: set[int], asked: set[int], data: st.DataObject
+) -> None:
+    """Rising ids, of which each is open and none that is open lies between them."""
+    cursor = Cursor(0)
+    cursor.load(sorted(opened))
+    if opened and data.draw(st.booleans()):
+        low, high = sorted((data.draw(ids), data.draw(ids)))
+        asked = {i for i in opened if low <= i <= high}
+    wanted = sorted(asked)
+    between = [i for i in sorted(opened) if wanted and wanted[0] <= i <= wanted[-1]]
+    assert cursor.has_all(wanted) == (between == wanted)
+
+
+def test_what_nobody_else_needs_in_between_makes_one_range() -> None:
+    """What a transaction writes of messages that follow each other among the open ones, whatever their ids."""
+    cursor = Cursor(0)
+    cursor.load([1, 3, 5, 6, 9])
+    assert cursor.ranges_of([1, 3]) == [(1, 3)]
+    assert cursor.ranges_of([1, 5, 6]) == [(1, 1), (5, 6)]
+    assert cursor.ranges_of([3, 6, 9]) == [(3, 3), (6, 9)]
 
 
 def test_what_is_done_already_changes_nothing() -> None:
