@@ -1,8 +1,8 @@
 /*
  * What happens once a message on the wire, in C: the loops of native_loops.
  *
- * Each function does for many deliveries what the one of its name in python_loops does, and nothing else: which messages
- * go where, how many, and who may, is said in Python. That module is the fallback and the oracle of this one.
+ * Each function does for many deliveries what the one of its name in python_loops does, and nothing else: which
+ * messages go where, how many, and who may, is said in Python. That module is the fallback and the oracle of this one.
  *
  * The engine's functions come as pointers (bind), so that the engine is in the process once and this module links to
  * nothing. Its structures come as integers, their addresses. What python_loops says of their lives holds here all the
@@ -59,9 +59,7 @@ struct pn_bytes_t {
 #define FIELD(returned, name, taken) returned(*name) taken;
 #define DESCRIPTION(returned, name, taken) {#name, #returned "(*)" #taken, &engine.name, sizeof engine.name},
 
-static struct {
-    ENGINE(FIELD)
-} engine;
+static struct { ENGINE(FIELD) } engine;
 
 static const struct {
     const char *name, *signature;
@@ -70,7 +68,6 @@ static const struct {
 } functions[] = {ENGINE(DESCRIPTION)};
 
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
-
 static _Bool is_bound = 0;
 
 /* Types of events; states of deliveries; why take_messages stops; places in a row. As they are in native and model. */
@@ -81,11 +78,8 @@ enum { ID = 0, TIME = 1, TOPIC = 2, BARE = 3, CONTENT = 6, ROW_FIELDS = 7 };
 
 #define OUTPUT_BYTES (256 * 1024) /* what is pulled at once, about */
 
-PyDoc_STRVAR(bind_doc, "bind($module, addresses, /)\n--\n\n"
-                       "Take the addresses of the engine's functions, by name: of all that SIGNATURES has.");
-
-static PyObject *
-bind(PyObject *Py_UNUSED(module), PyObject *args)
+PyDoc_STRVAR(bind_doc, "bind($module, addresses, /)\n--\n\nTake the engine's functions: all that SIGNATURES has.");
+static PyObject *bind(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *addresses;
     void *found[FUNCTIONS];
@@ -94,7 +88,6 @@ bind(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     for (size_t i = 0; i < FUNCTIONS; i++) {
         PyObject *address = PyDict_GetItemString(addresses, functions[i].name);
-
         found[i] = address == NULL ? NULL : PyLong_AsVoidPtr(address);
         if (found[i] == NULL) {
             if (!PyErr_Occurred())
@@ -109,8 +102,7 @@ bind(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 /* Converts an argument that is the address of a structure of the engine's; 0 with an error set where it is none. */
-static int
-structure_at(PyObject *address, void *found)
+static int structure_at(PyObject *address, void *found)
 {
     void *structure = is_bound ? PyLong_AsVoidPtr(address) : NULL;
 
@@ -121,8 +113,7 @@ structure_at(PyObject *address, void *found)
 }
 
 /* Whether a value is what it is to be; sets the error. */
-static _Bool
-is_so(int so, const char *what)
+static _Bool is_so(int so, const char *what)
 {
     if (!so)
         PyErr_SetString(PyExc_TypeError, what);
@@ -132,11 +123,8 @@ is_so(int so, const char *what)
 /* ---------------------------------------------------------------------------------------------------- the events */
 
 PyDoc_STRVAR(top_doc, "top($module, collector, /)\n--\n\n"
-                      "The type of the event on top of a collector, and its link where it is about a delivery or a\n"
-                      "flow, else 0. None where there is no event. Events of the transport are taken off.");
-
-static PyObject *
-top(PyObject *Py_UNUSED(module), PyObject *address)
+             "The type of the event on top, and its link where it is about a delivery or a flow, else 0; None for none.");
+static PyObject *top(PyObject *Py_UNUSED(module), PyObject *address)
 {
     struct pn_collector_t *collector;
     struct pn_event_t *event;
@@ -145,10 +133,8 @@ top(PyObject *Py_UNUSED(module), PyObject *address)
         return NULL;
     while ((event = engine.pn_collector_peek(collector)) != NULL) {
         int kind = engine.pn_event_type(event);
-
         if (kind != TRANSPORT) {
             _Bool has_link = kind == DELIVERY || kind == LINK_FLOW;
-
             return Py_BuildValue("iN", kind, PyLong_FromVoidPtr(has_link ? engine.pn_event_link(event) : NULL));
         }
         engine.pn_collector_pop(collector);
@@ -157,10 +143,8 @@ top(PyObject *Py_UNUSED(module), PyObject *address)
 }
 
 PyDoc_STRVAR(skip_doc, "skip($module, collector, kind, link, /)\n--\n\n"
-                       "Take off the event on top, and those behind it that are of this type and link.");
-
-static PyObject *
-skip(PyObject *Py_UNUSED(module), PyObject *args)
+             "Take off the event on top, and those behind it that are of this type and link.");
+static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_collector_t *collector;
     struct pn_link_t *link;
@@ -172,7 +156,6 @@ skip(PyObject *Py_UNUSED(module), PyObject *args)
     engine.pn_collector_pop(collector);
     while ((event = engine.pn_collector_peek(collector)) != NULL) {
         int found = engine.pn_event_type(event);
-
         if (found != TRANSPORT && (found != kind || engine.pn_event_link(event) != link))
             break;
         engine.pn_collector_pop(collector);
@@ -183,18 +166,15 @@ skip(PyObject *Py_UNUSED(module), PyObject *args)
 /* ----------------------------------------------------------------------------------------- messages that come in */
 
 /* Append what is new, and let go of it; NULL for what could not be made. */
-static int
-append(PyObject *list, PyObject *item)
+static int append(PyObject *list, PyObject *item)
 {
     int result = item == NULL ? -1 : PyList_Append(list, item);
-
     Py_XDECREF(item);
     return result;
 }
 
 /* What the current delivery has brought, which is so much. */
-static PyObject *
-content_of(struct pn_link_t *link, size_t size)
+static PyObject *content_of(struct pn_link_t *link, size_t size)
 {
     PyObject *content = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
 
@@ -206,8 +186,7 @@ content_of(struct pn_link_t *link, size_t size)
 }
 
 /* What is_batch says of a delivery's tag; -1 with an error set. */
-static int
-ask(PyObject *is_batch, struct pn_delivery_t *delivery)
+static int ask(PyObject *is_batch, struct pn_delivery_t *delivery)
 {
     struct pn_bytes_t tag = engine.pn_delivery_tag(delivery);
     PyObject *said = PyObject_CallFunction(is_batch, "y#", tag.size ? tag.start : "", (Py_ssize_t)tag.size);
@@ -217,14 +196,11 @@ ask(PyObject *is_batch, struct pn_delivery_t *delivery)
     return is_one;
 }
 
-PyDoc_STRVAR(take_messages_doc,
-             "take_messages($module, link, max_bytes, is_batch, /)\n--\n\n"
-             "Take the messages that are complete, up to one that goes alone, or came settled unlike those before it.\n"
-             "is_batch is asked with the tag of each, once, unless it is None; it leaves the engine alone. Returns\n"
-             "their contents; their deliveries, None where they came settled; why there are no more (native.Stop).");
-
-static PyObject *
-take_messages(PyObject *Py_UNUSED(module), PyObject *args)
+PyDoc_STRVAR(take_messages_doc, "take_messages($module, link, max_bytes, is_batch, /)\n--\n\n"
+             "Take the messages that are complete, up to one that goes alone, or came settled unlike those before it:\n"
+             "contents, deliveries (None where they came settled), why there are no more (native.Stop). is_batch is None, or\n"
+             "asked with the tag of each; it leaves the engine alone.");
+static PyObject *take_messages(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_link_t *link;
     struct pn_delivery_t *delivery;
@@ -239,7 +215,6 @@ take_messages(PyObject *Py_UNUSED(module), PyObject *args)
     while (stop == NOTHING && (delivery = engine.pn_link_current(link)) != NULL) {
         size_t size = engine.pn_delivery_pending(delivery);
         _Bool is_settled = engine.pn_delivery_settled(delivery);
-
         /* Of an aborted delivery the engine says that it has one byte, and gives none. */
         if ((Py_ssize_t)size > max_bytes || (size == 1 && engine.pn_delivery_aborted(delivery)))
             stop = ALONE;
@@ -275,10 +250,8 @@ failed:
 }
 
 PyDoc_STRVAR(settle_doc, "settle($module, deliveries, outcome, /)\n--\n\n"
-                         "Settle deliveries, with an outcome; 0 for none but what they have.");
-
-static PyObject *
-settle(PyObject *Py_UNUSED(module), PyObject *args)
+             "Settle deliveries, with an outcome; 0 for none but what they have.");
+static PyObject *settle(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *given, *deliveries;
     int outcome;
@@ -289,7 +262,6 @@ settle(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(deliveries) && are_all; i++) {
         struct pn_delivery_t *delivery;
-
         are_all = structure_at(PySequence_Fast_GET_ITEM(deliveries, i), &delivery);
         if (are_all && outcome)
             engine.pn_delivery_update(delivery, (uint64_t)outcome);
@@ -312,29 +284,25 @@ struct message {
     unsigned char buffer[HEAD + FRONT_BYTES];
 };
 
-static unsigned char *
-put(unsigned char *to, const void *bytes, Py_ssize_t size)
+static unsigned char *put(unsigned char *to, const void *bytes, Py_ssize_t size)
 {
     memcpy(to, bytes, (size_t)size);
     return to + size;
 }
 
-static unsigned char *
-put_piece(unsigned char *to, PyObject *pieces, int i)
+static unsigned char *put_piece(unsigned char *to, PyObject *pieces, int i)
 {
     return put(to, PyBytes_AS_STRING(PyTuple_GET_ITEM(pieces, i)), PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i)));
 }
 
-static unsigned char *
-put_number(unsigned char *to, uint64_t number, int size)
+static unsigned char *put_number(unsigned char *to, uint64_t number, int size)
 {
     while (size-- > 0)
         *to++ = (unsigned char)(number >> 8 * size);
     return to;
 }
 
-static unsigned char *
-put_digits(unsigned char *to, uint64_t number, unsigned base, int count)
+static unsigned char *put_digits(unsigned char *to, uint64_t number, unsigned base, int count)
 {
     for (int i = count - 1; i >= 0; i--, number /= base)
         to[i] = (unsigned char)"0123456789abcdef"[number % base];
@@ -345,8 +313,7 @@ put_digits(unsigned char *to, uint64_t number, unsigned base, int count)
  * Write the front of a message that needs no more than our annotations behind its own header. What stands between their
  * values is given (Splicer.pieces). 0 where it needs more, or does not fit; -1 with an error set.
  */
-static int
-write_front(struct message *message, PyObject *row, PyObject *pieces)
+static int write_front(struct message *message, PyObject *row, PyObject *pieces)
 {
     const unsigned char *header = (const unsigned char *)PyBytes_AS_STRING(message->content);
     uint64_t id = (uint64_t)message->id;
@@ -381,8 +348,7 @@ write_front(struct message *message, PyObject *row, PyObject *pieces)
 }
 
 /* Take a row apart, and make its front. 0, or -1 with an error set; message->front is a new reference, or NULL. */
-static int
-read_row(struct message *message, PyObject *row, PyObject *pieces, PyObject *front_of)
+static int read_row(struct message *message, PyObject *row, PyObject *pieces, PyObject *front_of)
 {
     int written = 0;
 
@@ -415,8 +381,7 @@ read_row(struct message *message, PyObject *row, PyObject *pieces, PyObject *fro
 }
 
 /* Give a message to the current delivery of a link, in a batch with its head. The engine copies it. */
-static void
-give(struct pn_link_t *link, struct message *message, _Bool in_batch)
+static void give(struct pn_link_t *link, struct message *message, _Bool in_batch)
 {
     Py_ssize_t rest = PyBytes_GET_SIZE(message->content) - message->bare;
     Py_ssize_t head = in_batch ? HEAD : 0;
@@ -433,14 +398,10 @@ give(struct pn_link_t *link, struct message *message, _Bool in_batch)
 }
 
 PyDoc_STRVAR(send_doc, "send($module, link, rows, pieces, front_of, unsettled, in_batch, /)\n--\n\n"
-                       "Send messages, each with its front before its bare message; the link must have credit for them.\n"
-                       "Fronts are made of pieces, or by front_of, of a row, where there are none or more is needed; it\n"
-                       "leaves the engine alone. The id of each is noted in unsettled by its delivery; None for those that\n"
-                       "go out settled. In a batch they go in one delivery, each in a data section of its own, settled.\n"
-                       "Returns the bytes of their contents.");
-
-static PyObject *
-send_rows(PyObject *Py_UNUSED(module), PyObject *args)
+             "Send messages, there must be credit; how many bytes their contents have. Fronts are made of pieces, else by\n"
+             "front_of, of a row; it leaves the engine alone. Ids are noted in unsettled by delivery; None: they go settled.\n"
+             "In a batch all go in one delivery, settled, each in a data section.");
+static PyObject *send_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_link_t *link;
     struct pn_delivery_t *delivery = NULL;
@@ -448,23 +409,25 @@ send_rows(PyObject *Py_UNUSED(module), PyObject *args)
     Py_ssize_t total = 0;
     int in_batch, result = 0;
 
-    if (!PyArg_ParseTuple(args, "O&OOOOp:send", structure_at, &link, &given, &pieces, &front_of, &unsettled, &in_batch) ||
+    if (!PyArg_ParseTuple(args, "O&OOOOp:send", structure_at, &link, &given, &pieces, &front_of, &unsettled,
+                          &in_batch) ||
         !is_so(unsettled == Py_None || PyDict_CheckExact(unsettled), "unsettled is a dict or None") ||
-        !is_so(pieces == Py_None || (PyTuple_Check(pieces) && PyTuple_GET_SIZE(pieces) == PIECES), "there are five pieces"))
+        !is_so(pieces == Py_None || PyTuple_Check(pieces), "pieces are a tuple or None") ||
+        !is_so(pieces == Py_None || PyTuple_GET_SIZE(pieces) == PIECES, "there are five pieces"))
         return NULL;
     for (int i = 0; i < PIECES && pieces != Py_None; i++) {
         if (!is_so(PyBytes_Check(PyTuple_GET_ITEM(pieces, i)), "a piece is bytes"))
             return NULL;
     }
-    rows = PySequence_Fast(given, "rows are a list");
+    rows = PySequence_Tuple(given); /* which holds them, whatever front_of does */
     if (rows == NULL)
         return NULL;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(rows) && result == 0; i++) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows) && result == 0; i++) {
         struct message message;
         struct pn_bytes_t tag = {sizeof message.id, (char *)&message.id};
         PyObject *address;
 
-        if ((result = read_row(&message, PySequence_Fast_GET_ITEM(rows, i), pieces, front_of)) < 0)
+        if ((result = read_row(&message, PyTuple_GET_ITEM(rows, i), pieces, front_of)) < 0)
             break;
         total += PyBytes_GET_SIZE(message.content);
         if ((!in_batch || delivery == NULL) && (delivery = engine.pn_delivery(link, tag)) == NULL)
@@ -495,14 +458,10 @@ send_rows(PyObject *Py_UNUSED(module), PyObject *args)
     return PyLong_FromSsize_t(total);
 }
 
-PyDoc_STRVAR(take_outcomes_doc,
-             "take_outcomes($module, collector, unsettled, accepted, confirm, /)\n--\n\n"
-             "Take off the events on top that say \"accepted\" of deliveries in unsettled. The ids of those go to\n"
-             "accepted. Those that their receiver has not settled get the outcome, and go to confirm; the others are\n"
-             "settled. Returns how many there were.");
-
-static PyObject *
-take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
+PyDoc_STRVAR(take_outcomes_doc, "take_outcomes($module, collector, unsettled, accepted, confirm, /)\n--\n\n"
+             "Take off the events on top that say \"accepted\" of deliveries in unsettled; how many. Ids go to accepted.\n"
+             "Deliveries that their receiver has not settled get the outcome and go to confirm, others are settled.");
+static PyObject *take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
 {
     struct pn_collector_t *collector;
     struct pn_event_t *event;
@@ -517,7 +476,6 @@ take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
         _Bool is_settled;
         PyObject *address, *id;
         int result = 0;
-
         if (delivery == NULL || engine.pn_delivery_remote_state(delivery) != ACCEPTED)
             break;
         if ((address = PyLong_FromVoidPtr(delivery)) == NULL)
@@ -546,15 +504,12 @@ take_outcomes(PyObject *Py_UNUSED(module), PyObject *args)
 /* ---------------------------------------------------------------------------------------------------- the output */
 
 PyDoc_STRVAR(pull_doc, "pull($module, transport, /)\n--\n\n"
-                       "What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is\n"
-                       "closed.");
-
-static PyObject *
-pull(PyObject *Py_UNUSED(module), PyObject *address)
+             "What the engine has to write now, some 256 KB of it; empty when there is nothing, or it is closed.");
+static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
 {
     struct pn_transport_t *transport;
     PyObject *data = NULL;
-    Py_ssize_t total = 0;
+    Py_ssize_t total = 0, room = 0;
     ssize_t size;
 
     if (!structure_at(address, &transport))
@@ -563,12 +518,16 @@ pull(PyObject *Py_UNUSED(module), PyObject *address)
     size = engine.pn_transport_pending(transport);
     Py_END_ALLOW_THREADS
     while (size > 0 && total < OUTPUT_BYTES) {
-        if (data == NULL)
-            data = PyBytes_FromStringAndSize(NULL, size);
-        else
-            _PyBytes_Resize(&data, total + size);
-        if (data == NULL)
-            return NULL;
+        if (total + size > room) {
+            /* Mostly there is one piece, which is of its size. What has more may have many: it grows but once. */
+            room = data == NULL ? size : OUTPUT_BYTES + size;
+            if (data == NULL)
+                data = PyBytes_FromStringAndSize(NULL, room);
+            else
+                _PyBytes_Resize(&data, room);
+            if (data == NULL)
+                return NULL;
+        }
         if (engine.pn_transport_peek(transport, PyBytes_AS_STRING(data) + total, (size_t)size) != size) {
             Py_DECREF(data);
             PyErr_SetString(PyExc_SystemError, "the engine gave less of its output than it had");
@@ -581,7 +540,11 @@ pull(PyObject *Py_UNUSED(module), PyObject *address)
         size = engine.pn_transport_pending(transport);
         Py_END_ALLOW_THREADS
     }
-    return data == NULL ? PyBytes_FromStringAndSize(NULL, 0) : data;
+    if (data == NULL)
+        return PyBytes_FromStringAndSize(NULL, 0);
+    if (total < room)
+        _PyBytes_Resize(&data, total);
+    return data;
 }
 
 /* ---------------------------------------------------------------------------------------------------- the module */
@@ -598,15 +561,13 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int
-fill(PyObject *module)
+static int fill(PyObject *module)
 {
     PyObject *signatures = PyDict_New();
     int result = signatures == NULL ? -1 : 0;
 
     for (size_t i = 0; i < FUNCTIONS && result == 0; i++) {
         PyObject *signature = PyUnicode_FromString(functions[i].signature);
-
         result = signature == NULL ? -1 : PyDict_SetItemString(signatures, functions[i].name, signature);
         Py_XDECREF(signature);
     }
@@ -616,21 +577,17 @@ fill(PyObject *module)
     return result;
 }
 
-static PyModuleDef_Slot slots[] = {
-    {Py_mod_exec, fill},
-    {0, NULL},
-};
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
+    .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "gateway.amqp.engine._transfers",
     .m_doc = "What happens once a message on the wire, in C (see native_loops).",
     .m_methods = methods,
     .m_slots = slots,
 };
 
-PyMODINIT_FUNC
-PyInit__transfers(void)
+PyMODINIT_FUNC PyInit__transfers(void)
 {
     return PyModuleDef_Init(&definition);
 }

@@ -16,6 +16,7 @@ from cproton_ffi import ffi, lib
 from amqp_ext.message.annotations import Splicer
 from gateway.amqp.engine import _transfers, python_loops
 from gateway.amqp.engine._transfers import pull, settle, skip, take_messages, take_outcomes, top
+from gateway.amqp.engine.native import ACCEPTED, DELIVERY, LINK_FLOW, TRANSPORT
 from gateway.core.model import Row
 
 __all__ = [
@@ -115,6 +116,8 @@ def _address_of(name: str, signature: str) -> int:
 
 
 def _bind() -> None:
+    if (LINK_FLOW, DELIVERY, TRANSPORT, ACCEPTED) != (26, 28, 29, 0x24):
+        raise ImportError("the engine's numbers of events and outcomes are others")
     fields = [(name, field.type.cname) for name, field in ffi.typeof("pn_bytes_t").fields]
     if fields != [("size", "size_t"), ("start", "char *")]:
         raise ImportError(f"the engine's pn_bytes_t is {fields}")
