@@ -18,23 +18,33 @@ class LineRate:
     """
     Args:
         seconds: A clock that only goes forward.
+        burst: Lines of one kind at once.
+        per_second: Lines of one kind after those.
     """
 
-    def __init__(self, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, seconds: Callable[[], float], burst: float = BURST, per_second: float = PER_SECOND
+    ) -> None:
         self._seconds = seconds
+        self._burst = burst
+        self._per_second = per_second
         self._kinds: dict[str, tuple[float, float, int]] = {}
         """By kind: what may still be said, as of when; and how many lines were held back since one was said."""
 
-    def admit(self, kind: str) -> int | None:
+    def admit(self, kind: str, carried: int = 0) -> int | None:
         """
         One more line of this kind.
+
+        Args:
+            carried: Lines that it stands for, as they were left out before.
 
         Returns:
             How many were held back since the last one; None if this one is to be held back, too.
         """
         now = self._seconds()
-        left, as_of, held_back = self._kinds.get(kind, (float(BURST), now, 0))
-        left = min(left + (now - as_of) * PER_SECOND, float(BURST))
+        left, as_of, held_back = self._kinds.get(kind, (self._burst, now, 0))
+        left = min(left + (now - as_of) * self._per_second, self._burst)
+        held_back += carried
         if left < 1:
             self._kinds[kind] = left, now, held_back + 1
             return None

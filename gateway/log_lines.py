@@ -29,7 +29,7 @@ class LineCounts:
         self.dropped = 0
         """Lines that nobody took in time, or that could not be written."""
         self.held_back = 0
-        """Lines that one connection had too many of."""
+        """Lines that one connection, or one address, had too many of."""
 
 
 COUNTS: Final = LineCounts()

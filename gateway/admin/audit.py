@@ -12,8 +12,8 @@ from typing import Any, Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway import log_keys
-from gateway.line_rate import LineRate
+from gateway import line_rate, log_keys
+from gateway.peer_lines import PeerLines
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ class AuditLog:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._rate = LineRate(time.monotonic)
+        self._lines = PeerLines(time.monotonic, line_rate.BURST, line_rate.PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,8 +84,8 @@ class AuditLog:
             log.info("administered", **values)
             return
         if asked.status == 401:
-            # Who is not known can ask as often as he likes; each address is a kind of its own.
-            held_back = self._rate.admit(values[log_keys.PEER].rpartition(":")[0])
+            # Who is not known can ask as often as he likes.
+            held_back = self._lines.admit(values[log_keys.PEER].rpartition(":")[0], "administration_refused")
             if held_back is None:
                 return
             if held_back:

@@ -85,7 +85,7 @@ def metrics_routes() -> APIRouter:
         )
         families.counter(
             "rewind_log_lines_held_back",
-            "Log lines that one connection had too many of.",
+            "Log lines that one connection, or one address, had too many of.",
             [],
             [],
             COUNTS.held_back,

@@ -96,6 +96,14 @@ class Acceptor(Protocol[ConnectionT_contra]):
     def left(self, connection: ConnectionT_contra) -> None:
         """It is gone."""
 
+    def admits_line(self, kind: str, held_back: int) -> int | None:
+        """
+        One more log line of a kind, that stands for so many left out before.
+
+        Returns:
+            How many were held back since the last one; None if this one is to be held back, too.
+        """
+
     def count_failure(self) -> None:
         """A mistake of ours has cost a connection."""
 

@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, acceptor: Acceptor[Connection], number: int) -> None:
         self.identity = ConnectedClient(number)
         self.limits = acceptor.limits
-        self.log = ConnectionLog(number)
+        self.log = ConnectionLog(number, acceptor.admits_line)
         self.output = Output(self.limits.connection_output_bytes, self._fail)
         self.account = acceptor.account(self._close_as_largest)
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)

@@ -1,14 +1,16 @@
 """
 Lines of the log about one connection: each says which one, and what is known of its peer.
 
-What a peer can cause again and again is limited by rate, each kind of line by itself. What was held back is counted:
-the next line of its kind says how many there were, and the last one of the connection how many nobody was told of.
+What a peer can cause again and again is limited by rate, each kind of line by itself: of one connection, and of all
+that come from its address. What was held back is counted: the next line of its kind says how many there were, and the
+last one of the connection how many nobody was told of.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -33,9 +35,14 @@ class ConnectionLog:
 
     Args:
         number: The connection's.
+        admits: Whether the peer's address may have one more line of a kind, that stands for so many left out before;
+            returns what ``LineRate.admit`` does.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(
+        self, number: int, admits: Callable[[str, int], int | None] = lambda kind, held_back: held_back
+    ) -> None:
+        self._admitted_by_address = admits
         self._log = log.bind(**{log_keys.CONNECTION: number})
         self._rate = LineRate(time.monotonic)
 
@@ -61,14 +68,20 @@ class ConnectionLog:
 
     def last(self, event: str, **values: Any) -> None:
         """The last line about this connection."""
-        if self._rate.held_back:
-            values[log_keys.HELD_BACK] = self._rate.held_back
+        held_back = self._admitted_by_address(event, self._rate.held_back)
+        if held_back is None:
+            return
+        if held_back:
+            values[log_keys.HELD_BACK] = held_back
         self._log.info(event, **values)
 
     def _admits(self, event: str, values: dict[str, Any]) -> bool:
         held_back = self._rate.admit(event)
         if held_back is None:
             COUNTS.held_back += 1
+            return False
+        held_back = self._admitted_by_address(event, held_back)
+        if held_back is None:
             return False
         if held_back:
             values[log_keys.HELD_BACK] = held_back

@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import structlog
+
 from amqp_ext.sasl.server import SaslServer
+from gateway import log_keys
 from gateway.amqp.admission import Admission
 from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.attach.vpn_state import VpnState
@@ -23,9 +27,12 @@ from gateway.config import Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Ledger
 from gateway.password_checks import PasswordChecks
+from gateway.peer_lines import PeerLines
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
+
+log = structlog.get_logger()
 
 RELIEF_SECONDS: Final = 2.0
 """How often it is looked at whether publishers wait in vain (``Ledger.relieve``)."""
@@ -49,6 +56,8 @@ class Container:
         """What all peers make us hold."""
         self.admission = Admission(lambda: self.settings.limits, self.ledger)
         """Who may connect."""
+        self.lines = PeerLines(time.monotonic)
+        """How many log lines an address may cause."""
         self.password_checks = PasswordChecks()
         """Where clients' passwords are hashed."""
         self._relief: asyncio.TimerHandle | None = None
@@ -107,7 +116,12 @@ class Container:
 
     def _relieve(self) -> None:
         self.ledger.relieve()
+        self._tell_held_back()
         self._relief = asyncio.get_running_loop().call_later(RELIEF_SECONDS, self._relieve)
+
+    def _tell_held_back(self, *, all_of_them: bool = False) -> None:
+        for address, count in self.lines.untold(all_of_them=all_of_them):
+            log.info("lines_held_back", **{log_keys.PEER: address, log_keys.HELD_BACK: count})
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
         """Accept no more, close the connections there are, and wait a little for peers to answer."""
@@ -122,6 +136,7 @@ class Container:
         deadline = asyncio.get_running_loop().time() + grace_seconds
         while self.connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
+        self._tell_held_back(all_of_them=True)
         self.password_checks.close()
 
     def shared_by(self, vpn: str) -> VpnState:

@@ -10,7 +10,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 from proton import Link
@@ -27,6 +27,7 @@ from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import Listener, Settings, authority
 from gateway.ledger import Account, Ledger
 from gateway.password_checks import PasswordChecks
+from gateway.peer_lines import PeerLines
 from gateway.tls import renew, server_context
 
 log = structlog.get_logger()
@@ -59,6 +60,10 @@ class ListeningContainer(Protocol):
     @property
     def admission(self) -> Admission:
         """Who may connect."""
+
+    @property
+    def lines(self) -> PeerLines:
+        """How many log lines an address may cause."""
 
     @property
     def password_checks(self) -> PasswordChecks:
@@ -171,6 +176,9 @@ class ListenerAcceptor:
         self._admitted.leave()
         self._container.left(connection)
 
+    def admits_line(self, kind: str, held_back: int) -> int | None:
+        return self._container.lines.admit(self._admitted.address, kind, held_back)
+
     def count_failure(self) -> None:
         self._container.count_failure()
 
@@ -256,14 +264,19 @@ class AmqpListener:
                 admitted = self._container.admission.admit(str(name[0]))
             except NoRoom as refused:
                 accepted.close()
-                log.warning(
-                    "connection_refused",
-                    **{log_keys.PEER: f"{name[0]}:{name[1]}", log_keys.LIMIT: refused.limit},
-                )
+                self._tell_refused(str(name[0]), int(name[1]), refused.limit)
                 continue
             task = loop.create_task(self._connect(accepted, admitted))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
+
+    def _tell_refused(self, address: str, port: int, limit: str) -> None:
+        held_back = self._container.lines.admit(address, "connection_refused")
+        if held_back is not None:
+            values: dict[str, Any] = {log_keys.PEER: f"{address}:{port}", log_keys.LIMIT: limit}
+            if held_back:
+                values[log_keys.HELD_BACK] = held_back
+            log.warning("connection_refused", **values)
 
     async def _connect(self, accepted: socket.socket, admitted: Admitted) -> None:
         """Begin a connection, behind TLS where the listener has it."""

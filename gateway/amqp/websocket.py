@@ -13,7 +13,6 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, cast
 
-import structlog
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import SEND_EOF, State
@@ -21,10 +20,8 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin, Subprotocol
 
 from gateway import log_keys
-from gateway.amqp.connection_log import address_of_peer
+from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.config import WebSocket
-
-log = structlog.get_logger()
 
 UNOPENED_BYTES: Final = 64 * 1024
 """Largest WebSocket message, and most bytes of the upgrade, of a peer whose AMQP connection is not open yet."""
@@ -32,6 +29,10 @@ UNOPENED_BYTES: Final = 64 * 1024
 
 class TunnelledConnection(Protocol):
     """The AMQP connection in a WebSocket: an ``asyncio.Protocol`` that says how far it is."""
+
+    @property
+    def log(self) -> ConnectionLog:
+        """Its lines."""
 
     @property
     def has_opened(self) -> bool:
@@ -129,7 +130,7 @@ class WebSocketTransport(asyncio.Transport, asyncio.Protocol):
     def _answer(self, request: Request) -> None:
         response = self._protocol.accept(request)
         if self._protocol.handshake_exc is not None:
-            log.warning(
+            self._connection.log.warning(
                 "handshake_failed",
                 **{
                     log_keys.PEER: address_of_peer(self._socket),
