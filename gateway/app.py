@@ -189,7 +189,8 @@ class Gateway:
     @property
     def refused_connections(self) -> Mapping[str, int]:
         """Connections that were refused since the start, by the name of the limit."""
-        return self._container.admission.refused if self._container is not None else {}
+        amqp = self._container.admission.refused if self._container is not None else {}
+        return {**amqp, **(self._admin_server.refused if self._admin_server is not None else {})}
 
     @property
     def wire_loops(self) -> str:

@@ -7,9 +7,10 @@ process; a request that fails is answered with 500 and logged.
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import uvicorn
 from fastapi import FastAPI, Response, status
@@ -21,6 +22,7 @@ from gateway.admin.audit import AuditLog
 from gateway.admin.called_by import CalledBy
 from gateway.admin.http_connection import HttpConnection
 from gateway.admin.semp.operations import add_semp
+from gateway.admin.tls_acceptor import Handshakes, TlsAcceptor
 from gateway.config import AdminListener
 
 _GRACE_S = 2
@@ -104,6 +106,7 @@ class HttpServer:
         settings: Callable[[], AdminListener],
         *,
         tls: ssl.SSLContext | None,
+        refused: Counter[str],
     ) -> None:
         """Nothing here belongs to an event loop yet: it may be made on another thread."""
         self._server = _Server(
@@ -118,7 +121,8 @@ class HttpServer:
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_S,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-            )
+            ),
+            Handshakes(refused),
         )
         self._server.config.load()
         self._server.config.ssl = tls
@@ -143,8 +147,9 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn without its hold on the process, and waiting where uvicorn looks ten times a second."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, handshakes: Handshakes) -> None:
         super().__init__(config)
+        self._handshakes = handshakes
         self.listening = asyncio.Event()
         self._leaving = asyncio.Event()
         self._connections = _Connections()
@@ -156,8 +161,21 @@ class _Server(uvicorn.Server):
         self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        tls = self.config.ssl
+        if tls is None:
+            await super().startup(sockets)
+        else:
+            # asyncio's own servers take any number of connections into their handshakes, and keep them for a minute.
+            acceptors = [
+                TlsAcceptor(bound, self._connection, tls, self._handshakes, self.config.backlog)
+                for bound in sockets or ()
+            ]
+            self.servers = cast("list[asyncio.Server]", acceptors)
+            self.started = True
         self.listening.set()
+
+    def _connection(self) -> asyncio.Protocol:
+        return HttpConnection(self.config, self.server_state, self.lifespan.state)
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # which sets the Date of the answers, to the second

@@ -8,6 +8,7 @@ connections wait in the kernel's queue meanwhile.
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -50,6 +51,8 @@ class AdminServer:
         self._sockets = list(sockets) if sockets is not None else None
         self._watched: list[socket.socket] = []
         self._serving: asyncio.Task[HttpServer] | None = None
+        self.refused: Counter[str] = Counter()
+        """Connections that were refused, by the name of the bound."""
 
     async def start(self) -> list[str]:
         """Accept connections; the URLs, one for each socket.
@@ -101,7 +104,9 @@ class AdminServer:
     def _make(self) -> "HttpServer":
         from gateway.admin.http import HttpServer  # noqa: PLC0415 - see above
 
-        return HttpServer(self._health, self._administered, lambda: self._listener, tls=self._tls)
+        return HttpServer(
+            self._health, self._administered, lambda: self._listener, tls=self._tls, refused=self.refused
+        )
 
     def _unwatch(self) -> None:
         loop = asyncio.get_running_loop()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +14,11 @@ import trustme
 from click.testing import CliRunner
 
 from amqp_ext.sasl.passwords import hash_password
+from gateway.admin import tls_acceptor
 from gateway.cli import main
 from gateway.config import AdminListener, Tls, User, token_hash
 from tests.gateway.admin.conftest import Start
+from tests.support.running import RunningGateway
 
 HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
 EVERYTHING = ("queue://*", "topic://>", "log://>")
@@ -29,6 +33,7 @@ def authority() -> trustme.CA:
 class Secured:
     """A gateway administered over HTTPS, and what its clients need."""
 
+    gateway: RunningGateway
     url: str
     authority: trustme.CA
     files: Path
@@ -60,7 +65,7 @@ def secured(start: Start, authority: trustme.CA, tmp_path: Path) -> Secured:
         "eve": User(certificate_names=("eve.example",), administer=EVERYTHING),
     }
     gateway = start(users=users, admin=AdminListener(port=0, tls=tls))
-    return Secured(gateway.call(lambda running: running.admin[0]), authority, tmp_path)
+    return Secured(gateway, gateway.call(lambda running: running.admin[0]), authority, tmp_path)
 
 
 def test_a_token_is_its_user(secured: Secured) -> None:
@@ -110,3 +115,44 @@ def test_plain_http_gets_nothing_from_a_secured_address(secured: Secured) -> Non
     """Who forgets the `s` is not answered in clear."""
     with httpx.Client(trust_env=False) as http, pytest.raises(httpx.TransportError):
         http.get(secured.url.replace("https", "http") + "/healthz")
+
+
+def silent(url: str) -> socket.socket:
+    """A connection that begins no handshake."""
+    host, _, port = url.rpartition("://")[2].rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+@pytest.mark.parametrize("bound", ["MOST", "MOST_OF_ADDRESS"])
+def test_handshakes_are_counted(secured: Secured, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    """One more than there may be, in all or of one address, is closed at once; when one is over another may begin."""
+    assert secured.status("ann-s-token") == 200
+    monkeypatch.setattr(tls_acceptor, bound, 3)
+    waiting = [silent(secured.url) for _ in range(3)]
+    with silent(secured.url) as refused:
+        assert refused.recv(1) == b""
+    with pytest.raises(httpx.TransportError):
+        secured.status("ann-s-token")
+    waiting.pop().close()
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            assert secured.status("ann-s-token") == 200
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+            continue
+        break
+    limit = "admin_handshakes" if bound == "MOST" else "admin_handshakes_per_address"
+    count = secured.gateway.call(lambda running: running.refused_connections[limit])
+    assert count >= 2
+    for sock in waiting:
+        sock.close()
+
+
+def test_a_handshake_that_does_not_end_is_given_up(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place is free again after some seconds."""
+    assert secured.status("ann-s-token") == 200
+    monkeypatch.setattr(tls_acceptor, "HANDSHAKE_S", 0.2)
+    with silent(secured.url) as waiting:
+        assert waiting.recv(1) == b""
+    assert secured.status("ann-s-token") == 200
