@@ -40,6 +40,9 @@ from store.sqlite.routes import add_route
 from store.sqlite.statements import SHORTEST_RUN, chunks
 from store.sqlite.trimming import trim
 
+FEW: Final = 8
+"""Messages that are one statement, whatever their number: each has a prepared statement of its own."""
+
 NOTHING_KNOWN: Final[frozenset[int]] = frozenset()
 
 
@@ -95,7 +98,8 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
         routes: Numbers of those that are known to be in the file.
 
     Returns:
-        None where something else is to be written with them: whatever is no message, a route, or the log's row.
+        None where they are more than ``FEW``, or something else is to be written with them: whatever is no message, a
+        route, or the log's row.
     """
     messages, _, _, logged_bytes, largest_bytes = tail
     rows: Sequence[Row] = ()
@@ -113,7 +117,7 @@ def few_messages(effects: Sequence[Effect], tail: LogTail, routes: Collection[in
         rows = [*rows, *effect.rows] if rows else effect.rows
     count = len(rows)
     messages += count
-    if not count or messages >= MOST_UNSAVED:
+    if not 0 < count <= FEW or messages >= MOST_UNSAVED:
         return None
     for row in rows:
         largest_bytes = max(largest_bytes, len(row[CONTENT]))

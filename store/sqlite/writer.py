@@ -264,20 +264,21 @@ class SqliteWriter:
     def _write_few(self, batch: Batch, answer: Callable[[], None]) -> WriteFailed | None:
         """A small batch: by one statement where that is enough."""
         few = None
-        if not (self._owed or self._indexed) and self._checkpointer.is_ahead:
-            few = few_messages(batch.effects, self._tail, self._routes.known)
-        if few is None:
-            error = self._write([batch], is_small=True)
-            if error is None:
-                answer()
-            return error
-        self._on_largest(few.tail.largest_bytes)
         started = time.monotonic()
         try:
-            # A transaction of its own. It may fail for what another process does, as any other may: it tries again.
-            self._execute(few.statement, few.values)
+            if not (self._owed or self._indexed) and self._checkpointer.is_ahead:
+                few = few_messages(batch.effects, self._tail, self._routes.known)
+            if few is not None:
+                self._on_largest(few.tail.largest_bytes)
+                self._execute(few.statement, few.values)
         except Exception as error:
+            # They come to nothing: a writer owes nothing of a message.
             return self._failed(error)
+        if few is None:
+            failed = self._write([batch], is_small=True)
+            if failed is None:
+                answer()
+            return failed
         took = time.monotonic() - started
         try:
             answer()

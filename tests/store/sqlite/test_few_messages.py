@@ -18,7 +18,7 @@ from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
-from store.sqlite.transaction import FewMessages, few_messages
+from store.sqlite.transaction import FEW, FewMessages, few_messages
 from tests.store.effects import publication, queue, route, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of
 from tests.store.writing import Writing, writing
@@ -91,8 +91,16 @@ def test_messages_of_several_publishers_are_one_statement() -> None:
         ([lone(1), CountedUpTo(1)], EMPTY),
         ([lone(1, endpoints=(1, 2))], EMPTY),
         ([lone(1), lone(2)], EMPTY._replace(messages=MOST_UNSAVED - 2)),
+        ([lone(n) for n in range(1, FEW + 2)], EMPTY),
     ],
-    ids=["nothing", "no message", "a message and another thing", "a new route", "the log's row is due"],
+    ids=[
+        "nothing",
+        "no message",
+        "a message and another thing",
+        "a new route",
+        "the log's row is due",
+        "many",
+    ],
 )
 def test_one_statement_is_not_enough(effects: Sequence[Effect], tail: LogTail) -> None:
     """Where anything else is to be written with the messages, all of it is one transaction."""
@@ -228,6 +236,20 @@ def test_a_statement_that_fails_leaves_nothing(path: Path, made: list[FewMessage
     assert [found is not None for found in made[-3:]] == [True, True, True]
     assert query(path, "select id from message order by id") == [(1,), (2,), (4,)]
     assert check(path) == []
+
+
+def test_what_is_no_text_fails_as_any_other(path: Path, made: list[FewMessages | None]) -> None:
+    """It is an error of Python's, found when the statement's values are made: told, and not raised."""
+    with writing(path) as w:
+        w.commit(*QUEUE)
+        assert commit_now(w, lone(1)) is None
+        assert commit_now(w, lone(2)) is None
+        bad = publication(3, [b"x"], endpoints=(1,), logged=False, topic="\ud800", time_ms=MADE_MS)
+        error = commit_now(w, bad)
+        assert isinstance(error, WriteFailed)
+        assert isinstance(error.__cause__, UnicodeEncodeError)
+        assert commit_now(w, lone(4)) is None
+    assert query(path, "select id from message order by id") == [(1,), (2,), (4,)]
 
 
 def test_what_a_failed_transaction_owes_is_not_passed_over(
