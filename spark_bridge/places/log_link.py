@@ -35,7 +35,7 @@ from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 
 PAGE_ROWS = 4_000
-"""Messages of a page, less than of a file's: what had come of one when the connection broke is asked for anew."""
+"""Messages of a page, less than of a file's: a link brings them slower, and those that came wait for the others."""
 REPLAY_START = "rewind:replay-start"
 FIRST, LAST, GENERATION = "rewind:replay-first", "rewind:replay-last", "rewind:replay-generation"
 
@@ -174,6 +174,8 @@ class LogLink:
         """
         The messages of the range in order, some thousand at a time, until the broker says that is all.
 
+        Where the connection is lost, what had come before goes first: it need not be asked for again.
+
         Raises:
             DataLoss: The broker ended the replay early.
             ConnectionFailed: The connection was lost.
@@ -183,25 +185,37 @@ class LogLink:
     def _pages_of_messages(self) -> Iterator[EncodedMessages]:
         page: list[bytes] = []
         size = 0
-        while taken := self._receive(PAGE_ROWS - len(page)):
-            page += taken
-            size += sum(map(len, taken))
-            if len(page) >= PAGE_ROWS or size >= PAGE_BYTES:
+        try:
+            while taken := self._receive(PAGE_ROWS - len(page)):
+                page += taken
+                size += sum(map(len, taken))
+                if len(page) >= PAGE_ROWS or size >= PAGE_BYTES:
+                    full, page, size = page, [], 0
+                    yield EncodedMessages.of(full)
+        except ConnectionFailed:
+            if page:
                 yield EncodedMessages.of(page)
-                page, size = [], 0
+            raise
         if page:
             yield EncodedMessages.of(page)
 
     def _pages_of_batches(self) -> Iterator[EncodedMessages]:
         page = GatheredBatches()
-        while taken := self._receive(1):
-            try:
-                page.add(taken[0])
-            except CodecError as error:
-                raise ConnectionFailed(f"The broker's answer on {self._where} failed: {error}.") from error
-            if len(page) >= PAGE_ROWS or page.octets >= PAGE_BYTES:
+        try:
+            while taken := self._receive(1):
+                try:
+                    page.add(taken[0])
+                except CodecError as error:
+                    raise ConnectionFailed(
+                        f"The broker's answer on {self._where} failed: {error}."
+                    ) from error
+                if len(page) >= PAGE_ROWS or page.octets >= PAGE_BYTES:
+                    full, page = page, GatheredBatches()
+                    yield full.messages()
+        except ConnectionFailed:
+            if len(page):
                 yield page.messages()
-                page = GatheredBatches()
+            raise
         if len(page):
             yield page.messages()
 

@@ -82,14 +82,10 @@ def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange
 
     Where the selection has ``fail_on_data_loss`` false, what the log no longer has is left out.
     """
-
-    def rows(ids: IdRange) -> Iterator[pa.RecordBatch]:
-        return (batch for batch, _ in log.batches(selection, columns, ids) if batch.num_rows)
-
     if ids.last < ids.first:
         return
     if selection.fail_on_data_loss:
-        yield from rows(ids)
+        yield from (batch for batch, _ in log.batches(selection, columns, ids) if batch.num_rows)
         return
     while ids.first <= ids.last:
         now = log.extent(selection)
@@ -102,17 +98,16 @@ def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange
             say(f"Offsets {now.last + 1} to {ids.last} are no longer in the log; they are left out.")
         ids = replace(ids, first=max(ids.first, now.first), last=min(ids.last, now.last))
         stop = min(ids.last, ids.first + PIECE_IDS - 1)
-        batches = rows(replace(ids, last=stop))
-        given = False
+        reached = ids.first
         try:
-            for batch in batches:
-                given = True
-                yield batch
+            for batch, following in log.batches(selection, columns, replace(ids, last=stop)):
+                reached = following
+                if batch.num_rows:
+                    yield batch
         except DataLoss:
-            after = log.extent(selection)
-            # Rows of this piece that are out cannot be taken back: only an untouched one is tried again.
-            if given or after == now:
+            if log.extent(selection) == now:
                 raise
+            ids = replace(ids, first=reached)  # rows that are out cannot be taken back
             continue
         ids = replace(ids, first=stop + 1)
 
