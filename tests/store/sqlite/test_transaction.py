@@ -199,6 +199,22 @@ def test_moves_of_a_transaction_are_one_row(path: Path) -> None:
     assert state_of(path) == model.state()
 
 
+def test_moves_of_a_transaction_come_to_the_same_as_one_by_one(path: Path) -> None:
+    """One that leaves the floor where it is does not undo the one before; each brings its ranges."""
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+        commit(
+            connection, applied(model, [*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)])
+        )
+        commit(connection, [move for i in (1, 5, 7) for move in applied(model, settled(model, 1, [i]))])
+        assert connection.execute("select floor from cursor").fetchall() == [(1,)]
+        assert connection.execute("select first, last from cursor_range order by first").fetchall() == [
+            (5, 5),
+            (7, 7),
+        ]
+    assert state_of(path) == model.state()
+
+
 def test_a_stuck_consumer_makes_one_range(path: Path) -> None:
     """What is settled behind a message that is not joins: a row, and none once the message is settled."""
     model = empty_model()
