@@ -56,6 +56,7 @@ steps = st.lists(
         st.tuples(st.just("begin"), senders, sizes, kinds),
         st.tuples(st.just("finish"), senders, st.booleans()),
         st.tuples(st.just("abort"), senders),
+        st.tuples(st.just("abort half way"), senders, sizes, kinds),
         st.tuples(st.just("credit"), receivers, counts, st.booleans()),
         st.tuples(st.just("send"), receivers, st.lists(sizes, min_size=1, max_size=12)),
         st.tuples(st.just("deliver"), receivers, st.lists(small, min_size=1, max_size=12), said),
@@ -99,6 +100,10 @@ def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
             case "finish":
                 peer.finish(name, settled=arguments[1])
             case "abort":
+                peer.abort(name)
+            case "abort half way":
+                peer.begin(name, b"w" * arguments[1], kind=arguments[2])
+                peer.exchange(end)
                 peer.abort(name)
             case "credit":
                 peer.credit(name, arguments[1], drain=arguments[2])
