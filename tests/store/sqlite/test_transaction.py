@@ -206,7 +206,11 @@ def test_moves_of_a_transaction_come_to_the_same_as_one_by_one(path: Path) -> No
         commit(
             connection, applied(model, [*QUEUE, publication(1, [b"x"] * 9, endpoints=(1,), time_ms=MADE_MS)])
         )
-        commit(connection, [move for i in (1, 5, 7) for move in applied(model, settled(model, 1, [i]))])
+        moves = list(applied(model, settled(model, 1, [1])))
+        for i in (5, 7):
+            moves += applied(model, settled(model, 1, [i], is_joined=False))
+        assert [move.floor for move in moves] == [1, None, None]
+        commit(connection, moves)
         assert connection.execute("select floor from cursor").fetchall() == [(1,)]
         assert connection.execute("select first, last from cursor_range order by first").fetchall() == [
             (5, 5),
