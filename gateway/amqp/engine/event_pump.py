@@ -46,6 +46,7 @@ class EventPump:
             Refused: The peer sends where it receives, or without credit; the connection is of no use any more.
         """
         loops = self._loops
+        # The collector is held here: what is called for its events may lose the connection.
         handle = loops.handle_of(collector._impl)
         incoming, outgoing = self._incoming, self._outgoing
         arrived: dict[Receiving, None] = {}

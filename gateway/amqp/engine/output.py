@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from proton import Transport
 
 from gateway.amqp.engine.close_errors import CloseError
 from gateway.amqp.engine.link_table import LinkTable
-from gateway.amqp.engine.loops import pull
+from gateway.amqp.engine.loops import LOOPS
 
 
 class Output:
@@ -30,6 +31,8 @@ class Output:
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._transport: Transport | None = None
+        self._handle: Any = None
+        """The transport's."""
         self._links: LinkTable | None = None
         self._filter: Callable[[bytes], bytes] | None = None
         self._is_scheduled = False
@@ -86,6 +89,7 @@ class Output:
             output_filter: Given any piece of the engine's output; returns what is written instead.
         """
         self._transport = transport
+        self._handle = LOOPS.handle_of(transport._impl)
         self._links = links
         self._filter = output_filter
 
@@ -108,24 +112,25 @@ class Output:
 
     def lost(self) -> None:
         """The connection is gone: nothing more is written, and nothing of it is held."""
-        self._transport = self._links = self._socket = None
+        self._transport = self._handle = self._links = self._socket = None
         self._filter = self._all_written = self._failed = None
 
     def flush(self) -> None:
         """Write what the engine has, as far as the socket takes it."""
         self._is_scheduled = False
         transport, links, failed = self._transport, self._links, self._failed
+        handle, pull = self._handle, LOOPS.pull
         if transport is None or links is None or failed is None:
             return
         try:
             while self._is_writable:
-                data = pull(transport)
+                data = pull(handle)
                 if not data:
                     if links.names.unanswered:
                         links.names.written()
                     break
                 if self._close_error is not None:
-                    data = self._close_error.put_into(data + b"".join(iter(lambda: pull(transport), b"")))
+                    data = self._close_error.put_into(data + b"".join(iter(lambda: pull(handle), b"")))
                 if links.names.unanswered:
                     links.names.saw(data)
                 self.write(data)

@@ -133,9 +133,10 @@ def traffic(loops: Any, script: list[Any]) -> tuple[list[Any], list[bytes]]:
                 attach(peer, name)
             case "exchange":
                 peer.exchange(end)
-    end.told.append(
-        {name: link.transfers.unsettled_count for name, link in end.links.items() if name[0] == "r"}
-    )
+    for name, link in end.links.items():
+        # What the engine keeps of them, and what we do.
+        kept = link.transfers.unsettled_count if name.startswith("r") else len(link.held)
+        end.told.append({name: (kept, link.link.unsettled)})
     return end.told, end.written
 
 
