@@ -20,7 +20,7 @@ from gateway.admin.semp.endpoint_attributes import (
 )
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, vpn_of
+from gateway.admin.semp.resources import QUEUES, TOPIC_ENDPOINTS, Name, endpoint_of, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
@@ -158,8 +158,9 @@ def _add_common(
             endpoint = broker.find(name)
             return None if endpoint is None else configured(endpoint, vpn)
 
-        names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
-        page, cursor = await paging.page(names, show)
+        async with resources_of(request).listing.page():
+            names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
+            page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
     @tree.get(f"/{collection}/{{name}}", right, summary=f"One of the {collection}", responses=one(shown))

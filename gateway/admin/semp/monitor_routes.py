@@ -138,7 +138,8 @@ def monitor_routes() -> APIRouter:
     async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
         vpn_of(request, vpn)
         found = {f"{client.number:012}": client for client in resources_of(request).clients(vpn)}
-        page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
+        async with resources_of(request).listing.page():
+            page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
 
     @tree.get(
@@ -213,8 +214,9 @@ def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...],
                 return None
             return monitored(endpoint, vpn, broker.log.next_id, running.clock.now_ms())
 
-        names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
-        page, cursor = await paging.page(names, show)
+        async with resources_of(request).listing.page():
+            names = [name for name, endpoint in broker.endpoints.items() if endpoint.kind in kinds]
+            page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
     @tree.get(f"/{{vpn}}/{collection}/{{name}}", right, summary="One of them", responses=one(shown))

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
 from gateway.admin.semp.envelope import ROOT, SempError
+from gateway.admin.semp.listing_pace import ListingPace
 from gateway.config import Reloaded
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
@@ -36,6 +37,11 @@ class Resources:
     def __init__(self, administered: AdministeredGateway) -> None:
         self._administered = administered
         self._by_name: dict[str, Administration] = {}
+        self.listing = ListingPace(self._activity)
+        """How quickly lists are made."""
+
+    def _activity(self) -> int:
+        return sum(vpn.counters.activity for vpn in self._administered.vpns.values())
 
     @property
     def vpns(self) -> MessageVpns:
