@@ -257,15 +257,14 @@ class Endpoint:
         return [*self.backlog.open_effects(floor), *effects]
 
     def _let_go_of_all(self, cursor_number: int, floor: int) -> None:
-        backlog = self.backlog
-        backlog.reset(cursor_number, floor)
+        self.backlog.reset(cursor_number, floor)
         if not self._awaits_emptied:
-            backlog.take_dropped_on_way()
+            self.backlog.take_dropped_on_way()
         self._awaits_emptied = True
         self.withdrawals.forget()
         self.wake()
         self.attempts.clear()
-        self.ready.forget_all(backlog.parts)
+        self.ready.forget_all(self.backlog.parts)
         for flow in (*self.flows, *self.suspended):
             flow.unsettled.clear()
 

@@ -5,15 +5,16 @@ theirs until the link ceases to exist, and nothing more is given to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Generic, Protocol, TypeVar
 
 
 class Holding(Protocol):
     """A flow, as far as it holds messages."""
 
-    unsettled: dict[int, int]
-    """id -> content size in bytes."""
+    @property
+    def unsettled(self) -> MutableMapping[int, int]:
+        """Content sizes in bytes by id."""
 
 
 F = TypeVar("F", bound=Holding)
