@@ -4,9 +4,8 @@ An endpoint: a queue or topic endpoint, what lies on it, and the flows bound to 
 How much lies on it, and what of it is durably settled, is its ``Backlog``. What is ready is kept in a ``ReadyQueue``,
 of which only a window is in memory, or in ``PriorityReadyQueues``; what was handed out is at the flows.
 
-Invariant: a committed message that lies here is in the ready queue (in memory or in the store), or in the unsettled of
-one flow, bound or suspended, or awaits a replay, or is withdrawn by a transaction that is being committed, or by one
-that brings it to a dead message queue, which may have to wait for the disk.
+Invariant: a committed message that lies here is in the ready queue (in memory or in the store), in the unsettled of one
+flow, bound or suspended, awaits a replay, or is withdrawn: by a commit under way, or until a dead message queue has it.
 """
 
 from __future__ import annotations
