@@ -19,6 +19,9 @@ from store.sqlite.migrations import migrations
 BODY = bytes(280)
 """A stored message of the generator: its sections with a body of 256 octets."""
 
+CHECKSUM = (1 << 47) - 1
+"""As long as a message's is; nobody looks at it."""
+
 ROWS_PER_STATEMENT = 250
 PAGE = 1000
 TIME = 1_700_000_000_000
