@@ -172,12 +172,16 @@ def sent(
     return end.written
 
 
+long_topics = st.text(max_size=20) | st.sampled_from(
+    ("x" * 255, "x" * 256, "ö" * 127, "ö" * 128, "x" * 2_000)
+)
+
+
 @needs_native
 @given(
     st.lists(
         st.lists(
-            messages
-            | st.builds(row, contents, ids, st.integers(-(2**63), 2**63 - 1), st.text(max_size=1_200)),
+            messages | st.builds(row, contents, ids, st.integers(-(2**63), 2**63 - 1), long_topics),
             min_size=1,
             max_size=8,
         ),
