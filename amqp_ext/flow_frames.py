@@ -13,14 +13,11 @@ from typing import Any, Final
 
 from amqp_ext.codec import CodecError, Described, UInt, ULong, decode, encode
 
+BEGIN: Final = 0x11
 ATTACH: Final = 0x12
 FLOW: Final = 0x13
 
-FLOW_MARK: Final = b"\x00\x53\x13"
-"""How the performative of a flow begins, in the spelling that engines use."""
-
 _HEADER_BYTES: Final = 8
-_FIELDS: Final = 11
 _MODULUS: Final = 2**32
 
 
@@ -68,18 +65,29 @@ def fields_of(frame: bytes, code: int) -> list[Any] | None:
     return fields if isinstance(fields, list) else None
 
 
-def state_request_in(frame: bytes) -> StateRequest | None:
-    """What a peer asks for with a frame; None where it asks for nothing."""
-    fields = fields_of(frame, FLOW)
-    if fields is None:
-        return None
-    fields = fields + [None] * (_FIELDS - len(fields))
+def state_request_of(fields: list[Any]) -> StateRequest | None:
+    """What a peer asks for with a flow that has these fields, all of them; None where it asks for nothing."""
     handle, count, credit, is_drain, is_echo = *fields[4:7], fields[8] is True, fields[9] is True
     if not is_echo and not (is_drain and handle is not None):
         return None
-    if any(not isinstance(number, int | None) for number in (handle, count, credit)):
-        return None
     return StateRequest(handle, ((count or 0) + (credit or 0)) % _MODULUS, is_drain, is_echo)
+
+
+def with_handle_max(output: bytes, handle_max: int) -> bytes:
+    """
+    What an engine says, with the greatest handle that the peer may use in the begins that are among it (section 2.7.2):
+    whole frames.
+    """
+    pieces = list(frames_of(output))
+    for index, piece in enumerate(pieces):
+        fields = fields_of(piece, BEGIN)
+        if fields is None:
+            continue
+        fields += [None] * (5 - len(fields))
+        fields[4] = UInt(handle_max)
+        body = encode(Described(ULong(BEGIN), fields))
+        pieces[index] = (_HEADER_BYTES + len(body)).to_bytes(4, "big") + piece[4:8] + body
+    return b"".join(pieces)
 
 
 def with_link_state(output: bytes, handle: int, *, count: int, credit: int, is_drain: bool) -> bytes:

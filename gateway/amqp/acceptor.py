@@ -48,6 +48,15 @@ class OpenClient(Protocol):
     async def attach(self, link: Link) -> None:
         """Answer an attach; never raises for a mistake of the peer's."""
 
+    def retired(self, txn_id: bytes, count: int, found: int) -> None:
+        """
+        A disposition was dealt with that gives deliveries an outcome in a transaction.
+
+        Args:
+            count: Of its range.
+            found: Those that a link has.
+        """
+
     def abandon_transactions(self) -> None:
         """Links are about to be dropped, and see to what they have: nothing of open transactions happens."""
 

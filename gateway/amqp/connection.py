@@ -17,6 +17,8 @@ from typing import Any, Final, cast
 from proton import Collector, Event, Transport, symbol
 from proton import Connection as EngineConnection
 
+from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
+from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
 from gateway.amqp.acceptor import Acceptor, FrameFilter, OpenClient
@@ -24,11 +26,13 @@ from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog, address_of_peer
 from gateway.amqp.engine import heartbeats
 from gateway.amqp.engine.close_errors import CloseError
-from gateway.amqp.engine.conditions import condition_of
+from gateway.amqp.engine.conditions import code_of, condition_of
 from gateway.amqp.engine.input import Input
 from gateway.amqp.engine.link_table import LinkTable
+from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
+from gateway.amqp.peer_sessions import PeerSessions
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
@@ -62,9 +66,18 @@ class Connection(asyncio.Protocol):
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
         self.tasks = Tasks(self._task_failed, self._task_done)
         self._acceptor = acceptor
+        walk = FrameWalk(self.limits.max_frame_bytes, self.limits.max_links_per_session, LOOPS.plain_frames)
         self.input = Input(
-            self.links, self.output, self._deal_with, self._is_busy, self._go_on_reading, self._end
+            self.links,
+            self.output,
+            walk,
+            self._act_on,
+            self._deal_with,
+            self._is_busy,
+            self._go_on_reading,
+            self._end,
         )
+        self._sessions = PeerSessions(self.links, walk, self.limits, self.log, self.output.rewrite)
         self._loop = asyncio.get_running_loop()
         self._socket: asyncio.Transport | None = None
         self._handshake: Handshake | None = None
@@ -183,6 +196,7 @@ class Connection(asyncio.Protocol):
         if client is not None:
             client.links_lost(self._guard)
         self.input.lost()
+        self._sessions.lost()
         self.output.lost()
         self._release_engine()
         self.account.close()
@@ -293,13 +307,13 @@ class Connection(asyncio.Protocol):
         if kind == Event.CONNECTION_REMOTE_OPEN:
             self._open()
         elif kind == Event.SESSION_REMOTE_OPEN:
-            self._open_session(event.session)
+            self._sessions.begin(event.session)
         elif kind == Event.LINK_REMOTE_OPEN:
             self._attach(event.link)
         elif kind in (Event.LINK_REMOTE_CLOSE, Event.LINK_REMOTE_DETACH):
             self._detach(event.link, closed=kind == Event.LINK_REMOTE_CLOSE)
         elif kind == Event.SESSION_REMOTE_CLOSE:
-            self._close_session(event.session)
+            self._sessions.ended_by_peer(event.session)
         elif kind == Event.CONNECTION_REMOTE_CLOSE:
             self._drop_links()
             if self._engine is not None:
@@ -338,26 +352,22 @@ class Connection(asyncio.Protocol):
         self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
         self._loop.call_soon(self._tick)
 
-    def _open_session(self, session: Any) -> None:
-        if not session.state & session.LOCAL_UNINIT:
-            # The engine takes it for the answer to a begin of ours, whatever became of that session since.
-            self.refuse(
-                Refused(ErrorCode.NOT_ALLOWED, "a begin answers a session that the gateway has not begun")
-            )
+    def _act_on(self, found: Finding) -> None:
+        """Something is wrong in what the peer sent, or worth more than the engine tells."""
+        if self._is_ending:
             return
-        # The engine counts channels; a peer that begins again and again on one makes sessions without end.
-        if len(self.links.sessions) >= self.limits.max_channels:
-            self.refuse(
-                Refused(ErrorCode.RESOURCE_LIMIT, "too many sessions on this connection (max_channels)")
-            )
-            return
-        self.links.begin_session(session)
-        session.open()
-
-    def _close_session(self, session: Any) -> None:
-        self.links.end_session(session)
+        if isinstance(found, BadConnection):
+            self.refuse(Refused(code_of(found.condition), found.text))
+        elif isinstance(found, BadSession):
+            self._sessions.end(found)
+        elif isinstance(found, BadLink):
+            self._sessions.detach(found)
+        elif isinstance(found, Retirement) and self._client is not None:
+            self._client.retired(found.txn_id, found.count, self.links.take_retired())
+        self.output.schedule_flush()
 
     def _attach(self, link: Any) -> None:
+        self._sessions.attached(link)
         if self._client is None or self._is_ending or link.session not in self.links.sessions:
             return
         if not link.state & link.LOCAL_UNINIT:
@@ -377,6 +387,7 @@ class Connection(asyncio.Protocol):
         self.tasks.spawn(self._client.attach(link))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
+        self._sessions.detached(link)
         self.links.detached(link, closed=closed)
 
     def _drop_links(self) -> None:
@@ -462,6 +473,12 @@ class Connection(asyncio.Protocol):
             **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
         )
         self._drop_links()
+        if engine.state & EngineConnection.LOCAL_UNINIT:
+            # The engine writes no close before the peer's open, which it was not given.
+            engine.container = self._acceptor.container_id
+            engine.open()
+            error = CloseError(refused.code.condition, refused.text)
+            self.output.rewrite(lambda output: output + error.frame)
         engine.condition = condition_of(refused)
         engine.close()
         self._end()

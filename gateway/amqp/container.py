@@ -23,7 +23,7 @@ from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.dialects.registry import Dialects
 from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.listener import AmqpListener
-from gateway.config import Listener, Settings
+from gateway.config import LinkStealing, Listener, Settings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Ledger
 from gateway.password_checks import PasswordChecks
@@ -188,12 +188,14 @@ class Container:
         batches: BatchedTransfers | None,
         *,
         shows_tokens: bool,
+        link_stealing: LinkStealing,
     ) -> Client:
         """
         The client of a connection, in the Message VPN that its open frame asks for.
 
         Args:
             shows_tokens: Who it is, it says later, by tokens.
+            link_stealing: Within what a name that is attached again takes the older link's place.
 
         Raises:
             Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
@@ -209,6 +211,7 @@ class Container:
             spoken,
             batches,
             shows_tokens=shows_tokens,
+            link_stealing=link_stealing,
         )
 
     def _vpn_for(self, hostname: str | None, user: str | None) -> MessageVpn:

@@ -24,7 +24,7 @@ from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks
 from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.websocket import WebSocketTransport
-from gateway.config import Listener, Settings, authority
+from gateway.config import LinkStealing, Listener, Settings, authority
 from gateway.ledger import Account, Ledger
 from gateway.password_checks import PasswordChecks
 from gateway.peer_lines import PeerLines
@@ -89,6 +89,7 @@ class ListeningContainer(Protocol):
         batches: BatchedTransfers | None,
         *,
         shows_tokens: bool,
+        link_stealing: LinkStealing,
     ) -> Client:
         """
         The client of a connection, in the Message VPN that its open frame asks for.
@@ -114,6 +115,9 @@ class ServedClient:
     async def attach(self, link: Link) -> None:
         await attach(self.client, link)
 
+    def retired(self, txn_id: bytes, count: int, found: int) -> None:
+        self.client.transactions.retired(txn_id, count, found)
+
     def abandon_transactions(self) -> None:
         self.client.transactions.abandon()
 
@@ -138,7 +142,9 @@ class ListenerAcceptor:
         mechanisms: tuple[str, ...],
         *,
         accepts_tokens: bool,
+        link_stealing: LinkStealing,
     ) -> None:
+        self._link_stealing = link_stealing
         self.limits = container.settings.limits
         self._admitted = admitted
         self._container = container
@@ -200,6 +206,7 @@ class ListenerAcceptor:
             self._spoken,
             self._frames.batches if self._frames is not None else None,
             shows_tokens=self._shows_tokens,
+            link_stealing=self._link_stealing,
         )
         return ServedClient(client)
 
@@ -281,7 +288,12 @@ class AmqpListener:
     async def _connect(self, accepted: socket.socket, admitted: Admitted) -> None:
         """Begin a connection, behind TLS where the listener has it."""
         acceptor = ListenerAcceptor(
-            self._container, admitted, self._spoken, self._mechanisms, accepts_tokens=self._accepts_tokens
+            self._container,
+            admitted,
+            self._spoken,
+            self._mechanisms,
+            accepts_tokens=self._accepts_tokens,
+            link_stealing=self._settings.link_stealing,
         )
         connection = Connection(acceptor, self._container.next_number())
         websocket = self._settings.websocket

@@ -15,6 +15,7 @@ from gateway.config.render import effective_toml, example_toml
 from gateway.config.setting_types import Mechanism, is_loopback
 from gateway.config.settings import (
     AdminListener,
+    LinkStealing,
     Listener,
     Logging,
     Settings,
@@ -33,6 +34,7 @@ __all__ = [
     "Configuration",
     "Difference",
     "Limits",
+    "LinkStealing",
     "Listener",
     "Logging",
     "Mechanism",

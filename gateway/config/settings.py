@@ -36,6 +36,9 @@ from gateway.config.vpn import Vpn
 GlobalAccess: TypeAlias = Literal["none", "read-only", "read-write"]
 """Least first. As Solace calls the levels of its administrators."""
 
+LinkStealing: TypeAlias = Literal["session", "connection", "container"]
+"""Within what a link's name stands for one link."""
+
 PERMISSIONS = ("publish", "consume", "browse", "replay", "administer")
 """The lists of a user's permissions, by their keys."""
 
@@ -101,6 +104,12 @@ class Listener:
     sasl: tuple[Mechanism, ...] = ()
     """SASL mechanisms offered, best first. None named: without users ANONYMOUS; with users the SCRAMs, PLAIN
     under TLS or on loopback, EXTERNAL with a `client_ca`."""
+
+    link_stealing: LinkStealing = "session"
+    """Within what a link's name that is attached again takes the older link's place, which is detached as stolen:
+    its session, its connection, or all connections of its user with one container-id, which is what AMQP 1.0 (2.6.1)
+    says. A session, because clients give one name to several links: Proton's Container names a link by container-id
+    and address, so that two connections of one program that receive from one queue would go on stealing it."""
 
     rabbitmq_mode: bool = False
     """Whether to introduce ourselves as RabbitMQ 4, which RabbitMQ's own clients insist on, and to have its

@@ -101,6 +101,19 @@ class ErrorCode(enum.Enum):
     RESOURCE_LIMIT = ("amqp:resource-limit-exceeded", None, None, "a quota or another bound is reached")
     RESOURCE_DELETED = ("amqp:resource-deleted", None, None, "it was deleted meanwhile")
     DECODE_ERROR = ("amqp:decode-error", None, None, "bytes that are not what they have to be")
+    UNATTACHED_HANDLE = (
+        "amqp:session:unattached-handle",
+        None,
+        None,
+        "a frame for a handle that no link is attached at",
+    )
+    HANDLE_IN_USE = ("amqp:session:handle-in-use", None, None, "an attach that takes a handle in use")
+    FRAMING_ERROR = (
+        "amqp:connection:framing-error",
+        None,
+        None,
+        "frames that are none, a channel or a handle past the largest",
+    )
     CONNECTION_FORCED = ("amqp:connection:forced", None, None, "the gateway ends the connection")
     INTERNAL = ("amqp:internal-error", None, None, "a mistake of the gateway, or the store could not write")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from gateway.core.broker import Broker
 from gateway.core.dead_letter_circle import DeadLetterWay, circle_of, told, way_of
@@ -32,6 +33,13 @@ def dead_letter_ways(endpoints: Iterable[Endpoint]) -> dict[str, DeadLetterWay]:
     }
 
 
+class SenderLink(Protocol):
+    """A link that sends to a queue."""
+
+    def refuse(self, refused: Refused) -> None:
+        """Detach with an error."""
+
+
 class Endpoints:
     def __init__(
         self,
@@ -50,6 +58,8 @@ class Endpoints:
         self._consumers = consumers
         self._streams = streams
         self._replays = replays
+        self._senders: dict[str, dict[SenderLink, None]] = {}
+        """Who sends to queues, by their names."""
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._broker.endpoints.values())
@@ -202,12 +212,26 @@ class Endpoints:
     # --- gone -----------------------------------------------------------------------------------------------------
 
     def delete(self, endpoint: Endpoint) -> None:
-        """The endpoint is gone with what lies on it; those that consume from it are told."""
+        """The endpoint is gone with what lies on it; those that consume from it, or send to it, are told."""
         deleted = Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted")
         self._consumers.displace_all(endpoint, deleted)
+        for sender in self._senders.pop(endpoint.name, ()):
+            sender.refuse(deleted)
         self._feeds.forget(endpoint)
         self._replays.forget(endpoint)
         self._committer.commit(self._broker.delete(endpoint))
+
+    def sender_came(self, queue: str, sender: SenderLink) -> None:
+        """A link sends to a queue from now on: it is detached when that is deleted."""
+        self._senders.setdefault(queue, {})[sender] = None
+
+    def sender_left(self, queue: str, sender: SenderLink) -> None:
+        """It is gone. Twice does no harm."""
+        senders = self._senders.get(queue)
+        if senders is not None:
+            senders.pop(sender, None)
+            if not senders:
+                del self._senders[queue]
 
     def purge(self, endpoint: Endpoint) -> int:
         """

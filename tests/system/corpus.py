@@ -64,6 +64,9 @@ class End(enum.Enum):
     REFUSED_LINK = "attach_refused"
     """The attach is refused, the connection goes on until silence ends it."""
 
+    SESSION = "session_ended"
+    """An end of the session with an error, the connection goes on until silence ends it."""
+
     CLOSE = "connection_closed"
     """It closes itself."""
 
@@ -217,7 +220,7 @@ TYPES = [
         End.PROTOCOL,
         TO_OPEN + performative(OPEN, list32(b"", count=1, size=UNSIGNED_MAX)),
     ),
-    Case("open_without_fields", End.SILENCE, TO_OPEN + frame(OPEN, [])),
+    Case("open_without_fields", End.REFUSED, TO_OPEN + frame(OPEN, [])),
     Case(
         "open_container_not_utf8",
         End.REFUSED,
@@ -228,7 +231,7 @@ TYPES = [
         End.REFUSED,
         TO_OPEN + performative(OPEN, list32(string(b"a") + string(b"\xc3"), count=2)),
     ),
-    Case("open_container_is_a_list", End.SILENCE, TO_OPEN + frame(OPEN, [["a"], None])),
+    Case("open_container_is_a_list", End.REFUSED, TO_OPEN + frame(OPEN, [["a"], None])),
     Case(
         "attach_list_of_4_billion",
         End.SILENCE,
@@ -303,13 +306,13 @@ TYPES = [
 
 STATES = [
     Case("open_twice", End.SILENCE, OPENED + open_frame()),
-    Case("begin_twice", End.SILENCE, BEGUN + begin_frame()),
+    Case("begin_twice", End.REFUSED, BEGUN + begin_frame()),
     Case("begin_300_times", End.REFUSED, OPENED + begin_frame() * 300),
     Case("attach_before_begin", End.PROTOCOL, OPENED + SENDER),
-    Case("attach_without_fields", End.SILENCE, BEGUN + frame(ATTACH, [])),
+    Case("attach_without_fields", End.SESSION, BEGUN + frame(ATTACH, [])),
     Case(
         "attach_handle_twice",
-        End.PROTOCOL,
+        End.SESSION,
         BEGUN + SENDER + attach_frame(0, receiver=True, address="hostile", name="other"),
     ),
     Case(
@@ -319,14 +322,14 @@ STATES = [
     ),
     Case(
         "attach_handle_2_billion",
-        End.PROTOCOL,
+        End.REFUSED,
         BEGUN + attach_frame(2**31, receiver=False, address="hostile"),
     ),
     Case("attach_modes_unknown", End.PROTOCOL, BEGUN + attach_with(snd=UByte(77), rcv=UByte(77))),
     Case(
         "attach_address_is_a_map", End.REFUSED_LINK, BEGUN + attach_with(source=source_of({Symbol("a"): 1}))
     ),
-    Case("attach_source_is_a_number", End.REFUSED_LINK, BEGUN + attach_with(source=ULong(3))),
+    Case("attach_source_is_a_number", End.SESSION, BEGUN + attach_with(source=ULong(3))),
     Case(
         "attach_target_is_a_source",
         End.SILENCE,
@@ -334,7 +337,7 @@ STATES = [
     ),
     Case(
         "attach_durable_topic_without_name",
-        End.REFUSED_LINK,
+        End.SESSION,
         BEGUN + attach_with(name=None, source=source_of("topic://a", expiry=Symbol("never"))),
     ),
     Case(

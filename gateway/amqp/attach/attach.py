@@ -27,6 +27,7 @@ from gateway.core.errors import ErrorCode, Refused
 async def attach(client: Client, link: Link) -> None:
     """Answer an attach; never raises for a mistake of the peer's."""
     request = AttachRequest(link)
+    client.steal(request.name, publishes=request.publishes)
     try:
         await _set_up(client, request, await _setup_of(client, request))
     except Refused as refused:
@@ -51,6 +52,11 @@ async def _setup_of(client: Client, request: AttachRequest) -> LinkSetup:
         # Mandatory (AMQP 1.0 section 2.7.3); a durable subscription is named by it.
         raise Refused(ErrorCode.INVALID_FIELD, "an attach needs a name for its link")
     address = request.address or ""
+    if address and request.is_dynamic:
+        # Sections 3.5.3 and 3.5.4: it could mean either.
+        raise Refused(
+            ErrorCode.INVALID_FIELD, "a dynamic node has no address before it is made; leave one of both out"
+        )
     served = client.spoken.nodes.get(without_host(address))
     if client.token_check is not None:
         # What names an entity is looked at once it is read: in another spelling it is the same, or another.
@@ -91,11 +97,13 @@ async def _set_up(client: Client, request: AttachRequest, setup: LinkSetup) -> N
             setup.release()
     if attached is None or not is_registered:
         return
+    name = client.carrier.links.name_of(link)
+    client.attached(attached, name, publishes=request.publishes)
     link.open()
     setup.opened()
     values = setup.log_values()
     if values is not None:
-        client.log.info("link_attached", **{log_keys.LINK: link.name, **values})
+        client.log.info("link_attached", **{log_keys.LINK: name, **values})
     attached.ready()
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Authorization
-from gateway.amqp.attach.vpn_state import VpnState
+from gateway.amqp.attach.vpn_state import LinkKey, StealableLink, VpnState
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.dialects.hooks import BatchedTransfers, TokenCheck
@@ -20,7 +20,7 @@ from gateway.amqp.engine.output import Output
 from gateway.amqp.links.local_transactions import LocalTransactions
 from gateway.amqp.nodes.ownership import NodeOwner
 from gateway.amqp.tasks import Tasks
-from gateway.config import Limits
+from gateway.config import Limits, LinkStealing
 from gateway.core.errors import ErrorCode, Refused
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
@@ -74,6 +74,7 @@ class Client:
         spoken: What its listener speaks beyond AMQP 1.0.
         batches: Which deliveries bring several messages, where a dialect has such.
         shows_tokens: Only tokens say who it is.
+        link_stealing: Within what a name that is attached again takes the older link's place.
     """
 
     def __init__(
@@ -87,7 +88,9 @@ class Client:
         batches: BatchedTransfers | None,
         *,
         shows_tokens: bool,
+        link_stealing: LinkStealing = "session",
     ) -> None:
+        self._link_stealing = link_stealing
         self.vpn = vpn
         self.is_stopping = is_stopping
         self.identity = connection.identity
@@ -156,6 +159,30 @@ class Client:
             self.identity.sign_in(user)
             self._authorize()
             self.log.bind(**{log_keys.USER: user})
+
+    def _key_of(self, name: str, *, publishes: bool) -> LinkKey | None:
+        """What a link is known by beyond its session; None where its name means nothing there."""
+        match self._link_stealing:
+            case "session":
+                return None
+            case "connection":
+                return (self.identity.number, "", publishes, name)
+            case "container":
+                # Of the same user: a container-id is whatever a client says.
+                return (self.user, self.origin, publishes, name)
+
+    def steal(self, name: str, *, publishes: bool) -> None:
+        """A link's name is attached: an older link of that name ends, within what the listener has it mean (2.6.1)."""
+        key = self._key_of(name, publishes=publishes)
+        older = None if key is None else self._shared.links.pop(key, None)
+        if older is not None:
+            older.steal()
+
+    def attached(self, link: StealableLink, name: str, *, publishes: bool) -> None:
+        """A link was attached by this name."""
+        key = self._key_of(name, publishes=publishes)
+        if key is not None:
+            self._shared.links[key] = link
 
     def refuse(self, refused: Refused) -> None:
         """Close its connection with an error."""

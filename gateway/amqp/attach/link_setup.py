@@ -19,6 +19,9 @@ from gateway.amqp.engine.attached_link import AttachedLink
 class ReadyLink(AttachedLink, Protocol):
     """A link that begins to work once its attach is answered."""
 
+    def steal(self) -> None:
+        """Another link of its name was attached: it ends, if it has not already."""
+
     def ready(self) -> None:
         """Give the first credit, or send what can be sent."""
 

@@ -167,7 +167,13 @@ def echo_termini(link: Link) -> None:
 
 
 def say_lifetime(terminus: Terminus, lifetime: Lifetime) -> None:
-    """The lifetime that a dynamic node really has, which may not be the one that was asked for (3.5.10)."""
+    """
+    What a dynamic node really has, which may not be what was asked for: its lifetime (3.5.10), no durability, and an
+    end with its link's session at the latest (3.5.6).
+    """
+    terminus.durability = Terminus.NONDURABLE
+    if terminus.expiry_policy != Terminus.EXPIRE_WITH_LINK:
+        terminus.expiry_policy = Terminus.EXPIRE_WITH_SESSION
     terminus.properties.clear()
     terminus.properties.put_object({symbol(LIFETIME_POLICY): Described(ulong(lifetime.code), [])})
 

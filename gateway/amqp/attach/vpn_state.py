@@ -4,7 +4,20 @@ What the clients of one Message VPN have in common on the wire.
 
 from __future__ import annotations
 
+from typing import Protocol, TypeAlias
+from weakref import WeakValueDictionary
+
 from gateway.amqp.nodes.ownership import NodeRegistry
+
+LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"
+"""A connection, or a user and its container-id; whether the peer sends on the link; the link's name."""
+
+
+class StealableLink(Protocol):
+    """An attached link that another may take the place of."""
+
+    def steal(self) -> None:
+        """Another link of its name was attached: it ends, if it has not already."""
 
 
 class VpnState:
@@ -13,6 +26,8 @@ class VpnState:
     def __init__(self) -> None:
         self.nodes = NodeRegistry()
         """Temporary and exclusive nodes, and whose they are."""
+        self.links: WeakValueDictionary[LinkKey, StealableLink] = WeakValueDictionary()
+        """Attached links by what they are known by beyond their sessions, where that counts."""
         self._relay_topics: dict[str, dict[str, str]] = {}
 
     def relay_topics_of(self, user: str) -> dict[str, str]:

@@ -549,6 +549,8 @@ static PyObject *pull(PyObject *Py_UNUSED(module), PyObject *address)
 
 /* ---------------------------------------------------------------------------------------------------- the module */
 
+#include "plain_frames.c"
+
 static PyMethodDef methods[] = {
     {"bind", bind, METH_VARARGS, bind_doc},
     {"top", top, METH_O, top_doc},
@@ -558,6 +560,7 @@ static PyMethodDef methods[] = {
     {"send", send_rows, METH_VARARGS, send_doc},
     {"take_outcomes", take_outcomes, METH_VARARGS, take_outcomes_doc},
     {"pull", pull, METH_O, pull_doc},
+    {"plain_frames", plain_frames, METH_VARARGS, plain_frames_doc},
     {NULL, NULL, 0, NULL},
 };
 

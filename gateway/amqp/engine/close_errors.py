@@ -91,6 +91,11 @@ class CloseError:
         start = output.rfind(_CLOSE) - 4
         if start < 0 or int.from_bytes(output[start : start + 4], "big") != len(output) - start:
             return output
+        return output[:start] + self.frame
+
+    @property
+    def frame(self) -> bytes:
+        """A close frame with the error."""
         error = Described(ULong(0x1D), [Symbol(self.condition), self.text])
         body = encode(Described(ULong(0x18), [error]))
-        return output[:start] + (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+        return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body

@@ -11,7 +11,7 @@ from proton import Condition, Link, int32, symbol
 from amqp_ext import codec
 from amqp_ext.codec import Int, Symbol
 from gateway.amqp.engine.native import describe_condition
-from gateway.core.errors import Refused
+from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.counters import REFUSALS
 
 UNBOUNDED: Final = 0xFFFF_FFFF
@@ -65,6 +65,11 @@ def _cut(text: str, room: int) -> str:
     """A text in at most so many bytes of UTF-8, with an ellipsis where it is cut."""
     encoded = text.encode()
     return text if len(encoded) <= room else encoded[: max(room - 3, 0)].decode(errors="ignore") + "…"
+
+
+def code_of(condition: str) -> ErrorCode:
+    """The row of the table of errors with this condition, of those that are of no replay."""
+    return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
 
 
 def describe(refused: Refused) -> Any:

@@ -2,30 +2,25 @@
 Answers to peers that ask for our state: a flow with ``echo``, or a drain where there is no credit left to use up.
 
 The engine looks at neither. It says a session's state when it is told the session's capacity anew, and with it the
-state of a link that we receive on; that of a link we send on is added to it here. Such flows are looked for in short
-reads only: who waits for an answer sends little, and who sends a lot pays nothing for the search.
+state of a link that we receive on; that of a link we send on is added to it here. Such flows are found by the walk over
+the peer's frames (``amqp_ext.frames.walk``).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from proton import Link, Transport
 
 from amqp_ext.flow_frames import (
     FLOW,
-    FLOW_MARK,
     StateRequest,
     fields_of,
     frames_of,
-    state_request_in,
     with_link_state,
 )
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import pull
-
-MOST_BYTES: Final = 512
-"""Bytes that come at once in which flows are looked for."""
 
 
 class FlowEchoes:
@@ -33,42 +28,6 @@ class FlowEchoes:
 
     def __init__(self, links: LinkTable) -> None:
         self._links = links
-        self._room = 0
-        self._most_room = 0
-
-    def pushed(self, room: int) -> None:
-        """
-        The engine has taken bytes.
-
-        Args:
-            room: How many it would take now: all it ever does, when what it took ends with a whole frame.
-        """
-        self._room = room
-        self._most_room = max(self._most_room, room)
-
-    def pieces_of(self, data: bytes) -> list[tuple[bytes, StateRequest | None]]:
-        """
-        Bytes from the peer, cut so that each piece has at most one flow that asks for something. What follows such a
-        flow and is none stays in its piece: engines write a drain in front of the settlements that make room for what
-        it is to bring.
-        """
-        if len(data) > MOST_BYTES or FLOW_MARK not in data or self._room < self._most_room:
-            return [(data, None)]
-        pieces: list[tuple[bytes, StateRequest | None]] = []
-        kept: list[bytes] = []
-        for frame in frames_of(data):
-            kept.append(frame)
-            request = state_request_in(frame)
-            if request is not None:
-                pieces.append((b"".join(kept), request))
-                kept = []
-        rest = b"".join(kept)
-        if rest and pieces and FLOW_MARK not in rest:
-            last, request = pieces.pop()
-            pieces.append((last + rest, request))
-        elif rest:
-            pieces.append((rest, None))
-        return pieces
 
     def answer(self, request: StateRequest, flowed: Any, transport: Transport) -> bytes:
         """

@@ -13,6 +13,8 @@ from typing import Final
 from proton import Collector, Event, Transport
 
 from amqp_ext.flow_frames import StateRequest
+from amqp_ext.frames.findings import Finding
+from amqp_ext.frames.walk import FrameWalk, Piece
 from gateway.amqp.engine.event_pump import EventPump
 from gateway.amqp.engine.flow_echoes import FlowEchoes
 from gateway.amqp.engine.link_table import LinkTable
@@ -32,18 +34,24 @@ class Input:
         is_busy: Whether so much is under way for the peer that nothing more is to begin. ``wake`` says when it is less.
         go_on: Calls ``go_on`` here, in another turn of the loop, and guards it.
         end: The engine takes no more.
+        walk: Over the peer's frames, before the engine has them.
+        act: Called with what that finds, once all was dealt with that came before it.
     """
 
     def __init__(
         self,
         links: LinkTable,
         output: Output,
+        walk: FrameWalk,
+        act: Callable[[Finding], None],
         deal_with: Callable[[Event], None],
         is_busy: Callable[[], bool],
         go_on: Callable[[], None],
         end: Callable[[], None],
     ) -> None:
         self._output = output
+        self._walk = walk
+        self._act: Callable[[Finding], None] | None = act
         self._told: tuple[Callable[[Event], None], Callable[[], bool], Callable[[], None]] | None = (
             deal_with,
             is_busy,
@@ -57,10 +65,10 @@ class Input:
         self._collector: Collector | None = None
         self._unread: deque[bytes] = deque()
         """What has come, and the engine was not given."""
-        self._pieces: deque[tuple[bytes, StateRequest | None]] = deque()
+        self._pieces: deque[Piece] = deque()
         """The oldest of these, as it will be given."""
-        self._request: StateRequest | None = None
-        """To be answered once all that the engine has to tell was taken."""
+        self._found: Finding | None = None
+        """To be acted on once all that the engine has to tell was taken."""
         self._rare_left = 0
         self._is_scheduled = False
         self.is_waiting = False
@@ -102,17 +110,16 @@ class Input:
                 if not is_busy():
                     self._wake()
                 return
-            self._answer_flow(transport)
+            self._act_on_found(transport)
             if has_failed:
                 end()
             if not self._pieces:
                 if not self._unread:
                     return
-                self._pieces.extend(self._echoes.pieces_of(self._unread.popleft()))
-            piece, self._request = self._pieces.popleft()
-            room = push(transport, piece)
-            self._echoes.pushed(room)
-            has_failed = room < 0
+                self._pieces.extend(self._walk.pieces_of(self._unread.popleft()))
+                continue
+            piece, self._found = self._pieces.popleft()
+            has_failed = push(transport, piece) < 0
             if has_failed:
                 # Unless the peer has closed, this has the engine say what is wrong.
                 transport.close_tail()
@@ -126,12 +133,12 @@ class Input:
         """What has come and the engine was not given is of no interest any more."""
         self._unread.clear()
         self._pieces.clear()
-        self._request = None
+        self._found = None
 
     def lost(self) -> None:
         """The connection is gone: nothing of it is held."""
         self.drop()
-        self._transport = self._collector = self._told = self._go_on = None
+        self._transport = self._collector = self._told = self._go_on = self._act = None
 
     def _wake(self) -> None:
         if self._go_on is not None and not self._is_scheduled:
@@ -150,7 +157,10 @@ class Input:
         deal_with(event)
         return self._rare_left > 0 and not is_busy()
 
-    def _answer_flow(self, transport: Transport) -> None:
-        request, self._request = self._request, None
-        if request is not None and self._output.is_writable:
-            self._output.write(self._echoes.answer(request, self._events.flowed, transport))
+    def _act_on_found(self, transport: Transport) -> None:
+        found, self._found = self._found, None
+        if isinstance(found, StateRequest):
+            if self._output.is_writable:
+                self._output.write(self._echoes.answer(found, self._events.flowed, transport))
+        elif found is not None and self._act is not None:
+            self._act(found)

@@ -57,6 +57,7 @@ class LinkTable:
         self._resumed: dict[Link, Link] = {}
         """Links being attached, and the suspended ones of their names that they take the place of."""
         self._attached: dict[Link, AttachedLink] = {}
+        self._retired = 0
         self._known: set[Link] = set()
         self._link_counts: dict[Session, int] = {}
         """Open sessions, and how many links of each the peer has not detached."""
@@ -82,6 +83,12 @@ class LinkTable:
         """
         if session not in self._link_counts:
             return
+        self.drop_session(session)
+        session.close()
+        session.free()
+
+    def drop_session(self, session: Session) -> None:
+        """A session has ended on our side: its links end with it."""
         for link in [link for link in self._attached if link.session == session]:
             self._drop(link, closed=False)
         for link in self.suspended.of(session):
@@ -90,8 +97,6 @@ class LinkTable:
         self._known = {link for link in self._known if link.session != session}
         links = self._link_counts.pop(session)
         self.account.hold(Kind.LINKS, -SESSION_BYTES - links * LINK_BYTES)
-        session.close()
-        session.free()
 
     @property
     def buffered_bytes(self) -> int:
@@ -258,6 +263,19 @@ class LinkTable:
     def name_of(self, link: Link) -> str:
         """The name by which a link was attached."""
         return self.names.of(link)
+
+    def retire(self) -> None:
+        """A delivery of a link was given an outcome in a transaction."""
+        self._retired += 1
+
+    def take_retired(self) -> int:
+        """How many were, since this was asked last."""
+        retired, self._retired = self._retired, 0
+        return retired
+
+    def attached_as(self, link: Link) -> AttachedLink | None:
+        """What a link of the engine's is attached as; None where it is not answered, or detached by us."""
+        return self._attached.get(link)
 
     def attached_at(self, key: Any) -> Link | None:
         """The attached link with this handle that transfers go over; None if there is none."""

@@ -63,7 +63,7 @@ class Stop(IntEnum):
     """The current one is a batch."""
 
 
-def push(transport: Transport, data: bytes) -> int:
+def push(transport: Transport, data: bytes | memoryview) -> int:
     """
     Feed bytes from the peer to the engine.
 

@@ -15,7 +15,7 @@ from cproton_ffi import ffi, lib
 
 from amqp_ext.message.annotations import Splicer
 from gateway.amqp.engine import _transfers, python_loops
-from gateway.amqp.engine._transfers import pull, settle, skip, take_messages, take_outcomes, top
+from gateway.amqp.engine._transfers import plain_frames, pull, settle, skip, take_messages, take_outcomes, top
 from gateway.amqp.engine.native import ACCEPTED, DELIVERY, LINK_FLOW, TRANSPORT
 from gateway.core.model import Row
 
@@ -25,6 +25,7 @@ __all__ = [
     "discard",
     "drop",
     "handle_of",
+    "plain_frames",
     "pull",
     "send",
     "send_batch",

@@ -141,6 +141,16 @@ class Output:
         except Exception:
             failed()
 
+    def rewrite(self, change: Callable[[bytes], bytes]) -> None:
+        """Write what the engine has to say now, changed; names of links that it has are none of its affair."""
+        transport, links = self._transport, self._links
+        if transport is None or links is None:
+            return
+        data = b"".join(iter(lambda: pull(transport), b""))
+        if links.names.unanswered:
+            links.names.saw(data)
+        self.write(change(data))
+
     def write(self, data: bytes) -> None:
         """Bytes for the peer, as frames or what comes before them."""
         if self._filter is not None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cproton_ffi import ffi, lib
 
+from amqp_ext.frames import plain
 from amqp_ext.message.annotations import Splicer
 from gateway.amqp.engine.native import (
     ACCEPTED,
@@ -34,6 +35,8 @@ from gateway.core.model import ID, Row
 
 SMALL_BYTES: Final = 16 * 1024
 """Up to this a message is joined with its front and handed to the engine at once: copying beats another call."""
+
+plain_frames = plain.plain_frames
 
 _incoming = Buffer()
 _output = Buffer()

@@ -11,7 +11,7 @@ from proton import Link
 
 from gateway.amqp.engine.attached_link import Receiving, Sending
 from gateway.amqp.engine.carrier import Carrier
-from gateway.core.errors import Refused
+from gateway.core.errors import ErrorCode, Refused
 
 
 class BaseLink(ABC):
@@ -51,6 +51,13 @@ class BaseLink(ABC):
     def lost(self) -> None:
         """The connection is gone."""
         self.detached(closed=False)
+
+    def steal(self) -> None:
+        """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
+        if self._links.attached_as(self.link) is self:
+            self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
+        elif self.link in self._links.suspended:
+            self._links.end_suspended(self.link)
 
     def refuse(self, refused: Refused) -> None:
         """Detach with an error."""

@@ -231,6 +231,7 @@ class Consumer(SendingLink):
         self.transfers.close()
         self.in_transaction.clear()
         if self.flow is not None:
+            self._transactions.has_lost_any |= bool(self.flow.unsettled)
             self._consumers.unbind(self.flow)
             self.flow = None
         if self._lease is not None:

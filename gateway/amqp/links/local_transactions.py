@@ -144,6 +144,8 @@ class LocalTransactions:
         self._open: dict[bytes, LocalTransaction] = {}
         self._size_bytes = 0
         self._number = 0
+        self.has_lost_any = False
+        """Some link of the connection was closed with deliveries that were not settled."""
 
     # --- what the coordinator is asked for ----------------------------------------------------------------------
 
@@ -338,6 +340,26 @@ class LocalTransactions:
             outcome, delivery, flow.endpoint.cursor_number
         )
         self._start_clock(transaction)
+
+    def retired(self, txn_id: bytes, count: int, found: int) -> None:
+        """
+        A disposition was dealt with that gives deliveries an outcome in a transaction. Where its deliveries are not
+        held any more, as of a link that was closed, the transaction cannot be committed: it would not have happened.
+
+        Args:
+            count: Of its range.
+            found: Of those, which links of the connection have; others were settled before, or are not held.
+        """
+        transaction = self._open.get(txn_id)
+        if transaction is not None and (not found or (found < count and self.has_lost_any)):
+            self._fail(
+                transaction,
+                Refused(
+                    ErrorCode.ROLLED_BACK,
+                    "rolled back, as a delivery that it was to settle is not held any more: its link was closed or "
+                    "attached anew, or it was settled before",
+                ),
+            )
 
     def settled_outside(self, transaction: LocalTransaction) -> None:
         """A delivery that it acknowledges was settled without it."""

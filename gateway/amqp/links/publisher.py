@@ -85,6 +85,7 @@ class Publisher(BaseLink):
         super().__init__(link, carrier)
         self._name = link.name
         self._topic = topic
+        self._queue = queue_of_topic(topic) if topic is not None else None
         self._outcomes = outcomes
         self._lease = lease
         self._unanswered = 0
@@ -123,6 +124,8 @@ class Publisher(BaseLink):
 
     def ready(self) -> None:
         """The attach is answered: grant the first credit."""
+        if self._queue is not None:
+            self._endpoints.sender_came(self._queue, self)
         self.transfers.open()
 
     # --- messages come ------------------------------------------------------------------------------------------
@@ -380,6 +383,8 @@ class Publisher(BaseLink):
             super().refuse(refused)
 
     def detached(self, *, closed: bool) -> None:
+        if self._queue is not None:
+            self._endpoints.sender_left(self._queue, self)
         self.transfers.close()
         if self._batches is not None:
             self._batches.forget(self._name)

@@ -57,12 +57,16 @@ class SendingLink(BaseLink):
             default_outcome=default_outcome,
             on_credit=on_credit,
             on_outcomes=on_outcomes,
-            on_transactional=self._transactional,
+            on_transactional=self._retired,
         )
 
     @property
     def outgoing(self) -> Sending:
         return self.transfers
+
+    def _retired(self, message_id: int, state: Any, delivery: Any) -> None:
+        self._links.retire()
+        self._transactional(message_id, state, delivery)
 
     @abstractmethod
     def _transactional(self, message_id: int, state: Any, delivery: Any) -> None:

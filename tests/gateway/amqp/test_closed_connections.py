@@ -38,6 +38,7 @@ from tests.support.frames import (
     CLOSE,
     DETACH,
     DISPOSITION,
+    END,
     FLOW,
     SOURCE,
     TARGET,
@@ -269,10 +270,31 @@ class Site:
         return peer
 
     def protocol_error(self) -> Peer:
-        """Sends on a link that there is not, and is told so."""
+        """Sends on a session that there is not, and is told so."""
         peer = self.opened()
-        peer.send(transfer_frame(77, 0, data(b"x")))
+        peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t"], data(b"x"), channel=7))
         peer.skip_to(CLOSE)
+        return peer
+
+    def session_error(self) -> Peer:
+        """Sends on a link that there is not, has its session ended, and begins another."""
+        peer = self.opened()
+        peer.attach_receiver("q", credit=1)
+        peer.send(transfer_frame(77, 0, data(b"x")))
+        peer.skip_to(END)
+        peer.send(frame(END, []))
+        peer.begin()
+        return peer
+
+    def suspended_links(self) -> Peer:
+        """Leaves links suspended: one with a delivery that is not settled, and one with a dynamic node."""
+        peer = self.opened()
+        peer.attach_sender("q")
+        peer.publish(b"x")
+        peer.attach_receiver("q", credit=1)
+        peer.receive(accept=False)
+        peer.send(frame(DETACH, [UInt(1), False]))
+        peer.skip_to(DETACH)
         return peer
 
     def over_tls(self) -> Peer:
@@ -446,6 +468,8 @@ KINDS = [
     Site.tokens,
     Site.refused_attach,
     Site.detached_links,
+    Site.session_error,
+    Site.suspended_links,
     Site.over_tls,
     Site.over_websocket,
 ]

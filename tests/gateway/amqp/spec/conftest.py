@@ -101,6 +101,15 @@ class ScriptedPeer(Peer):
         fields = [UInt(handle), UInt(number), tag, UInt(0), settled, False, None, state]
         self.send(frame(TRANSFER, fields, payload))
 
+    def until(self, *codes: int) -> list[Frame]:
+        """All that has come, in order, up to the first frame of one of these kinds."""
+        came, self._kept = self._kept, []
+        while not any(frame.code in codes for frame in came):
+            received = self.frame()
+            if received is not None:
+                came.append(received)
+        return came
+
     def disposition(self, delivery: int, state: Any, *, settled: bool = False) -> None:
         """What a receiver says of a delivery."""
         self.send(frame(DISPOSITION, [True, UInt(delivery), None, settled, state]))

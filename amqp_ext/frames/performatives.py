@@ -1,0 +1,200 @@
+"""
+Performatives (AMQP 1.0 section 2.7): their codes, and what their fields have to be.
+
+Only what can be said of a field by itself is said here: whether it has to be there, and of which type it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong, UShort
+
+OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION, DETACH, END, CLOSE = range(0x10, 0x19)
+
+_NAMES: Final = (
+    "open",
+    "begin",
+    "attach",
+    "flow",
+    "transfer",
+    "disposition",
+    "detach",
+    "end",
+    "close",
+)
+
+NAMES: Final = dict(zip(range(OPEN, CLOSE + 1), _NAMES, strict=True))
+"""By code."""
+
+_CODES: Final = {f"amqp:{name}:list": code for code, name in NAMES.items()} | {
+    "amqp:error:list": 0x1D,
+    "amqp:received:list": 0x23,
+    "amqp:accepted:list": 0x24,
+    "amqp:rejected:list": 0x25,
+    "amqp:released:list": 0x26,
+    "amqp:modified:list": 0x27,
+    "amqp:source:list": 0x28,
+    "amqp:target:list": 0x29,
+    "amqp:delete-on-close:list": 0x2B,
+    "amqp:delete-on-no-links:list": 0x2C,
+    "amqp:delete-on-no-messages:list": 0x2D,
+    "amqp:delete-on-no-links-or-messages:list": 0x2E,
+    "amqp:coordinator:list": 0x30,
+    "amqp:declare:list": 0x31,
+    "amqp:discharge:list": 0x32,
+    "amqp:declared:list": 0x33,
+    "amqp:transactional-state:list": 0x34,
+}
+"""Descriptors by symbol, of what frames are made of; a filter's descriptor is its own affair."""
+
+
+class FieldError(ValueError):
+    """
+    A field that is not as it has to be; the text is a sentence for its sender.
+
+    Attributes:
+        is_missing: It has to be there, and is not; else it is of another type.
+    """
+
+    def __init__(self, text: str, *, is_missing: bool) -> None:
+        super().__init__(text)
+        self.is_missing = is_missing
+
+
+class _Field(NamedTuple):
+    name: str
+    type: type | None = None
+    """Of its value; None where it is not looked at here."""
+    is_mandatory: bool = False
+
+
+def _must(name: str, of_type: type) -> _Field:
+    return _Field(name, of_type, is_mandatory=True)
+
+
+_FIELDS: Final[dict[int, tuple[_Field, ...]]] = {
+    OPEN: (
+        _must("container-id", str),
+        _Field("hostname", str),
+        _Field("max-frame-size", UInt),
+        _Field("channel-max", UShort),
+        _Field("idle-time-out", UInt),
+    ),
+    BEGIN: (
+        _Field("remote-channel", UShort),
+        _must("next-outgoing-id", UInt),
+        _must("incoming-window", UInt),
+        _must("outgoing-window", UInt),
+        _Field("handle-max", UInt),
+    ),
+    ATTACH: (
+        _must("name", str),
+        _must("handle", UInt),
+        _must("role", bool),
+        _Field("snd-settle-mode", UByte),
+        _Field("rcv-settle-mode", UByte),
+        _Field("source", Described),
+        _Field("target", Described),
+        _Field("unsettled", dict),
+        _Field("incomplete-unsettled", bool),
+        _Field("initial-delivery-count", UInt),
+        _Field("max-message-size", ULong),
+    ),
+    FLOW: (
+        _Field("next-incoming-id", UInt),
+        _must("incoming-window", UInt),
+        _must("next-outgoing-id", UInt),
+        _must("outgoing-window", UInt),
+        _Field("handle", UInt),
+        _Field("delivery-count", UInt),
+        _Field("link-credit", UInt),
+        _Field("available", UInt),
+        _Field("drain", bool),
+        _Field("echo", bool),
+        _Field("properties", dict),
+    ),
+    TRANSFER: (
+        _must("handle", UInt),
+        _Field("delivery-id", UInt),
+        _Field("delivery-tag", bytes),
+        _Field("message-format", UInt),
+        _Field("settled", bool),
+        _Field("more", bool),
+        _Field("rcv-settle-mode", UByte),
+        _Field("state", Described),
+        _Field("resume", bool),
+        _Field("aborted", bool),
+        _Field("batchable", bool),
+    ),
+    DISPOSITION: (
+        _must("role", bool),
+        _must("first", UInt),
+        _Field("last", UInt),
+        _Field("settled", bool),
+        _Field("state", Described),
+        _Field("batchable", bool),
+    ),
+    DETACH: (_must("handle", UInt), _Field("closed", bool), _Field("error", Described)),
+    END: (_Field("error", Described),),
+    CLOSE: (_Field("error", Described),),
+}
+
+_TYPES: Final[dict[type, str]] = {
+    str: "a string",
+    bytes: "a binary",
+    bool: "a boolean",
+    dict: "a map",
+    UByte: "a ubyte",
+    UShort: "a ushort",
+    UInt: "a uint",
+    ULong: "a ulong",
+    Described: "described",
+}
+
+
+def code_of(performative: Any) -> int | None:
+    """The code of a decoded performative, whichever way its descriptor is spelled; None where it is none."""
+    if not isinstance(performative, Described) or not isinstance(performative.value, list):
+        return None
+    descriptor = performative.descriptor
+    code = _CODES.get(descriptor) if isinstance(descriptor, str) else descriptor
+    return code if isinstance(code, int) and OPEN <= code <= CLOSE else None
+
+
+def checked(code: int, fields: list[Any]) -> list[Any]:
+    """
+    The fields of a performative, as many as there may be, null where they are not said.
+
+    Raises:
+        FieldError: One is missing, or of another type.
+    """
+    known = _FIELDS[code]
+    fields = fields + [None] * (len(known) - len(fields))
+    for field, value in zip(known, fields, strict=False):
+        if value is None:
+            if field.is_mandatory:
+                raise FieldError(
+                    f"{NAMES[code]} needs its field {field.name}, which is null or not there", is_missing=True
+                )
+        elif field.type is not None and (
+            not isinstance(value, field.type) or (field.type is str and isinstance(value, Symbol))
+        ):
+            raise FieldError(
+                f"the field {field.name} of {NAMES[code]} is {_TYPES[field.type]}, not {value!r:.60}",
+                is_missing=False,
+            )
+    return fields
+
+
+def numbered(value: Any) -> Any:
+    """
+    The same with numbers for descriptors, where it and what is in it are described by symbols that are known here: an
+    engine may know no others.
+    """
+    if isinstance(value, Described):
+        descriptor = value.descriptor
+        code = _CODES.get(descriptor) if isinstance(descriptor, str) else None
+        inner = [numbered(field) for field in value.value] if isinstance(value.value, list) else value.value
+        return Described(descriptor if code is None else ULong(code), inner)
+    return value

@@ -1,0 +1,139 @@
+"""
+Frames that there is nothing to say of: whole messages and settlements, as they come by the thousand.
+
+``plain_frames`` runs for each read. A gateway runs it in C where that was built; what it does is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_NUMBERS: Final = {0x40: 0, 0x43: 0, 0x52: 1, 0x70: 4}
+"""Width of what follows a uint's first octet, by that; null, too."""
+
+_BOOLEANS: Final = frozenset({0x40, 0x41, 0x42})
+_NOT_TRUE: Final = frozenset({0x40, 0x42})
+_OUTCOMES: Final = frozenset(b"\x00\x53" + bytes([code]) + b"\x45" for code in (0x24, 0x25, 0x26))
+_TAG_BYTES: Final = 32
+_PERFORMATIVE: Final = 11
+"""Where the list of a performative begins, in a frame without an extended header."""
+
+_WRONG: Final = -1
+
+
+def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int]) -> int:
+    """
+    Skip what needs no closer look: transfers that bring a whole message, or a middle part of one, and settled or
+    unsettled dispositions by an outcome without fields. All of these have the fields that they need, of their types.
+
+    Args:
+        begun: Links, by channel and handle (``link_key``), on which a delivery may begin.
+        continued: Those on which one has begun.
+
+    Returns:
+        Where the first frame begins that is something else, or is not whole.
+    """
+    end = len(data)
+    while end - position >= _PERFORMATIVE:
+        size = int.from_bytes(data[position : position + 4], "big")
+        if not _PERFORMATIVE <= size <= end - position or data[position + 4 : position + 6] != b"\x02\x00":
+            break
+        code = data[position + 8 : position + 11]
+        frame = data[position : position + size]
+        if code == b"\x00\x53\x14":
+            if not _is_plain_transfer(frame, begun, continued):
+                break
+        elif code != b"\x00\x53\x15" or not _is_plain_disposition(frame):
+            break
+        position += size
+    return position
+
+
+def link_key(channel: int, handle: int) -> int:
+    """One number for a link."""
+    return channel << 32 | handle
+
+
+def _list_in(frame: bytes) -> tuple[bytes, int]:
+    """The fields of a performative, encoded, and how many there are; no octets and none where they are no list."""
+    form = frame[_PERFORMATIVE : _PERFORMATIVE + 1]
+    width = 1 if form == b"\xc0" else 4 if form == b"\xd0" else 0
+    start = _PERFORMATIVE + 1 + width
+    size = int.from_bytes(frame[_PERFORMATIVE + 1 : start], "big")
+    if not width or not width <= size <= len(frame) - start:
+        return b"", 0
+    count = int.from_bytes(frame[start : start + width], "big")
+    return frame[start + width : start + size], count
+
+
+def _number(fields: bytes, at: int) -> tuple[int, int | None]:
+    """The place behind a number, and the number; ``_WRONG`` where there is none, not even null."""
+    if at >= len(fields):
+        return _WRONG, None
+    form = fields[at]
+    behind = at + 1 + _NUMBERS.get(form, len(fields))
+    if behind > len(fields):
+        return _WRONG, None
+    return behind, None if form == 0x40 else int.from_bytes(fields[at + 1 : behind], "big")
+
+
+def _is_plain_transfer(frame: bytes, begun: set[int], continued: set[int]) -> bool:
+    fields, count = _list_in(frame)
+    if count < 3:
+        return False
+    at, handle = _number(fields, 0)
+    if handle is None:
+        return False
+    key = link_key(int.from_bytes(frame[6:8], "big"), handle)
+    is_continued = key not in begun
+    if is_continued and key not in continued:
+        return False
+    at, number = _number(fields, at)
+    if at == _WRONG or at >= len(fields):
+        return False
+    has_tag = fields[at] == 0xA0
+    if has_tag:
+        size = fields[at + 1] if at + 1 < len(fields) else _TAG_BYTES + 1
+        at += 2 + size
+        if size > _TAG_BYTES or at > len(fields):
+            return False
+    elif fields[at] == 0x40:
+        at += 1
+    else:
+        return False
+    # What is not said is null, as far as there may be fields.
+    at, form = _number(fields + b"\x40" if count == 3 else fields, at)
+    if at == _WRONG:
+        return False
+    rest = fields[at:]
+    if len(rest) != max(count - 4, 0) or count > 11:
+        return False
+    settled, more, mode, state, resume, aborted, batchable = rest + b"\x40" * (7 - len(rest))
+    is_whole = number is not None and has_tag and more in _NOT_TRUE
+    is_middle = form is None and more == 0x41
+    return (
+        (is_middle if is_continued else is_whole)
+        and settled in _BOOLEANS
+        and mode == state == 0x40
+        and resume in _NOT_TRUE
+        and aborted in _NOT_TRUE
+        and batchable in _BOOLEANS
+    )
+
+
+def _is_plain_disposition(frame: bytes) -> bool:
+    fields, count = _list_in(frame)
+    if not 2 <= count <= 6 or not fields or fields[0] not in (0x41, 0x42):
+        return False
+    padded = fields + b"\x40" * (6 - count)
+    at, first = _number(padded, 1)
+    if first is None:
+        return False
+    at, last = _number(padded, at)
+    if at == _WRONG or at >= len(padded) or (last is not None and (last - first) & 0x8000_0000):
+        return False
+    settled, state = padded[at], padded[at + 1 : at + 5]
+    behind = at + 5 if state in _OUTCOMES else at + 2
+    if behind == at + 2 and state[:1] != b"\x40":
+        return False
+    return settled in _BOOLEANS and len(padded) == behind + 1 and padded[behind] in _BOOLEANS

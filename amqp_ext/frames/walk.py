@@ -1,0 +1,395 @@
+"""
+A walk over the frames of one connection's peer, before its engine has them (AMQP 1.0 sections 2.3 to 2.7).
+
+An engine may take in silence what the specification forbids, or close the connection for what ends a session. The walk
+knows which channels have sessions and which handles have links, and finds that. What it finds is cut out; all else is
+handed on as it came, but for descriptors by symbol, which an engine may not know, and for credit past the largest.
+
+Invariants: the work is bounded by the octets that come, and what is held by the largest frame and by the handles that
+the peer has in use. What cannot be read as frames is handed on, for the engine to say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from amqp_ext.codec import CodecError, Described, Symbol, UInt, ULong, decode, encode
+from amqp_ext.flow_frames import StateRequest, state_request_of
+from amqp_ext.frames.findings import (
+    BadConnection,
+    BadLink,
+    BadSession,
+    Finding,
+    Retirement,
+)
+from amqp_ext.frames.performatives import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    OPEN,
+    TRANSFER,
+    FieldError,
+    checked,
+    code_of,
+    numbered,
+)
+from amqp_ext.frames.plain import link_key, plain_frames
+
+HEADER_BYTES: Final = 8
+PROTOCOL_HEADER: Final = b"AMQP"
+LEAST_FRAME_BYTES: Final = 512
+"""No peer may ask for smaller frames (section 2.4.1)."""
+MOST_CREDIT: Final = 2**31 - 1
+"""More credit than this an engine may take for a debt."""
+
+_FLOW_MARK: Final = b"\x00\x53\x13"
+_TXN_ID: Final = Symbol("txn-id")
+_TRANSACTIONAL: Final = 0x34
+_SECOND: Final = 1
+"""The receiver's settle mode in which it settles after its peer has."""
+
+INVALID_FIELD: Final = "amqp:invalid-field"
+DECODE_ERROR: Final = "amqp:decode-error"
+FRAMING_ERROR: Final = "amqp:connection:framing-error"
+NOT_ALLOWED: Final = "amqp:not-allowed"
+NOT_IMPLEMENTED: Final = "amqp:not-implemented"
+UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
+HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
+
+Piece = tuple["bytes | memoryview", "Finding | None"]
+"""Octets for the engine, whole frames; and what is to be done once it has taken them."""
+
+Skip = Callable[[bytes, int, set[int], set[int]], int]
+"""``plain_frames``, or the same in C."""
+
+
+@dataclass(slots=True)
+class _Channel:
+    """A session of the peer's."""
+
+    handles: dict[int, bool] = field(default_factory=dict)
+    """Handles in use, and whether the peer receives on them."""
+    is_over: bool = False
+    """It has ended here: what comes on it is of no interest, until the peer has ended it, too."""
+
+
+class FrameWalk:
+    """
+    Args:
+        largest_bytes: Of a frame; what says that it is larger is for the engine.
+        most_handles: A peer may have so many in use in a session (``handle-max`` is one less).
+        skip: Finds the end of what needs no closer look.
+    """
+
+    def __init__(self, largest_bytes: int, most_handles: int, skip: Skip = plain_frames) -> None:
+        self._largest = largest_bytes
+        self._most_handles = most_handles
+        self._skip = skip
+        self._held: list[bytes] = []
+        """The beginning of a frame that is not whole."""
+        self._held_bytes = 0
+        self._needed_bytes = 0
+        self._is_blind = False
+        """What came is no frame: all is handed on from there."""
+        self._is_over = False
+        """The connection is to be closed: nothing more is handed on."""
+        self._channels: dict[int, _Channel] = {}
+        self._begun: set[int] = set()
+        """Links that the peer sends on and on which it may begin a delivery."""
+        self._continued: set[int] = set()
+        """Those on which it has begun one."""
+        self._formats: dict[int, int] = {}
+        """The message-formats of those deliveries."""
+        self.begun_channels: deque[int] = deque()
+        """Channels of begins that were handed on; whoever hears of the session takes the first."""
+        self.attached_handles: deque[tuple[int, int]] = deque()
+        """Channels and handles of attaches likewise."""
+
+    @property
+    def held_bytes(self) -> int:
+        """What has come of a frame that is not whole."""
+        return self._held_bytes
+
+    def pieces_of(self, data: bytes) -> list[Piece]:
+        """
+        What is to be done for octets that have come, in order: frames for the engine, each time up to and with the
+        one that something is to be said of, or up to where one was cut out.
+        """
+        if self._is_over:
+            return []
+        if self._is_blind:
+            return [(data, None)]
+        if self._held:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes < self._needed_bytes:
+                return []
+            data = b"".join(self._held)
+            self._held, self._held_bytes = [], 0
+        return list(self._walk(data))
+
+    def _walk(self, data: bytes) -> Iterator[Piece]:
+        start = position = 0
+        end = len(data)
+        request: StateRequest | None = None
+        while end - position >= HEADER_BYTES:
+            position = self._skip(data, position, self._begun, self._continued)
+            if end - position < HEADER_BYTES:
+                break
+            size = self._size_at(data, position)
+            if size is None:
+                self._is_blind = True
+                position = end
+                break
+            if end - position < size:
+                break
+            frame = data[position : position + size]
+            if request is not None and frame[8:11] == _FLOW_MARK:
+                # What came behind the request went along with it: engines write a drain in front of the settlements
+                # that make room for what it is to bring.
+                yield memoryview(data)[start:position], request
+                start, request = position, None
+            handed_on, finding = self._look(frame)
+            if handed_on is frame and (finding is None or isinstance(finding, StateRequest)):
+                request = finding
+                position += size
+                continue
+            if position > start or request is not None:
+                yield memoryview(data)[start:position], request
+            request = None
+            start = position = position + size
+            if handed_on or finding is not None:
+                yield handed_on, finding
+            if self._is_over:
+                return
+        if position > start or request is not None:
+            yield memoryview(data)[start:position], request
+        if position < end:
+            self._hold(data[position:])
+
+    def _size_at(self, data: bytes, position: int) -> int | None:
+        """Bytes of the frame, or of the protocol header, at a place; None where there is neither."""
+        if data.startswith(PROTOCOL_HEADER, position):
+            return HEADER_BYTES
+        size = int.from_bytes(data[position : position + 4], "big")
+        return size if HEADER_BYTES <= size <= self._largest else None
+
+    def _hold(self, rest: bytes) -> None:
+        self._held, self._held_bytes = [rest], len(rest)
+        size = self._size_at(rest, 0) if len(rest) >= HEADER_BYTES else None
+        self._needed_bytes = size or HEADER_BYTES
+
+    # --- one frame ------------------------------------------------------------------------------------------------
+
+    def _look(self, frame: bytes) -> tuple[bytes, Finding | None]:
+        """What the engine is to have of a frame, the frame itself where it is as it may be; and what is found."""
+        start = frame[4] * 4
+        if not HEADER_BYTES <= start < len(frame) or frame[5] != 0 or frame.startswith(PROTOCOL_HEADER):
+            return frame, None
+        try:
+            performative, behind = decode(frame, start)
+        except CodecError:
+            return frame, None
+        code = code_of(performative)
+        channel = int.from_bytes(frame[6:8], "big")
+        session = self._channels.get(channel)
+        if code is None or (session is None and code not in (OPEN, BEGIN)):
+            # The engine knows what to say of these; a close may come on any channel.
+            return self._by_number(frame, start, behind, performative), None
+        if session is not None and session.is_over and code not in (END, CLOSE):
+            return b"", self._begun_over(channel) if code == BEGIN else None
+        try:
+            fields = checked(code, performative.value)
+        except FieldError as error:
+            condition = INVALID_FIELD if error.is_missing else DECODE_ERROR
+            if code in (OPEN, BEGIN, END, CLOSE) or session is None:
+                return b"", self._bad_connection(condition, str(error))
+            return b"", self._bad_session(channel, condition, str(error))
+        found = self._found_in(code, channel, fields)
+        if isinstance(found, BadConnection | BadSession | BadLink):
+            return b"", found
+        if code == FLOW and fields[6] is not None and fields[6] > MOST_CREDIT:
+            less = [*performative.value[:6], UInt(MOST_CREDIT), *performative.value[7:]]
+            return _framed(frame, start, Described(ULong(FLOW), less), behind), found
+        return self._by_number(frame, start, behind, performative), found
+
+    def _found_in(self, code: int, channel: int, fields: list[Any]) -> Finding | None:
+        session = self._channels.get(channel)
+        if code == OPEN:
+            return self._open(channel, fields)
+        if code == BEGIN:
+            return self._begin(channel)
+        if session is None:
+            return None
+        if code == ATTACH:
+            return self._attach(channel, session, fields)
+        if code == FLOW:
+            return self._flow(channel, session, fields)
+        if code == TRANSFER:
+            return self._transfer(channel, session, fields)
+        if code == DISPOSITION:
+            return self._disposition(channel, fields)
+        if code == DETACH:
+            return self._detach(channel, session, fields)
+        if code == END:
+            self._forget(channel, session)
+            del self._channels[channel]
+        return None
+
+    def _by_number(self, frame: bytes, start: int, behind: int, performative: Any) -> bytes:
+        """The frame with numbers for descriptors; the frame itself where it has no symbols that are known here."""
+        if b"\x00\xa3" not in frame and b"\x00\xb3" not in frame:
+            return frame
+        same = numbered(performative)
+        return frame if same == performative else _framed(frame, start, same, behind)
+
+    # --- performatives --------------------------------------------------------------------------------------------
+
+    def _open(self, channel: int, fields: list[Any]) -> Finding | None:
+        if channel != 0:
+            return self._bad_connection(FRAMING_ERROR, f"an open comes on channel 0, not on {channel}")
+        if fields[2] is not None and fields[2] < LEAST_FRAME_BYTES:
+            return self._bad_connection(
+                FRAMING_ERROR, f"a max-frame-size is {LEAST_FRAME_BYTES} or more, not {fields[2]}"
+            )
+        return None
+
+    def _begin(self, channel: int) -> Finding | None:
+        if channel in self._channels:
+            return self._begun_over(channel)
+        self._channels[channel] = _Channel()
+        self.begun_channels.append(channel)
+        return None
+
+    def _begun_over(self, channel: int) -> BadConnection:
+        return self._bad_connection(
+            NOT_ALLOWED, f"a session has begun on channel {channel}, and its end has not come"
+        )
+
+    def _attach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
+        handle, peer_receives = fields[1], fields[2]
+        if handle in session.handles:
+            return self._bad_session(channel, HANDLE_IN_USE, f"a link is attached at handle {handle}")
+        if handle >= self._most_handles:
+            return self._bad_connection(
+                FRAMING_ERROR,
+                f"handle {handle} is past our handle-max, {self._most_handles - 1} (max_links_per_session)",
+            )
+        session.handles[handle] = peer_receives
+        if not peer_receives:
+            self._begun.add(link_key(channel, handle))
+        self.attached_handles.append((channel, handle))
+        return None
+
+    def _detach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
+        handle = fields[0]
+        if handle not in session.handles:
+            return self._unattached(channel, handle)
+        del session.handles[handle]
+        self._drop(link_key(channel, handle))
+        return None
+
+    def _flow(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
+        handle, properties = fields[4], fields[10]
+        if handle is not None and handle not in session.handles:
+            return self._unattached(channel, handle)
+        if handle is not None and properties and properties.get(_TXN_ID) is not None:
+            return BadLink(
+                channel,
+                handle,
+                NOT_IMPLEMENTED,
+                "messages are not acquired in a transaction here: a flow has no txn-id",
+            )
+        return state_request_of(fields)
+
+    def _transfer(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
+        handle, number, tag, form, _, more, mode, _, _, aborted, _ = fields[:11]
+        if handle not in session.handles:
+            return self._unattached(channel, handle)
+        if session.handles[handle]:
+            # The engine has the wrong end of the link.
+            return None
+        if mode == _SECOND:
+            return self._bad_session(
+                channel,
+                INVALID_FIELD,
+                "a transfer has rcv-settle-mode second; its link was answered with first",
+            )
+        key = link_key(channel, handle)
+        if key in self._continued:
+            begun_as = self._formats.get(key)
+            if form is not None and begun_as is not None and form != begun_as:
+                return self._bad_session(
+                    channel,
+                    INVALID_FIELD,
+                    f"a delivery began with message-format {begun_as}, and goes on with {form}",
+                )
+            if not more or aborted:
+                self._drop(key)
+                self._begun.add(key)
+            return None
+        if number is None or tag is None:
+            return self._bad_session(
+                channel,
+                INVALID_FIELD,
+                "the first transfer of a delivery has a delivery-id and a delivery-tag",
+            )
+        if more and not aborted:
+            self._begun.discard(key)
+            self._continued.add(key)
+            if form is not None:
+                self._formats[key] = form
+        return None
+
+    def _disposition(self, channel: int, fields: list[Any]) -> Finding | None:
+        peer_receives, first, last, _, state = fields[:5]
+        count = ((first if last is None else last) - first) % 2**32 + 1
+        if count > 2**31:
+            return self._bad_session(
+                channel, INVALID_FIELD, f"a disposition's range is from {first} to {last}: it is empty"
+            )
+        if not peer_receives or not isinstance(state, Described):
+            return None
+        said = numbered(state)
+        if said.descriptor != _TRANSACTIONAL or not isinstance(said.value, list) or not said.value:
+            return None
+        txn_id = said.value[0]
+        return Retirement(channel, txn_id, count) if isinstance(txn_id, bytes) else None
+
+    # --- what comes of it -----------------------------------------------------------------------------------------
+
+    def _unattached(self, channel: int, handle: int) -> BadSession:
+        return self._bad_session(channel, UNATTACHED_HANDLE, f"no link is attached at handle {handle}")
+
+    def _bad_connection(self, condition: str, text: str) -> BadConnection:
+        self._is_over = True
+        return BadConnection(condition, text)
+
+    def _bad_session(self, channel: int, condition: str, text: str) -> BadSession:
+        session = self._channels[channel]
+        self._forget(channel, session)
+        session.is_over = True
+        return BadSession(channel, condition, text)
+
+    def _forget(self, channel: int, session: _Channel) -> None:
+        for handle in session.handles:
+            self._drop(link_key(channel, handle))
+        session.handles.clear()
+
+    def _drop(self, key: int) -> None:
+        self._begun.discard(key)
+        self._continued.discard(key)
+        self._formats.pop(key, None)
+
+
+def _framed(frame: bytes, start: int, performative: Described, behind: int) -> bytes:
+    """A frame with another performative."""
+    body = frame[4:start] + encode(performative) + frame[behind:]
+    return (4 + len(body)).to_bytes(4, "big") + body

@@ -1,0 +1,114 @@
+"""Frames that need no closer look: those in C are those in Python, and each has what it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Described, Symbol, UByte, UInt, ULong
+from amqp_ext.frames.plain import link_key, plain_frames
+from tests.support.frames import BEGIN, DISPOSITION, FLOW, TRANSFER, frame
+
+try:
+    from gateway.amqp.engine._transfers import plain_frames as in_c
+except ImportError:  # no compiler here
+    in_c = plain_frames
+
+BEGUN, CONTINUED = {link_key(0, 0), link_key(1, 300)}, {link_key(0, 1), link_key(1, 7)}
+ACCEPTED = Described(ULong(0x24), [])
+
+numbers = st.one_of(st.none(), st.sampled_from([0, 1, 7, 300]).map(UInt), st.integers(0, 2**32 - 1).map(UInt))
+booleans = st.one_of(st.none(), st.booleans())
+states = st.sampled_from(
+    [None, None, ACCEPTED, Described(ULong(0x25), []), Described(ULong(0x34), [b"t"]), ULong(1)]
+)
+tags = st.one_of(st.none(), st.binary(max_size=40))
+modes = st.sampled_from([None, None, None, UByte(0), UByte(1)])
+transfers = st.tuples(
+    numbers, numbers, tags, numbers, booleans, booleans, modes, states, booleans, booleans, booleans
+).map(list)
+dispositions = st.tuples(booleans, numbers, numbers, booleans, states, booleans).map(list)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> bytes:
+    """One frame, most often of the kinds that are looked for; any number of trailing fields is left out."""
+    code, fields = draw(
+        st.one_of(
+            transfers.map(lambda fields: (TRANSFER, fields)),
+            dispositions.map(lambda fields: (DISPOSITION, fields)),
+            st.just((FLOW, [UInt(1)])),
+            st.just((BEGIN, [])),
+        )
+    )
+    kept = draw(st.integers(0, len(fields)))
+    made = frame(code, fields[:kept], draw(st.binary(max_size=20)), channel=draw(st.integers(0, 2)))
+    if draw(st.booleans()):
+        return made
+    place = draw(st.integers(0, len(made) - 1))
+    return made[:place] + bytes([draw(st.integers(0, 255))]) + made[place + 1 :]
+
+
+@given(st.lists(frames(), max_size=4).map(b"".join), st.integers(0, 3))
+def test_c_and_python_skip_the_same(data: bytes, cut: int) -> None:
+    """Whatever comes, whole or cut, right or wrong."""
+    data = data[: len(data) - cut]
+    assert in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED)
+
+
+@given(st.binary(max_size=80))
+def test_any_octets_are_looked_at_and_no_more(data: bytes) -> None:
+    """Nothing behind the end, whatever sizes they say."""
+    assert 0 <= in_c(data, 0, BEGUN, CONTINUED) == plain_frames(data, 0, BEGUN, CONTINUED) <= len(data)
+
+
+def whole(handle: int, *more: Any, tag: Any = b"t", channel: int = 0) -> bytes:
+    return frame(TRANSFER, [UInt(handle), UInt(5), tag, UInt(0), *more], b"body", channel=channel)
+
+
+@pytest.mark.parametrize("skip", [plain_frames, in_c])
+@pytest.mark.parametrize(
+    "plain",
+    [
+        whole(0),
+        whole(0, True, False),
+        whole(300, channel=1),
+        frame(TRANSFER, [UInt(1), None, None, None, None, True], b"middle"),
+        frame(DISPOSITION, [True, UInt(1), UInt(4), True, ACCEPTED]),
+        frame(DISPOSITION, [True, UInt(1)]),
+        frame(DISPOSITION, [True, UInt(2**32 - 1), UInt(4), True, ACCEPTED]),
+    ],
+)
+def test_what_comes_by_the_thousand_is_skipped(skip: Any, plain: bytes) -> None:
+    """Up to what is something else."""
+    data = plain * 3 + frame(BEGIN, [])
+    assert skip(data, 0, BEGUN, CONTINUED) == len(plain) * 3
+    assert skip(data, len(plain), BEGUN, CONTINUED) == len(plain) * 3
+
+
+@pytest.mark.parametrize("skip", [plain_frames, in_c])
+@pytest.mark.parametrize(
+    "looked_at",
+    [
+        whole(5),
+        whole(0, channel=1),
+        whole(0, tag=None),
+        whole(0, None, True),
+        whole(0, None, None, UByte(1)),
+        whole(0, None, None, None, ACCEPTED),
+        frame(TRANSFER, [None, UInt(5), b"t"]),
+        frame(TRANSFER, [UInt(1), None, None, None, None, False], b"last"),
+        frame(TRANSFER, [UInt(1), None, None, UInt(0), None, True], b"says its format"),
+        frame(DISPOSITION, [None, UInt(1)]),
+        frame(DISPOSITION, [True, None]),
+        frame(DISPOSITION, [True, UInt(5), UInt(4)]),
+        frame(DISPOSITION, [True, UInt(1), None, True, Described(Symbol("amqp:accepted:list"), [])]),
+        frame(DISPOSITION, [True, UInt(1), None, True, Described(ULong(0x34), [b"t"])]),
+    ],
+)
+def test_what_may_mean_something_is_looked_at(skip: Any, looked_at: bytes) -> None:
+    """What lacks a field, begins or ends a message of many parts, or is part of a transaction."""
+    assert skip(looked_at, 0, BEGUN, CONTINUED) == 0
