@@ -158,7 +158,10 @@ class FrameWalk:
                 start, request = position, None
             handed_on, finding = self._look(frame)
             if handed_on is frame and (finding is None or isinstance(finding, StateRequest)):
-                request = finding
+                if finding is not None and request is not None:
+                    yield memoryview(data)[start:position], request
+                    start = position
+                request = finding or request
                 position += size
                 continue
             if position > start or request is not None:

@@ -101,7 +101,8 @@ class Authorization:
         elif kind is AddressKind.PARTITION:
             self._require(Action.CONSUME, AddressKind.LOG, queue_topic(name))
         elif kind in (AddressKind.QUEUE, AddressKind.TOPIC) and not self._owner.owns(name):
-            if self._is_temporary(name):
+            is_private = self._owner.registry.is_private(name)
+            if self._is_temporary(name) and (is_private or not self._permissions.is_open):
                 # Whoever was told its name may reply, and no rule has him take what others reply (JMS 2.0, 6.2.2).
                 raise Denied(f"{kind.value}://{name} is another client's", "its owner")
             is_browser = browses and kind is AddressKind.QUEUE

@@ -63,6 +63,11 @@ class AttachRequest:
         return bool(self.terminus.dynamic)
 
     @property
+    def is_for_jms(self) -> bool:
+        """Its dynamic node is asked for as JMS clients do (AMQP JMS mapping, section 5.3)."""
+        return "temporary-queue" in self.capabilities
+
+    @property
     def has_no_terminus(self) -> bool:
         """Its target is null, or none that the engine knows."""
         return bool(self.terminus.type == Terminus.UNSPECIFIED)

@@ -115,6 +115,8 @@ def _dynamic(client: Client, request: AttachRequest) -> LinkSetup:
             is_made=True,
         )
     lease = make_queue(client.owner, client.vpn.endpoints, lifetime)
+    if request.is_for_jms:
+        client.owner.registry.keep_private(lease.endpoint.name)
     return ConsumerSource(
         client,
         request,

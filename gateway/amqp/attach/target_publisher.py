@@ -59,6 +59,8 @@ class PublisherTarget(LinkSetup):
             self._lease = OwnedTopic(client.owner, self._topic)
             return
         lease = make_queue(client.owner, client.vpn.endpoints, lifetime)
+        if self._request.is_for_jms:
+            client.owner.registry.keep_private(lease.endpoint.name)
         self._lease = lease
         self._address = client.spoken.address_of(lease.endpoint.name)
         self._topic = queue_topic(lease.endpoint.name)
@@ -79,6 +81,7 @@ class PublisherTarget(LinkSetup):
             transactions=client.transactions,
             batches=client.batches,
             outcomes=self._request.outcomes,
+            goes_with_queue=not client.spoken.targets_are_exchanges,
         )
 
     def reply(self) -> None:

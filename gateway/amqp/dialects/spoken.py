@@ -103,6 +103,11 @@ class Spoken:
         """The address of a queue that was made for a client: what its kind of client can send to."""
         return self._queues[0](queue) if self._queues else queue
 
+    @property
+    def targets_are_exchanges(self) -> bool:
+        """Who sends to a queue sends to an exchange in front of it, in its vendor's view, and stays when it goes."""
+        return bool(self._queues)
+
     def reader_groups(self, vpn: str) -> ReaderGroups | None:
         """Who reads the partitions of a Message VPN, by its name; None where receivers of one are in no group."""
         return self._groups(vpn) if self._groups is not None else None

@@ -143,10 +143,10 @@ class Output:
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
         """Write what the engine has to say now, changed; names of links that it has are none of its affair."""
-        transport, links = self._transport, self._links
-        if transport is None or links is None:
+        handle, links = self._handle, self._links
+        if handle is None or links is None:
             return
-        data = b"".join(iter(lambda: pull(transport), b""))
+        data = b"".join(iter(lambda: LOOPS.pull(handle), b""))
         if links.names.unanswered:
             links.names.saw(data)
         self.write(change(data))

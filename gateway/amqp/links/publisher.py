@@ -64,6 +64,7 @@ class Publisher(BaseLink):
         lease: What it has on the temporary node that it sends to.
         batches: Which deliveries bring several messages, where the client's dialect has such.
         outcomes: Those that its source knows.
+        goes_with_queue: It is detached when its queue is deleted; else its next message is refused.
     """
 
     def __init__(
@@ -81,11 +82,12 @@ class Publisher(BaseLink):
         transactions: LocalTransactions,
         batches: BatchedTransfers | None,
         outcomes: Collection[str],
+        goes_with_queue: bool = True,
     ) -> None:
         super().__init__(link, carrier)
         self._name = link.name
         self._topic = topic
-        self._queue = queue_of_topic(topic) if topic is not None else None
+        self._queue = queue_of_topic(topic) if topic is not None and goes_with_queue else None
         self._outcomes = outcomes
         self._lease = lease
         self._unanswered = 0

@@ -46,6 +46,8 @@ class NodeRegistry:
     def __init__(self) -> None:
         self._owners: dict[str, NodeOwner | str] = {}
         """Temporary queues and topics by name: the connection that made each, or its user where that link is gone."""
+        self._private: set[str] = set()
+        """Temporary queues that nobody but their owner consumes from, whatever rules there are."""
         self._temporary: dict[str, UsedQueue] = {}
         self._exclusive: dict[str, LockedQueue] = {}
 
@@ -56,6 +58,15 @@ class NodeRegistry:
     def disown(self, name: str) -> None:
         """A temporary queue or topic is gone."""
         self._owners.pop(name, None)
+        self._private.discard(name)
+
+    def keep_private(self, name: str) -> None:
+        """A temporary queue was asked for as JMS has them (JMS 2.0 section 6.2.2)."""
+        self._private.add(name)
+
+    def is_private(self, name: str) -> bool:
+        """Whether nobody but its owner consumes from it."""
+        return name in self._private
 
     def owner_of(self, name: str) -> NodeOwner | str | None:
         """Whose a temporary queue or topic is; None where it is none."""

@@ -81,8 +81,12 @@ def test_an_address_beside_dynamic_is_refused(opened: Opened) -> None:
 
 
 def test_a_temporary_queue_is_its_own_connection_s(opened: Opened) -> None:
-    """Anybody may send to it who knows its name, and nobody else receive from it (JMS 2.0, section 6.2.2)."""
-    answer = opened().attach(0, receiver=True, source=dynamic())
+    """One asked for as JMS does: who knows its name may send to it, and not receive (JMS 2.0, section 6.2.2)."""
+    peer = opened()
+    target = [*dynamic(), Symbol("temporary-queue")]
+    address = peer.attach(0, target=target).field(6).value[0]
+    peer.attach(1, receiver=True, source=[address])
     other = opened()
-    other.attach(0, receiver=True, source=[answer.field(5).value[0]])
+    other.attach(1, target=[address])
+    other.attach(0, receiver=True, source=[address])
     assert error_of(other.skip_to(DETACH))[0] == "amqp:unauthorized-access"
