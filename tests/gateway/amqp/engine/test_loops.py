@@ -407,3 +407,19 @@ def test_memory_that_is_not_there_is_an_error() -> None:
             finally:
                 testcapi.remove_mem_hooks()
     assert failed > 20
+
+
+@needs_native
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_front_that_python_makes_is_let_go_of(in_batch: bool) -> None:
+    """It was copied into the engine: there is one reference less than while it was given."""
+    end, peer = delivered(NATIVE.loops, 0)
+    peer.credit("r0", 3, drain=False)
+    peer.exchange(end)
+    front = bytes(1_000)
+    before = counted([front])
+    rows = [(number, 1_000, "topic", 0, 0, None, b"message") for number in range(1, 4)]
+    link = end.links["r0"].transfers._handle
+    assert transfers.send(link, rows, None, lambda _: front, None, in_batch) == 21
+    assert counted([front]) == before
+    assert end.output().count(front) == 3
