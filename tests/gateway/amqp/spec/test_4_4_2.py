@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from amqp_ext.codec import Described, ULong
-from tests.gateway.amqp.spec.conftest import MODIFIED, Opened, ScriptedPeer, in_transaction
-from tests.support.frames import ACCEPTED, DISPOSITION, TRANSFER, flow_frame
+from gateway.config import Limits
+from tests.gateway.amqp.conftest import Start
+from tests.gateway.amqp.spec.conftest import MODIFIED, Opened, OpenedAt, ScriptedPeer, in_transaction
+from tests.support.frames import ACCEPTED, CLOSE, DISPOSITION, TRANSFER, attach_frame, error_of, flow_frame
 from tests.support.messages import body_of, data
 
 COORDINATOR, RECEIVER, SENDER = 0, 1, 2
@@ -80,3 +82,37 @@ def test_a_detached_link_s_delivery_is_settled_outside_of_transactions_as_well(o
     assert other.receive() == b"second"
     peer.disposition(delivery, Described(ULong(MODIFIED), [True]), settled=True)
     assert other.receive() == b"first"
+
+
+def test_a_disposition_for_a_link_that_was_closed_before_makes_the_commit_fail(opened: Opened) -> None:
+    """The engine has no such delivery any more, and says nothing of it: the commit would not have happened."""
+    peer, txn_id, delivery = with_a_delivery(opened)
+    peer.detach(RECEIVER, closed=True)
+    peer.disposition(delivery, in_transaction(txn_id, ACCEPTED), settled=True)
+    assert peer.discharge(COORDINATOR, 3, txn_id) == "amqp:transaction:rollback"
+    assert next_of_queue(opened) == b"first"
+
+
+def test_what_a_reader_says_in_a_transaction_fails_none(opened: Opened) -> None:
+    """A reader of the log has its deliveries, and settles nothing by them."""
+    peer, txn_id, _ = with_a_delivery(opened)
+    peer.attach(3, receiver=True, source=["log://>?replay-start=beginning"])
+    peer.send(flow_frame(3, 0, 1))
+    peer.disposition(int(peer.skip_to(TRANSFER).field(1)), in_transaction(txn_id, ACCEPTED))
+    assert peer.discharge(COORDINATOR, 3, txn_id) == ACCEPTED
+
+
+def test_suspended_links_count_as_links(start: Start, opened_at: OpenedAt) -> None:
+    """Whoever detaches and settles nothing holds no more of them than may be attached."""
+    peer = opened_at(start(limits=Limits(max_links_per_session=4)))
+    peer.attach(SENDER, target=["queue://q"])
+    for number in range(6):
+        peer.transfer(SENDER, number, data(b"x"))
+        assert peer.told() == ACCEPTED
+    for number in range(3):
+        peer.attach(RECEIVER, receiver=True, source=["queue://q"], name=f"receiver-{number}")
+        peer.send(flow_frame(RECEIVER, 0, 1))
+        peer.skip_to(TRANSFER)
+        peer.detach(RECEIVER)
+    peer.send(attach_frame(RECEIVER, receiver=True, address="queue://q", name="one more"))
+    assert error_of(peer.skip_to(CLOSE))[0] == "amqp:resource-limit-exceeded"
