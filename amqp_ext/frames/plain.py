@@ -34,8 +34,20 @@ def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int
         Where the first frame begins that is something else, or is not whole.
     """
     end = len(data)
+    head = mark = tail = b""
+    number_at = tag_at = tail_at = stop = 0
     while end - position >= _PERFORMATIVE:
         size = int.from_bytes(data[position : position + 4], "big")
+        if (
+            stop <= size <= end - position
+            and head
+            and data[position + 4 : position + number_at] == head
+            and data[position + tag_at : position + tag_at + 2] == mark
+            and data[position + tail_at : position + stop] == tail
+        ):
+            # As the one before, but for its number, the octets of its tag and its payload.
+            position += size
+            continue
         if not _PERFORMATIVE <= size <= end - position or data[position + 4 : position + 6] != b"\x02\x00":
             break
         code = data[position + 8 : position + 11]
@@ -43,6 +55,8 @@ def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int
         if code == b"\x00\x53\x14":
             if not _is_plain_transfer(frame, begun, continued):
                 break
+            number_at, tag_at, tail_at, stop = _places_in(frame)
+            head, mark, tail = frame[4:number_at], frame[tag_at : tag_at + 2], frame[tail_at:stop]
         elif code != b"\x00\x53\x15" or not _is_plain_disposition(frame):
             break
         position += size
@@ -52,6 +66,21 @@ def plain_frames(data: bytes, position: int, begun: set[int], continued: set[int
 def link_key(channel: int, handle: int) -> int:
     """One number for a link."""
     return channel << 32 | handle
+
+
+def _places_in(frame: bytes) -> tuple[int, int, int, int]:
+    """
+    Where, in a plain transfer with a tag, its number begins behind its first octet, its tag, what is behind that, and
+    its payload; zeros for one that is spelled in another way than most.
+    """
+    if frame[_PERFORMATIVE] != 0xC0:
+        return 0, 0, 0, 0
+    stop = _PERFORMATIVE + 2 + frame[_PERFORMATIVE + 1]
+    number = _PERFORMATIVE + 3 + 1 + _NUMBERS[frame[_PERFORMATIVE + 3]]
+    tag = number + 1 + _NUMBERS[frame[number]]
+    if frame[tag] != 0xA0:
+        return 0, 0, 0, 0
+    return number + 1, tag, tag + 2 + frame[tag + 1], stop
 
 
 def _list_in(frame: bytes) -> tuple[bytes, int]:
