@@ -131,6 +131,8 @@ def _is_plain_transfer(frame: bytes, begun: set[int], continued: set[int]) -> bo
     else:
         return False
     # What is not said is null, as far as there may be fields.
+    if count == 3 and at != len(fields):
+        return False
     at, form = _number(fields + b"\x40" if count == 3 else fields, at)
     if at == _WRONG:
         return False

@@ -140,7 +140,7 @@ is_plain_disposition(struct reader *reader)
         (has_last = number(reader, &last)) == WRONG || boolean(reader, &settled) == WRONG)
         return 0;
     return (has_last == UNSAID || (int32_t)(last - first) >= 0) && is_outcome(reader) &&
-           boolean(reader, &settled) != WRONG && reader->left == 0;
+           boolean(reader, &settled) != WRONG && reader->left == 0 && reader->at == reader->end;
 }
 
 static _Bool
@@ -166,7 +166,7 @@ is_plain_transfer(struct reader *reader, _Bool continues, uint32_t *handle)
     if (continues ? has_format == SAID || !more : has_id == UNSAID || form == 0x40 || more)
         return 0;
     return is_null(reader) && is_null(reader) && is_false(reader) && is_false(reader) &&
-           boolean(reader, &value) != WRONG && reader->left == 0;
+           boolean(reader, &value) != WRONG && reader->left == 0 && reader->at == reader->end;
 }
 
 PyDoc_STRVAR(plain_frames_doc, "plain_frames($module, data, position, begun, continued, /)\n--\n\n"
