@@ -31,6 +31,12 @@ ROLLED_BACK = 0.25
 """Share of transactions that are rolled back first, and done again."""
 LIFE_TRANSACTIONS = (5, 100)
 ANSWER_SECONDS = 60
+LOG_IS_FULL = "the replay log is at its quota"
+"""What comes at once after a machine has stood still may be more than trimming has kept free."""
+
+
+class RolledBack(Exception):
+    """A transaction was not committed as the log was full just then: whoever published is to try again."""
 
 
 class Mover:
@@ -99,6 +105,8 @@ class Mover:
             self._connection.sock.sendall(frame(DISPOSITION, [True, UInt(first), UInt(last), True, outcome]))
         discharged = self._control(Described(ULong(DISCHARGE), [txn_id, not commits]))
         if int(discharged.descriptor) != ACCEPTED:
+            if LOG_IS_FULL in str(discharged):
+                raise RolledBack
             raise Refused(f"a transaction was answered {discharged}")
 
     def _control(self, body: Described) -> Described:
@@ -167,6 +175,11 @@ def move(run: Run, source: str, target: str, seed: int) -> None:
             if chance.random() < ROLLED_BACK:
                 mover.move(batch, sizes, commits=False)
                 run.add(rollbacks=1)
-            mover.move(batch, sizes, commits=True)
+            try:
+                mover.move(batch, sizes, commits=True)
+            except RolledBack:
+                # It had settled them: they come again, to its next life.
+                run.add(refused_transactions=1)
+                break
             run.add(transactions=1, moved=len(batch))
         reset(connection)
