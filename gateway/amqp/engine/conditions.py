@@ -67,9 +67,23 @@ def _cut(text: str, room: int) -> str:
     return text if len(encoded) <= room else encoded[: max(room - 3, 0)].decode(errors="ignore") + "…"
 
 
+_FOUND: Final = {
+    code.condition: code
+    for code in (
+        ErrorCode.DECODE_ERROR,
+        ErrorCode.FRAMING_ERROR,
+        ErrorCode.HANDLE_IN_USE,
+        ErrorCode.INVALID_FIELD,
+        ErrorCode.NOT_ALLOWED,
+        ErrorCode.NOT_IMPLEMENTED,
+        ErrorCode.UNATTACHED_HANDLE,
+    )
+}
+
+
 def code_of(condition: str) -> ErrorCode:
-    """The row of the table of errors with this condition, of those that are of no replay."""
-    return next(code for code in ErrorCode if code.condition == condition and code.replay_error is None)
+    """The row of the table of errors for what the walk over a peer's frames has found (``amqp_ext.frames``)."""
+    return _FOUND[condition]
 
 
 def describe(refused: Refused) -> Any:

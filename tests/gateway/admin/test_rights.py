@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 from fastapi.routing import APIRoute
 
@@ -20,7 +22,7 @@ class Nothing:
     """A gateway with nothing in it."""
 
     users = Users(Settings())
-    vpns: MessageVpns
+    vpns: ClassVar[MessageVpns] = {}
     connections = ()
 
     def problem(self) -> str | None:
