@@ -115,5 +115,5 @@ def _machine() -> str:
     model = processors[0] if processors else platform.machine()
     return (
         f"{len(processors)} processors ({model}) that broker and generator share, {memory / _GIB:.0f} GiB, {system}, "
-        f"Linux {platform.release()}"
+        f"Linux {'.'.join(platform.release().split('.')[:2])}"
     )
