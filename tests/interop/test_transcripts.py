@@ -46,6 +46,11 @@ class Replayed:
     def send(self, content: bytes) -> None:
         self.socket.sendall(content)
 
+    def keep(self, answers: list[str]) -> None:
+        """Wait for answers that are only expected later."""
+        self.expect(answers)
+        self._answers += answers
+
     def expect(self, answers: list[str]) -> None:
         """Wait for answers, in any order: what happens at once on several links has none."""
         for answer in answers:
@@ -67,15 +72,42 @@ class Replayed:
         return [answer for answer in self._answers if answer.startswith(UNSOLICITED)]
 
 
+def is_detach(content: bytes) -> bool:
+    """Whether what is sent is one ``detach`` alone."""
+    return content[8:11] == b"\x00S\x16" and int.from_bytes(content[:4]) == len(content)
+
+
+def under_way(steps: list[Step], index: int) -> list[str]:
+    """
+    What came on a link that the client detaches in step ``index``, between its detach and the gateway's.
+
+    The gateway sent that before it saw the detach. Were the detach sent without waiting for it, the race of the
+    recording would be run again, and may end otherwise: a message that another connection publishes meanwhile then
+    goes to another receiver.
+    """
+    came: list[str] = []
+    for step in steps[index + 1 :]:
+        if step.connection != steps[index].connection:
+            continue
+        for answer in step.answers:
+            if answer.startswith("detach "):
+                link = answer.split(" ", 2)[1]
+                return [transfer for transfer in came if transfer.startswith(f"transfer {link} ")]
+            came.append(answer)
+    return []
+
+
 def replay(transcript: Transcript, steps: list[Step], address: tuple[str, int]) -> None:
     connections: dict[int, Replayed] = {}
     with ExitStack() as sockets:
-        for step in steps:
+        for index, step in enumerate(steps):
             if step.connection not in connections:
                 connections[step.connection] = Replayed(address)
                 sockets.callback(connections[step.connection].socket.close)
             connection = connections[step.connection]
             if step.sent:
+                if is_detach(step.content):
+                    connection.keep(under_way(steps, index))
                 connection.send(step.content)
             elif step.answers:
                 connection.expect(list(step.answers))
