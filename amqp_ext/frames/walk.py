@@ -92,9 +92,8 @@ class FrameWalk:
         self._largest = largest_bytes
         self._most_handles = most_handles
         self._skip = skip
-        self._held: list[bytes] = []
+        self._held = bytearray()
         """The beginning of a frame that is not whole."""
-        self._held_bytes = 0
         self._needed_bytes = 0
         self._is_blind = False
         """What came is no frame: all is handed on from there."""
@@ -115,7 +114,7 @@ class FrameWalk:
     @property
     def held_bytes(self) -> int:
         """What has come of a frame that is not whole."""
-        return self._held_bytes
+        return len(self._held)
 
     def pieces_of(self, data: bytes) -> list[Piece]:
         """
@@ -127,12 +126,12 @@ class FrameWalk:
         if self._is_blind:
             return [(data, None)]
         if self._held:
-            self._held.append(data)
-            self._held_bytes += len(data)
-            if self._held_bytes < self._needed_bytes:
+            # In one piece: octets that come one by one cost no object each.
+            self._held += data
+            if len(self._held) < self._needed_bytes:
                 return []
-            data = b"".join(self._held)
-            self._held, self._held_bytes = [], 0
+            data = bytes(self._held)
+            self._held.clear()
         return list(self._walk(data))
 
     def _walk(self, data: bytes) -> Iterator[Piece]:
@@ -185,7 +184,7 @@ class FrameWalk:
         return size if HEADER_BYTES <= size <= self._largest else None
 
     def _hold(self, rest: bytes) -> None:
-        self._held, self._held_bytes = [rest], len(rest)
+        self._held += rest
         size = self._size_at(rest, 0) if len(rest) >= HEADER_BYTES else None
         self._needed_bytes = size or HEADER_BYTES
 
