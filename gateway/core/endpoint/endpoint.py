@@ -538,11 +538,6 @@ class Endpoint:
     # --- flows ------------------------------------------------------------------------------------------------
 
     @property
-    def active_flow(self) -> Flow | None:
-        """Of an exclusive endpoint: the one flow that is given messages."""
-        return next(iter(self.flows), None)
-
-    @property
     def active_flows(self) -> Sequence[Flow]:
         """The flows that are given messages: of an exclusive endpoint one, else all."""
         return list(self.flows)[: None if self.settings.exclusive is Exclusivity.NONE else 1]
