@@ -4,6 +4,7 @@ What attached links of all kinds have in common (``gateway.amqp.engine.attached_
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -11,6 +12,7 @@ from proton import Link
 
 from gateway.amqp.engine.attached_link import Receiving, Sending
 from gateway.amqp.engine.carrier import Carrier
+from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.errors import ErrorCode, Refused
 
 
@@ -26,6 +28,10 @@ class BaseLink(ABC):
     def __init__(self, link: Link, carrier: Carrier) -> None:
         self.link = link
         self._links, self._output, self._log = carrier
+        self._lease: NodeLease | None = None
+        """What it has on a temporary node."""
+        self._is_suspended = False
+        """Its peer has detached it and not closed it."""
 
     @property
     def incoming(self) -> Receiving | None:
@@ -41,12 +47,31 @@ class BaseLink(ABC):
     def detached(self, *, closed: bool) -> None:
         """The peer or we have detached (or closed) the link, or its session is gone."""
 
-    def suspend(self) -> bool:
-        """The peer has detached the link and not closed it; whether it still stands for something."""
+    @property
+    def _stands_for_something(self) -> bool:
+        """Whether it goes on to exist, suspended, when its peer detaches it and does not close it."""
         return False
 
-    def resume(self, older: Any) -> None:  # noqa: B027
+    @property
+    def _keeps_node(self) -> bool:
+        """Whether a node is there as long as this link is, suspended or not."""
+        return self._lease is not None and self._lease.lasts_suspended
+
+    def suspend(self) -> bool:
+        """The peer has detached the link and not closed it; whether it still stands for something."""
+        self._is_suspended = self._stands_for_something
+        return self._is_suspended
+
+    def _end_if_idle(self) -> None:
+        """Where it is suspended and stands for nothing any more, it ceases to exist."""
+        if self._is_suspended and not self._stands_for_something:
+            # Not at once: whoever has just told what was settled is not done with the engine's link.
+            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
+
+    def resume(self, older: Any) -> None:
         """This link takes the place of a suspended one of the same name, which ends right after."""
+        if isinstance(older, BaseLink) and self._lease is not None and older._lease is not None:
+            self._lease.take_over(older._lease)
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -54,11 +79,12 @@ class BaseLink(ABC):
 
     def steal(self) -> None:
         """Another link of its name was attached (AMQP 1.0 section 2.6.1): it ends, if it has not already."""
-        if self._links.attached_as(self.link) is self:
+        if self._is_suspended or self._links.attached_as(self.link) is self:
             self.refuse(Refused(ErrorCode.STOLEN, "a link of this name was attached anew"))
-        elif self.link in self._links.suspended:
-            self._links.end_suspended(self.link)
 
     def refuse(self, refused: Refused) -> None:
-        """Detach with an error."""
-        self._links.detach(self.link, refused)
+        """Detach with an error; one that is suspended ends, and nobody is there to be told why."""
+        if self._is_suspended:
+            self._links.end_suspended(self.link)
+        else:
+            self._links.detach(self.link, refused)

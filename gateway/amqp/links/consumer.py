@@ -4,7 +4,6 @@ The link of a consumer of an endpoint: messages go out on it, and what the peer 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransac
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
-from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
@@ -62,8 +60,6 @@ class Consumer(SendingLink):
         self._transactions = transactions
         self._lease = lease
         self._max_unsettled = max_unsettled
-        self._is_suspended = False
-        """Its peer has detached it and not closed it."""
         self.flow: Flow | None = None
         self.in_transaction: dict[int, LocalTransaction | None] = {}
         """Unsettled deliveries that a transaction acknowledges; None is one that was rolled back."""
@@ -106,7 +102,7 @@ class Consumer(SendingLink):
         if flow is None:
             return
         if self._is_suspended:
-            self._end_if_settled(flow)
+            self._end_if_idle()
             return
         self._consumers.set_demand(flow, self.room())
         if len(flow.unsettled) >= self._most_unsettled(flow):
@@ -190,38 +186,24 @@ class Consumer(SendingLink):
 
     # --- the link -----------------------------------------------------------------------------------------------
 
+    @property
+    def _stands_for_something(self) -> bool:
+        flow = self.flow
+        if flow is None or self.link.remote_source.expiry_policy == Terminus.EXPIRE_WITH_LINK:
+            return False
+        return self._keeps_node or bool(flow.unsettled or self.in_transaction)
+
     def suspend(self) -> bool:
         """
         The peer has detached the link and not closed it: what it has not settled it can still settle, at once or in a
         transaction (AMQP 1.0 sections 2.6.3 and 4.4.2), until its session ends.
         """
         flow = self.flow
-        if flow is None or self.link.remote_source.expiry_policy == Terminus.EXPIRE_WITH_LINK:
+        if flow is None or not super().suspend():
             return False
-        is_kept = self._lease is not None and self._lease.lasts_suspended
-        if not is_kept and not flow.unsettled and not self.in_transaction:
-            return False
-        self._is_suspended = True
         self._links.stop_waiting(self)
         self._consumers.suspend(flow)
         return True
-
-    def _end_if_settled(self, flow: Flow) -> None:
-        """A suspended link that stands for nothing any more ceases to exist."""
-        is_kept = self._lease is not None and self._lease.lasts_suspended
-        if not is_kept and not flow.unsettled and not self.in_transaction:
-            # Not at once: whoever has just told what was settled is not done with the engine's link.
-            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
-
-    def resume(self, older: Any) -> None:
-        if isinstance(older, Consumer) and self._lease is not None and older._lease is not None:
-            self._lease.take_over(older._lease)
-
-    def refuse(self, refused: Refused) -> None:
-        if self._is_suspended:
-            self._links.end_suspended(self.link)
-        else:
-            super().refuse(refused)
 
     def _resume(self) -> None:
         if self.flow is not None and self.flow.demand <= 0 and self.transfers.credit > 0:

@@ -7,7 +7,6 @@ acknowledged before a discharge is part of its transaction. The answer to a disc
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -52,7 +51,6 @@ class CoordinatorLink(BaseLink):
         self._is_closed = False
         self._unanswered = 0
         """Control messages; of a commit, while it is being made durable."""
-        self._is_suspended = False
 
     @property
     def outgoing(self) -> Sending:
@@ -142,8 +140,7 @@ class CoordinatorLink(BaseLink):
         self._unanswered -= 1
         self.link.flow(1)
         self._output.schedule_flush()
-        if self._is_suspended and not self.suspend():
-            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
+        self._end_if_idle()
 
     def report(self) -> None:
         """There is nothing to report."""
@@ -153,16 +150,10 @@ class CoordinatorLink(BaseLink):
 
     # --- the link -----------------------------------------------------------------------------------------------
 
-    def suspend(self) -> bool:
+    @property
+    def _stands_for_something(self) -> bool:
         """Its transactions are rolled back when it is closed (section 4.3): detached, it keeps those that are open."""
-        self._is_suspended = self._unanswered > 0 or self._transactions.has_any_of(self)
-        return self._is_suspended
-
-    def refuse(self, refused: Refused) -> None:
-        if self._is_suspended:
-            self._links.end_suspended(self.link)
-        else:
-            super().refuse(refused)
+        return self._unanswered > 0 or self._transactions.has_any_of(self)
 
     def resume(self, older: Any) -> None:
         if isinstance(older, CoordinatorLink):

@@ -4,7 +4,6 @@ The link of a publisher: messages come in on it; where each of them goes, and wh
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import groupby
@@ -92,7 +91,6 @@ class Publisher(BaseLink):
         self._lease = lease
         self._unanswered = 0
         """Deliveries whose outcome is not known yet."""
-        self._is_suspended = False
         self._publishing = publishing
         self._endpoints = endpoints
         self._origin = origin
@@ -355,34 +353,19 @@ class Publisher(BaseLink):
     def _answered(self, count: int) -> None:
         self._unanswered -= count
         self._output.schedule_flush()
-        if self._is_suspended and not self._stands_for_something:
-            asyncio.get_running_loop().call_soon(self._links.end_suspended, self.link)
+        self._end_if_idle()
 
     # --- the link -------------------------------------------------------------------------------------------------
 
     @property
     def _stands_for_something(self) -> bool:
-        return self._unanswered > 0 or (self._lease is not None and self._lease.lasts_suspended)
-
-    def suspend(self) -> bool:
         """
-        The peer has detached the link and not closed it: it is still told the outcomes of what it has sent, and its
-        dynamic node is still there (AMQP 1.0 sections 2.6.3 and 3.5.10), until its session ends.
+        It is still told the outcomes of what it has sent, and its dynamic node is still there (AMQP 1.0 sections 2.6.3
+        and 3.5.10), until its session ends.
         """
         if self.link.remote_target.expiry_policy == Terminus.EXPIRE_WITH_LINK:
             return False
-        self._is_suspended = self._stands_for_something
-        return self._is_suspended
-
-    def resume(self, older: Any) -> None:
-        if isinstance(older, Publisher) and self._lease is not None and older._lease is not None:
-            self._lease.take_over(older._lease)
-
-    def refuse(self, refused: Refused) -> None:
-        if self._is_suspended:
-            self._links.end_suspended(self.link)
-        else:
-            super().refuse(refused)
+        return self._keeps_node or self._unanswered > 0
 
     def detached(self, *, closed: bool) -> None:
         if self._queue is not None:
