@@ -26,12 +26,31 @@ class StoreLocked(StoreError):
     """Another gateway uses this data folder."""
 
 
+class StoreHeld(StoreError):
+    """
+    Another gateway has the store of this Message VPN, and serves its clients.
+
+    Attributes:
+        active: HOST:PORT that its clients use, if that is known.
+    """
+
+    def __init__(self, operation: str, path: object, active: str | None) -> None:
+        super().__init__(
+            operation, path, f"the gateway {active or 'of another address'} has it", "This one waits for it"
+        )
+        self.active = active
+
+
 class StoreTooNew(StoreError):
     """The file was written by a later version."""
 
 
 class WriteFailed(Exception):
     """A transaction was rolled back: nothing of it was stored. The text is the engine's reason."""
+
+
+class Deposed(WriteFailed):
+    """Another gateway has taken the store over: nothing of this one's is stored any more."""
 
 
 class ReadFailed(Exception):

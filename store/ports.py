@@ -10,6 +10,7 @@ Rule: commit, then tell. What ``OnCommit`` is called with is durable, or was rol
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class StoreOptions:
     """Properties that messages are indexed by from now on; the index of any other ends here."""
     priorities: Mapping[str, bool] = field(default_factory=dict)
     """Queues by name: whether they deliver by priority from now on. All others stay as they are."""
+    advertise: str = ""
+    """HOST:PORT that clients of other gateways are sent to while this one has the store; empty: not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,17 @@ class Recovered:
     points: list[Point] = field(default_factory=list)
 
 
+class Durability(enum.Enum):
+    """What a commit survives. The value is its name outside."""
+
+    DISK = "disk"
+    """It is on the disk of this machine: an engine that keeps files here, and knows of no other machine."""
+    TWO_MACHINES = "two-machines"
+    """A synchronous standby has it, too, before it is told."""
+    ONE_MACHINE = "one-machine"
+    """It is told of before any standby has it: the loss of one machine loses it."""
+
+
 class Stores(Protocol):
     """The stores of all Message VPNs of a gateway."""
 
@@ -89,6 +103,7 @@ class Stores(Protocol):
             now_ms: Milliseconds since the epoch: from when on a log made now is complete.
 
         Raises:
+            StoreHeld: Another gateway has it; this one asks again. What was prepared may be kept for that.
             StoreTooNew: It was written by a later version.
             StoreError: It cannot be opened or read.
         """
@@ -129,8 +144,20 @@ class Store(Protocol):
             on_commit: Told of every transaction, in order, from the writer's thread.
         """
 
+    def durability(self) -> Durability:
+        """
+        What commits survive just now, for whoever asks every few seconds. Blocks, and disturbs neither the writer nor
+        the readers; called from one thread at a time.
+
+        Raises:
+            ReadFailed: The engine cannot be asked.
+        """
+
     def close(self) -> None:
-        """Commit what was submitted, and end the writer and the readers. Blocks until done."""
+        """
+        Commit what was submitted, and end the writer and the readers. Blocks until done; what an engine that cannot be
+        reached, or that is another gateway's by now, does not take within moments is given up, and reported as failed.
+        """
 
 
 # --- writing ------------------------------------------------------------------------------------------------------
@@ -188,11 +215,27 @@ class Batch(NamedTuple):
 
 
 OnCommit: TypeAlias = Callable[[list[Batch], WriteFailed | None], None]
-"""Takes the batches of one transaction, and the error when nothing of them was written."""
+"""
+Takes the batches of one transaction, and the error when nothing of them was written. A writer that is found ``Deposed``
+with nothing at hand gives that and no batches.
+"""
 
 
 class Writer(Protocol):
-    """Makes effects durable, in the order of their submission, many batches in one transaction (group commit)."""
+    """
+    Makes effects durable, in the order of their submission, many batches in one transaction (group commit).
+
+    Where the connection to an engine is lost it waits, and reports nothing, until it knows what became of each batch.
+    When another gateway has taken the store over, all that is not durable fails with ``Deposed``, now and later.
+    """
+
+    @property
+    def confirmed_at(self) -> float | None:
+        """
+        ``time.monotonic`` of the beginning of the newest commit that is known to have succeeded: then nobody else had
+        the store. It is never older than some seconds where all is well, as an idle writer commits, too. None where
+        nobody else can have the store. To be read from any thread.
+        """
 
     @property
     def commit_seconds(self) -> Histogram:

@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 
 from store.errors import StoreError
-from store.ports import OnCommit, Recovered, StoreOptions
+from store.ports import Durability, OnCommit, Recovered, StoreOptions
 from store.sqlite.database import engine, open_file
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import recover
@@ -111,6 +111,10 @@ class SqliteStore:
         )
         self._close_opened()
         return self._writer
+
+    def durability(self) -> Durability:
+        """A file is on one disk."""
+        return Durability.DISK
 
     def close(self) -> None:
         """Commit what was submitted, and end. Blocks until done."""

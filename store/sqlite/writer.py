@@ -137,6 +137,11 @@ class SqliteWriter:
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
 
+    @property
+    def confirmed_at(self) -> None:
+        """A file is one gateway's as long as that runs: it has the folder's lock."""
+        return None
+
     def submit(self, batch: Batch) -> None:
         """Hand over effects to be made durable, in order of submission."""
         self._queue.put(batch)
