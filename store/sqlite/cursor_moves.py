@@ -1,5 +1,5 @@
 """
-Moves of cursors, gathered: however many there are in a transaction, each part of a cursor is written once.
+Moves of cursors, written to the file.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 
 import apsw
 
-from gateway.core.effects import MoveCursor
-from store.sqlite.statements import chunks, marks, runs_and_rest
+from store.cursor_moves import GatheredMoves
+from store.id_runs import runs_and_rest
+from store.sqlite.statements import chunks, marks
 
 MOVE = (
     "update cursor set floor = coalesce(?, floor), counted_id = coalesce(?, counted_id), "
@@ -17,52 +18,16 @@ MOVE = (
 )
 
 
-class _Moves:
-    """What the moves of one part of a cursor come to."""
-
-    __slots__ = ("attempts", "counted_id", "done", "floor", "messages", "ranges", "references", "size_bytes")
-
-    def __init__(self) -> None:
-        self.floor: int | None = None
-        self.counted_id: int | None = None
-        self.messages = 0
-        self.size_bytes = 0
-        self.ranges: dict[int, int | None] = {}
-        self.done: list[int] = []
-        self.attempts: list[int] = []
-        self.references: list[int] = []
-
-
-class CursorMoves:
+class CursorMoves(GatheredMoves):
     """
     What is to be written of cursors. ``write`` comes before anything that looks at cursors or at what is held.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__()
         self._connection = connection
-        self._moves: dict[tuple[int, int], _Moves] = {}
         self.has_deleted = False
         """Messages went that the log does not hold, and that nobody needed any more."""
-
-    def add(self, effect: MoveCursor) -> None:
-        """Take up a move."""
-        key = (effect.cursor, effect.part)
-        moves = self._moves.get(key)
-        if moves is None:
-            moves = self._moves[key] = _Moves()
-        if effect.floor is not None:
-            moves.floor = effect.floor
-        if effect.counted_id is not None:
-            moves.counted_id = effect.counted_id
-        moves.messages += effect.messages
-        moves.size_bytes += effect.size_bytes
-        if effect.ranges:
-            moves.ranges.update(effect.ranges)
-        moves.done += effect.done
-        if effect.attempts:
-            moves.attempts += effect.attempts
-        if effect.references:
-            moves.references += effect.references
 
     def write(self, *, has_held: bool) -> None:
         """

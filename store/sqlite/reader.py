@@ -23,6 +23,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.property_index import IndexedSpan, span_at
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
     CHECKED,
@@ -36,7 +37,6 @@ from store.sqlite.packed import (
     fetch_sound,
     sound_row,
 )
-from store.sqlite.property_index import IndexedSpan, span_at
 from store.sqlite.search import PAGE_IDS, look_up, scan
 
 P = ParamSpec("P")

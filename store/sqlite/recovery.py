@@ -20,10 +20,11 @@ from gateway.core.log.point import Point
 from gateway.core.model import WHOLE, LogState, RouteDefinition
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
 from store.ports import Recovered
+from store.property_index import IndexedSpan
 from store.sqlite.database import connect_reader
 from store.sqlite.garbage import Garbage, recover_garbage
 from store.sqlite.log_tail import read_tail
-from store.sqlite.property_index import IndexedSpan, indexed_spans
+from store.sqlite.property_index import indexed_spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ import apsw
 from gateway.core.replay.search import PageWork, Search
 from store.errors import DamagedMessage
 from store.ports import SearchPage
+from store.property_index import SEGMENT_BITS, IndexedSpan
 from store.sqlite.packed import CHECKED, sound_row
-from store.sqlite.property_index import SEGMENT_BITS, IndexedSpan
 
 PAGE_CANDIDATES: Final = 256
 """Messages that one page reads because the index or their bytes speak for them."""

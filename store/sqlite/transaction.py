@@ -32,12 +32,13 @@ from gateway.core.effects import (
 )
 from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, head_of, topic_sum
+from store.id_runs import SHORTEST_RUN
+from store.property_index import IndexedSpan, IndexEntry, index_entries
 from store.sqlite.cursor_moves import CursorMoves
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
-from store.sqlite.property_index import IndexedSpan, IndexEntry, index_entries
 from store.sqlite.routes import add_route
-from store.sqlite.statements import SHORTEST_RUN, chunks
+from store.sqlite.statements import chunks
 from store.sqlite.trimming import trim
 
 FEW: Final = 8

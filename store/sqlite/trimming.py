@@ -7,7 +7,7 @@ from collections import Counter
 import apsw
 
 from gateway.core.effects import TrimLog
-from store.sqlite.property_index import SEGMENT_BITS
+from store.property_index import SEGMENT_BITS
 from store.sqlite.schema import SIZE_ON_DISK
 from store.sqlite.statements import chunks, marks
 

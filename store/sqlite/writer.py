@@ -23,11 +23,11 @@ from gateway.core.effects import CountedUpTo, Effect, MoveCursor
 from store.errors import WriteFailed
 from store.histogram import Histogram
 from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
+from store.property_index import IndexedSpan
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, LogTail, read_tail
-from store.sqlite.property_index import IndexedSpan
 from store.sqlite.routes import Routes
 from store.sqlite.transaction import Transaction, few_messages
 

@@ -18,8 +18,8 @@ from gateway.core.effects import (
     TrimLog,
 )
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
+from store.id_runs import runs
 from store.sqlite.priorities import by_priority
-from store.sqlite.statements import runs
 from tests.support.naive_store import NaivePart, NaiveStore
 
 BY_PRIORITY = '{"priorities": true}'

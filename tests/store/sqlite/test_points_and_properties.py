@@ -22,9 +22,9 @@ from gateway.core.model import CONTENT, HELD, TOPIC, RouteDefinition, Row
 from gateway.core.replay.search import Search, search_for
 from store.errors import WriteFailed
 from store.ports import Batch
+from store.property_index import IndexedSpan
 from store.sqlite import property_index, reader, search, transaction
 from store.sqlite.database import open_file
-from store.sqlite.property_index import IndexedSpan
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import RecoveredFile, recover
 from store.sqlite.writer import SqliteWriter

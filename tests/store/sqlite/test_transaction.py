@@ -24,7 +24,8 @@ from gateway.core.effects import (
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point
 from gateway.core.model import WHOLE
-from store.sqlite.statements import LARGEST_INSERT, SHORTEST_RUN, chunks, runs
+from store.id_runs import SHORTEST_RUN, runs
+from store.sqlite.statements import LARGEST_INSERT, chunks
 from tests.store.effects import publication, purge, queue, route, settled, trimming
 from tests.store.histories import histories
 from tests.store.vpn_file import (
