@@ -15,10 +15,10 @@ import apsw
 
 from store.checksum import NOT_AS_WRITTEN
 from store.property_index import SEGMENT_BITS
+from store.queue_priorities import by_priority, header_priority
 from store.sqlite import schema
 from store.sqlite.database import applied_migrations, connect_reader
 from store.sqlite.packed import CHECKED, sound_row
-from store.sqlite.priorities import by_priority, header_priority
 
 MOST_EXAMPLES: Final = 5
 """Rows named for each broken promise; the rest is counted."""

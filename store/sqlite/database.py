@@ -21,8 +21,9 @@ import apsw
 
 from store.data_folder import FILE_MODE
 from store.errors import StoreError, StoreTooNew
+from store.queue_priorities import apply_priorities
 from store.sqlite import schema
-from store.sqlite.priorities import apply_priorities
+from store.sqlite.priorities import SqliteQueueTables
 from store.sqlite.property_index import update_spans
 
 NONE_DECLARED: Final[Mapping[str, bool]] = MappingProxyType({})
@@ -76,7 +77,7 @@ def open_file(
                 (secrets.randbits(63), now_ms, now_ms),
             )
             update_spans(connection, index)
-            apply_priorities(connection, priorities)
+            apply_priorities(SqliteQueueTables(connection), priorities)
     except (apsw.Error, sqlite3.Error) as error:
         raise StoreError(
             "cannot open", path, error, "Restore it from a backup, or move it away to start anew"

@@ -14,15 +14,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Final
 
 import apsw
 
-from gateway.core.effects import CountedUpTo, Effect, MoveCursor
+from gateway.core.effects import Effect
 from store.errors import WriteFailed
-from store.histogram import Histogram
-from store.ports import UNDONE_BY_FAILURE, Batch, OnCommit
+from store.group_commit import GARBAGE_EVERY, NUDGE, SWEEP_EVERY, SWEEP_SECONDS, GroupCommit
+from store.ports import Batch, OnCommit
 from store.property_index import IndexedSpan
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
@@ -37,15 +36,6 @@ RETRY_SECONDS: Final = 0.004
 GARBAGE_BYTES: Final = 32 * 1024
 """What collecting a piece writes, roughly, before the WAL's own share."""
 
-GARBAGE_EVERY: Final = 8
-"""Commits under load to one piece of garbage: it costs publishers a tenth at most."""
-
-SWEEP_EVERY: Final = 64
-"""Commits under load to one look at some routes."""
-
-SWEEP_SECONDS: Final = 0.5
-"""How long nothing is to be written before all routes are looked at, some at a time."""
-
 COMMIT_NOW_SECONDS: Final = 0.001
 """Where most commits take longer than this they are left to the writer's thread: the loop has others to serve. Not
 where one does now and then, however long: a checkpoint, or the disk's own housekeeping."""
@@ -53,12 +43,6 @@ where one does now and then, however long: a checkpoint, or the disk's own house
 LET_GO_NOW: Final = 64
 """Messages that endpoints are done with and that the log may not hold, each a row to be changed: more are left to the
 writer's thread, too."""
-
-GROUP_BYTES: Final = 8 * 1024 * 1024
-"""Content after which a transaction is closed, so that its length, and what waits for it, stays bounded."""
-
-COMMIT_BOUNDS: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0)
-"""Seconds: from a disk that syncs to its cache to one that is in trouble."""
 
 MAY_PASS: Final = (
     apsw.BusyError,
@@ -73,14 +57,8 @@ MAY_PASS: Final = (
 )
 """Errors of a disk, or of a machine, that may work again: what failed was not at fault."""
 
-NEVER_AT_FAULT: Final = (MoveCursor, CountedUpTo)
-"""Effects that hold nothing that cannot be written."""
 
-NUDGE: Final = Batch((), 0)
-"""Makes the thread look around, without anything to commit."""
-
-
-class SqliteWriter:
+class SqliteWriter(GroupCommit):
     """Writes one file."""
 
     def __init__(
@@ -98,9 +76,7 @@ class SqliteWriter:
     ) -> None:
         """
         Args:
-            on_commit: Told of every transaction, from the writer's thread: the batches, in order, and the error when
-                nothing of them was written. Several that fail together, by an error that will not pass by itself, are
-                written apart: who is at fault fails alone.
+            on_commit: See ``GroupCommit``.
             garbage: Dropped cursors that are still to be worked off.
             routes: Numbers of those that are in the file.
             indexed: Spans of the index; those that go on get what is logged from now on.
@@ -108,11 +84,10 @@ class SqliteWriter:
             wal_limit_bytes: What the WAL's file may keep when it begins anew, after a long read let it grow; -1: all.
             on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
         """
+        super().__init__(on_commit)
         self._path = path
-        self._on_commit = on_commit
         self._on_largest = on_largest
         self._synchronous = synchronous
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._garbage = deque(garbage)
         self._routes = Routes(routes)
         self._indexed = [span for span in indexed if span.end_id is None]
@@ -126,12 +101,8 @@ class SqliteWriter:
         )
         self._has_held = bool(has_held)
         self._tail = read_tail(self._connection)
-        self._owed: list[Effect] = []
-        """What a transaction that failed was to change, and what the broker goes by since: first in the next one."""
         self._lock = threading.Lock()
         """Held while something is written, by whichever thread."""
-        self.commit_seconds = Histogram(COMMIT_BOUNDS)
-        """How long commits took, each with its sync: for whoever watches."""
         self._slow_share = 0.0
         """Of the last commits, about, the share that took longer than ``COMMIT_NOW_SECONDS``."""
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
@@ -141,10 +112,6 @@ class SqliteWriter:
     def confirmed_at(self) -> None:
         """A file is one gateway's as long as that runs: it has the folder's lock."""
         return None
-
-    def submit(self, batch: Batch) -> None:
-        """Hand over effects to be made durable, in order of submission."""
-        self._queue.put(batch)
 
     def commit_now(
         self, batch: Batch, answer: Callable[[], None] = lambda: None
@@ -209,39 +176,19 @@ class SqliteWriter:
             self._connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         self._connection.close()
 
-    def _gather(self) -> tuple[list[Batch], bool]:
-        """All that waits, or the first that comes, or nothing where else is to do; whether the end was asked for."""
-        queue = self._queue
-        batch: Batch | None = NUDGE
-        while batch is NUDGE:
-            try:
-                batch = queue.get(timeout=self._patience())
-            except Empty:
-                return [], False
-            if batch is NUDGE and self._checkpointer.is_ready:
-                return [], False
-        if batch is None:
-            return [], True
-        batches = [batch]
-        size = batch.size_bytes
-        while size < GROUP_BYTES:
-            try:
-                batch = queue.get_nowait()
-            except Empty:
-                break
-            if batch is None:
-                return batches, True
-            if batch is NUDGE:
-                continue
-            batches.append(batch)
-            size += batch.size_bytes
-        return batches, False
-
     def _patience(self) -> float | None:
         """Seconds to wait for something to be written before what is left behind is looked after; None: for ever."""
         if self._garbage:
             return 0
         return SWEEP_SECONDS if self._routes.is_due else None
+
+    def _has_work(self) -> bool:
+        """The checkpointer has something to take effect."""
+        return self._checkpointer.is_ready
+
+    def _may_pass(self, error: WriteFailed) -> bool:
+        """See ``GroupCommit``."""
+        return isinstance(error.__cause__, MAY_PASS)
 
     def _transaction(self) -> Transaction:
         return Transaction(
@@ -252,19 +199,6 @@ class SqliteWriter:
             indexed=self._indexed,
             has_held=self._has_held,
         )
-
-    def _commit(self, batches: list[Batch]) -> None:
-        """Write what was gathered, and tell of it; of several, one that cannot be written fails without the others."""
-        error = self._write_all(batches)
-        if error is None or len(batches) == 1 or isinstance(error.__cause__, MAY_PASS):
-            if error is not None:
-                self._owe(batches, error)
-            self._on_commit(batches, error)
-            return
-        # By halves: a thousand publishers shall not wait for a thousand syncs because one of them is at fault.
-        half = len(batches) // 2
-        self._commit(batches[:half])
-        self._commit(batches[half:])
 
     def _write_few(self, batch: Batch, answer: Callable[[], None]) -> WriteFailed | None:
         """A small batch: by one statement where that is enough."""
@@ -344,17 +278,6 @@ class SqliteWriter:
         self._tail = tail
         self._has_held = has_held
         self._routes.committed(routes)
-
-    def _owe(self, batches: list[Batch], error: WriteFailed) -> None:
-        """Remember what a transaction that failed was to change, and what the broker goes by all the same."""
-        may_pass = isinstance(error.__cause__, MAY_PASS)
-        for batch in batches:
-            effects: list[Effect] = [e for e in batch.effects if not isinstance(e, UNDONE_BY_FAILURE)]
-            # Moves hold nothing but numbers; of all else it is to be seen whether it was what failed.
-            never_at_fault: list[Effect] = [e for e in effects if isinstance(e, NEVER_AT_FAULT)]
-            if not may_pass and len(never_at_fault) < len(effects):
-                effects = effects if self._can_be_written([*self._owed, *effects]) else never_at_fault
-            self._owed += effects
 
     def _can_be_written(self, effects: Sequence[Effect]) -> bool:
         """Try it, and leave nothing of it."""

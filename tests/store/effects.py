@@ -19,7 +19,7 @@ from gateway.core.effects import (
 )
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
 from store.id_runs import runs
-from store.sqlite.priorities import by_priority
+from store.queue_priorities import by_priority
 from tests.support.naive_store import NaivePart, NaiveStore
 
 BY_PRIORITY = '{"priorities": true}'

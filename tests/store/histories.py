@@ -29,7 +29,7 @@ from gateway.core.effects import (
 )
 from gateway.core.log.point import Point
 from gateway.core.model import WHOLE
-from store.sqlite.priorities import by_priority
+from store.queue_priorities import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
     counted,

@@ -13,10 +13,11 @@ from gateway.core.effects import Effect
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, ReadFailed
+from store.queue_priorities import apply_priorities
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader, connect_writer
 from store.sqlite.packed import MESSAGE, fetch_sound
-from store.sqlite.priorities import apply_priorities
+from store.sqlite.priorities import SqliteQueueTables
 from store.sqlite.reader import FEW_ROWS, SqliteReader
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route
@@ -235,7 +236,7 @@ def test_a_message_that_changes_its_route_stays_what_it_is(three: Path) -> None:
     with closing(connect_writer(three, synchronous="OFF")) as connection, connection:
         connection.execute("update message set content = cast(replace(content, 'second', 'Second') as blob)")
         before = [number for (number,) in connection.execute("select route from message order by id")]
-        apply_priorities(connection, {"q": True})
+        apply_priorities(SqliteQueueTables(connection), {"q": True})
         after = [number for (number,) in connection.execute("select route from message order by id")]
     assert before != after
     assert [sentence.partition(":")[0] for sentence in check(three)] == [

@@ -16,13 +16,14 @@ import pytest
 from gateway.core.effects import MoveCursor, Publication, SaveEndpoint
 from gateway.core.model import WHOLE, RouteDefinition
 from store.errors import WriteFailed
+from store.group_commit import GROUP_BYTES
 from store.ports import SMALL_MOVES, Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
 from store.sqlite.garbage import PIECE_ROWS
 from store.sqlite.recovery import recover
-from store.sqlite.writer import GROUP_BYTES, LET_GO_NOW
+from store.sqlite.writer import LET_GO_NOW
 from tests.store.effects import deletion, publication, purge, queue, settled
 from tests.store.vpn_file import MADE_MS, empty_model, query, state_of, writing_to
 from tests.store.writing import PATIENCE_SECONDS, Writing, writing
