@@ -97,7 +97,7 @@ TABLES: Final[Sequence[str]] = (
     "create table garbage (cursor bigint primary key, endpoint bigint not null, up_to bigint not null)",
     f"""
     create table log (
-        only integer primary key default 1 check (only = 1),
+        one integer primary key default 1 check (one = 1),
         generation bigint not null,
         first_id bigint not null default 1,
         last_id bigint not null default 0,

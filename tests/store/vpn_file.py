@@ -13,16 +13,16 @@ from typing import Any
 
 import apsw
 
-from gateway.core.effects import Effect, SaveEndpoint
-from gateway.core.log.point import Point
-from gateway.core.model import CONTENT, HELD, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
+from gateway.core.effects import Effect
+from gateway.core.model import RouteDefinition
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.garbage import recover_garbage
 from store.sqlite.log_tail import read_tail
 from store.sqlite.packed import MESSAGE
 from store.sqlite.recovery import recover
 from store.sqlite.transaction import Transaction
-from tests.support.naive_store import NaiveStore, State, StoredPart
+from tests.store.state import LogRow, Tables, state_from
+from tests.support.naive_store import NaiveStore, State
 
 COLUMNS = ", ".join(MESSAGE)
 """Those of a ``Row``."""
@@ -47,81 +47,38 @@ def _state(connection: apsw.Connection) -> State:
     def rows(query: str) -> list[Any]:
         return connection.execute(query).fetchall()
 
-    garbage = {cursor: (endpoint, up_to) for cursor, endpoint, up_to in rows("select * from garbage")}
-    routes = {
-        number: RouteDefinition(number, tuple(json.loads(endpoints)), priority)
-        for number, endpoints, priority in rows("select number, endpoints, priority from route")
-    }
-    ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, part, first, last in rows("select * from cursor_range order by number, part, first"):
-        ranges.setdefault((number, part), []).append((first, last))
-    cursors = {
-        (number, part): StoredPart(floor, tuple(ranges.get((number, part), ())), *counted)
-        for number, part, floor, *counted in rows(
-            "select number, part, floor, counted_id, messages, size_bytes from cursor"
-        )
-    }
-    references = rows("select cursor, message from reference")
-    messages: dict[int, Row] = {row[ID]: row for row in rows(f"select {COLUMNS} from message")}
-    for i, row in messages.items():
-        if row[HELD] is not None:
-            dropped = sum(_needs(cursors, c, routes[row[ROUTE]], e, u, i) for c, (e, u) in garbage.items()
-                          if row[ROUTE] != UNROUTED)  # fmt: skip
-            dropped += sum(cursor in garbage for cursor, message in references if message == i)
-            messages[i] = (*row[:HELD], row[HELD] - dropped, row[CONTENT])
-    messages = {i: row for i, row in messages.items() if row[HELD] is None or row[HELD] > 0}
-    named = {row[ROUTE] for row in messages.values()} - {UNROUTED}
     ((first, floor, last, time, size, largest, number, archived, counted),) = rows(
         "select first_id, floor_time, last_id, last_time, size_bytes, largest_bytes, next_number, archived_id, "
         "counted_id from log"
     )
     tail = read_tail(connection)
-    return State(
-        messages=messages,
-        routes={number: routes[number] for number in named},
-        cursors={key: part for key, part in cursors.items() if key[0] not in garbage},
-        references={(cursor, message) for cursor, message in references if cursor not in garbage},
-        attempts={
-            (cursor, message): count
-            for cursor, message, count in rows("select * from attempt")
-            if cursor not in garbage
-        },
-        endpoints={
-            row[0]: SaveEndpoint(*row)
-            for row in rows("select number, cursor, name, kind, settings, replay from endpoint")
-        },
-        subscriptions=set(rows("select endpoint, pattern from subscription")),
-        points={row[0]: Point(*row) for row in rows("select name, position, time, made from point")},
-        first_id=first,
-        floor_ms=floor,
-        last_id=max(last, tail.last_id),
-        last_time_ms=max(time, tail.last_time),
-        logged_bytes=size + tail.logged_bytes,
-        largest_bytes=max(largest, tail.largest_bytes),
-        next_number=number,
-        archived_id=archived,
-        counted_id=counted,
-    )
-
-
-def _needs(
-    cursors: dict[tuple[int, int], StoredPart],
-    cursor: int,
-    route: RouteDefinition,
-    endpoint: int,
-    up_to: int,
-    message_id: int,
-) -> bool:
-    """Whether a message is held for a dropped cursor."""
-    if endpoint not in route.endpoints or message_id > up_to:
-        return False
-    part = cursors.get((cursor, WHOLE)) or cursors.get(
-        (cursor, -2 if route.priority is None else route.priority)
-    )
-    return (
-        part is not None
-        and message_id > part.floor
-        and not any(first <= message_id <= last for first, last in part.ranges)
+    return state_from(
+        Tables(
+            LogRow(
+                first,
+                floor,
+                max(last, tail.last_id),
+                max(time, tail.last_time),
+                size + tail.logged_bytes,
+                max(largest, tail.largest_bytes),
+                number,
+                archived,
+                counted,
+            ),
+            rows(f"select {COLUMNS} from message"),
+            [
+                RouteDefinition(number, tuple(json.loads(endpoints)), priority)
+                for number, endpoints, priority in rows("select number, endpoints, priority from route")
+            ],
+            rows("select * from garbage"),
+            rows("select number, part, floor, counted_id, messages, size_bytes from cursor"),
+            rows("select * from cursor_range order by number, part, first"),
+            rows("select cursor, message from reference"),
+            rows("select * from attempt"),
+            rows("select number, cursor, name, kind, settings, replay from endpoint"),
+            rows("select endpoint, pattern from subscription"),
+            rows("select name, position, time, made from point"),
+        )
     )
 
 

@@ -1,0 +1,182 @@
+"""
+Connections to the database: who connects, with which password, how a lost host is noticed, and what each session is set
+to.
+
+A host that is lost says nothing. So what was sent and is not acknowledged, and a connection that is silent, is given up
+after ``LOST_SECONDS``, at both ends: by the gateway, which connects anew, and by the server, which lets go of the
+session's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.array import ListBinaryDumper
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
+
+from store.postgresql.schema import NAME_BYTES, lock_key, schema_name
+from store.postgresql.statements import Connection
+
+LOST_SECONDS: Final = 5
+"""After which a host that does not answer is lost."""
+
+CONNECT_SECONDS: Final = 3
+"""For each host of the url, where that does not say (``connect_timeout``)."""
+
+SESSION: Final = {
+    # Nothing of what we ask may be cut short: a COMMIT that is cancelled is neither done nor undone.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "tcp_keepalives_idle": "2",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": str(LOST_SECONDS * 1000),
+    "client_connection_check_interval": "1000",
+    "client_encoding": "UTF8",
+    "client_min_messages": "warning",
+    # It stalls what is short, and all that we ask is short.
+    "jit": "off",
+}
+
+AT_LEAST: Final = 150_000
+"""PostgreSQL's version, as a server says it."""
+
+
+class Database:
+    """Where stores are."""
+
+    def __init__(self, url: str, password_file: Path | None = None) -> None:
+        """
+        Args:
+            url: libpq's connection string, or URI.
+            password_file: Holds the password and nothing else; read at each connection.
+        """
+        self._url = url
+        self._password_file = password_file
+        self._token = secrets.token_hex(4)
+        """Of this gateway, as long as it runs."""
+
+    @property
+    def place(self) -> str:
+        """The address as a person is told, without the password."""
+        try:
+            found = conninfo_to_dict(self._url)
+        except psycopg.Error:
+            return "postgresql"
+        hosts, ports = str(found.get("host") or ""), str(found.get("port") or "")
+        names = hosts.split(",")
+        numbers = ports.split(",") if ports else []
+        ends = [
+            f"{name}:{numbers[k] if len(numbers) == len(names) else ports}" if ports else name
+            for k, name in enumerate(names)
+        ]
+        return f"postgresql://{','.join(ends)}/{found.get('dbname') or ''}"
+
+    def session_name(self, vpn: str, purpose: str) -> str:
+        """What a session is called in ``pg_stat_activity``: no other of this or another gateway has the same name."""
+        name = f"rewind {self._token}{lock_key(vpn) & 0xFFFFFFFF:08x} {purpose} {vpn}"
+        return name[:NAME_BYTES]  # all of it is ASCII
+
+    def connect(self, vpn: str, purpose: str, **settings: str) -> Connection:
+        """
+        A connection, in autocommit, whose search path is the Message VPN's schema. Blocks.
+
+        Args:
+            purpose: One word for what it is there for.
+            settings: Of the session, beside ``SESSION``.
+
+        Raises:
+            psycopg.Error: No server can be connected to.
+            OSError: The password cannot be read.
+        """
+        given = conninfo_to_dict(self._url)
+        password: dict[str, Any] = {}
+        if self._password_file is not None:
+            password["password"] = self._password_file.read_text().rstrip("\r\n")
+        if "connect_timeout" not in given:
+            password["connect_timeout"] = CONNECT_SECONDS
+        connection: Connection = psycopg.connect(
+            self._url,
+            autocommit=True,
+            application_name=self.session_name(vpn, purpose),
+            keepalives=1,
+            keepalives_idle=2,
+            keepalives_interval=1,
+            keepalives_count=3,
+            tcp_user_timeout=LOST_SECONDS * 1000,
+            **password,
+        )
+        try:
+            if connection.info.server_version < AT_LEAST:
+                raise psycopg.NotSupportedError(
+                    f"PostgreSQL 15 or newer is needed; this is {connection.info.server_version // 10_000}"
+                )
+            # One type for every number: a statement is prepared once, whatever the values.
+            for kind, dumper in (
+                (int, Int8BinaryDumper),
+                (str, StrBinaryDumper),
+                (bytes, BytesBinaryDumper),
+                (list, ListBinaryDumper),
+            ):
+                connection.adapters.register_dumper(kind, dumper)
+            known = {**SESSION, **settings}
+            connection.execute(
+                b"select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as given (name, value)",
+                (list(known), list(known.values())),
+            )
+            connection.execute(
+                b"select set_config('search_path', quote_ident(%s), false)", (schema_name(vpn),)
+            )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def engine(connection: Connection) -> str:
+    """The engine that keeps the data, with its version, as a person is told."""
+    version = connection.info.server_version
+    return f"PostgreSQL {version // 10_000}.{version % 10_000}"
+
+
+def cut(connection: Connection) -> None:
+    """Break a connection from another thread: whoever waits for its server waits no longer. Nothing is cancelled."""
+    # A number of its own: the connection may be closed meanwhile, and its number be another's.
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+
+def is_lost(error: BaseException, connection: Connection) -> bool:
+    """Whether the connection, or the server behind it, is at fault: what was sent may be done, or not."""
+    if connection.closed or connection.broken:
+        return True
+    if not isinstance(error, psycopg.Error):
+        return False
+    state = error.sqlstate or ""
+    return state[:2] == "08" or state in LOST_STATES
+
+
+LOST_STATES: Final = frozenset(
+    {
+        "57P01",  # the server shuts down
+        "57P02",  # it crashed
+        "57P03",  # it is not ready
+        "57P05",  # the session was idle for too long
+        "25006",  # it has become a standby
+    }
+)
+"""SQLSTATEs (appendix A of PostgreSQL's documentation) of a server that cannot be written to any more."""
+
+MAY_PASS: Final = ("40", "53", "54", "55", "57", "58", "XX")
+"""Classes of SQLSTATEs of a server, or a disk, that may work again: what failed was not at fault. (``54``: locks, of
+which a server has so many.)"""

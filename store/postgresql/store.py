@@ -1,0 +1,264 @@
+"""
+The port's ``Store`` in PostgreSQL: one schema for each Message VPN, in one database.
+
+What is asked of an engine is ``store.ports``; the schema's shape is ``store.postgresql.schema``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import psycopg
+
+from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
+from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
+from store.postgresql import takeover
+from store.postgresql.database import Database, engine
+from store.postgresql.migrations import migrate
+from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
+from store.postgresql.priorities import PostgresQueueTables
+from store.postgresql.property_index import update_spans
+from store.postgresql.reader import PostgresReader
+from store.postgresql.recovery import recover
+from store.postgresql.schema import schema_name
+from store.postgresql.statements import Connection
+from store.postgresql.text import stored_text
+from store.postgresql.writer import PostgresWriter
+from store.queue_priorities import apply_priorities
+
+LEASE_SECONDS: Final = 5.0
+
+STANDBYS: Final = b"""
+    select current_setting('synchronous_commit'),
+        exists (select 1 from pg_stat_replication where sync_state in ('sync', 'quorum') and state = 'streaming')
+"""
+
+
+class PostgresStores:
+    """The schemas of Message VPNs in one database."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        password_file: Path | None = None,
+        read_url: str | None = None,
+        lease_seconds: float = LEASE_SECONDS,
+        partition_bits: int = PARTITION_BITS,
+    ) -> None:
+        """
+        Args:
+            url: libpq's connection string, or URI: of a server that can be written to, one of several if need be.
+            password_file: Holds the password and nothing else; read at each connection.
+            read_url: Of a standby that pages are read from; None: they are read where is written.
+            lease_seconds: No gateway delivers messages for longer than this after its last commit.
+            partition_bits: Ids of a partition that is made now, as a power of two.
+        """
+        self._lease_seconds = lease_seconds
+        self._waiting: dict[str, _Waiting] = {}
+        self._database = Database(url, password_file)
+        self._read_database = self._database if read_url is None else Database(read_url, password_file)
+        self._partition_bits = partition_bits
+
+    def open(self, vpn: str, now_ms: int, options: StoreOptions) -> PostgresStore:
+        """See ``store.ports.Stores.open``. While another gateway has it, the connection is kept for the next time."""
+        waiting = self._waiting.pop(vpn, None)
+        if waiting is None:
+            waiting = _Waiting(None, takeover.Successor(vpn, self._lease_seconds))
+        place = _place(self._database, vpn)
+        connection = waiting.connection
+        try:
+            if connection is None:
+                connection = self._database.connect(vpn, takeover.WRITER)
+            if not takeover.try_lock(connection, vpn):
+                waiting.successor.look(connection)
+                active = takeover.active_gateway(connection)
+                self._waiting[vpn] = waiting._replace(connection=connection)
+                connection = None
+                raise StoreHeld("cannot open", place, active)
+            store = PostgresStore(
+                self._database,
+                self._read_database,
+                vpn,
+                connection,
+                now_ms,
+                options,
+                partition_bits=self._partition_bits,
+            )
+            connection = None
+            return store
+        except (psycopg.Error, OSError) as error:
+            raise StoreError(
+                "cannot open", place, error, "See that the server runs and lets this user in"
+            ) from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def remove(self, vpn: str) -> None:
+        """See ``store.ports.Stores.remove``."""
+        try:
+            with self._database.connect(vpn, "remove") as connection:
+                # One by one: each takes locks, of which a server has so many.
+                for span in attached_spans(connection):
+                    connection.execute(f"drop table {span.name}".encode())
+                name = schema_name(vpn).replace('"', '""')
+                connection.execute(f'drop schema if exists "{name}" cascade'.encode())
+        except psycopg.Error as error:
+            raise OSError(str(error)) from error
+
+
+class PostgresStore:
+    """One opened schema."""
+
+    def __init__(
+        self,
+        database: Database,
+        read_database: Database,
+        vpn: str,
+        connection: Connection,
+        now_ms: int,
+        options: StoreOptions,
+        *,
+        partition_bits: int = PARTITION_BITS,
+    ) -> None:
+        """
+        Open a schema, made if there is none and migrated if an earlier version made it, and take it over.
+
+        Args:
+            connection: Has the lock; the store's from now on.
+
+        Raises:
+            StoreTooNew: It was written by a later version.
+            StoreError: It cannot be used.
+            psycopg.Error: It cannot be opened or read.
+        """
+        self._database = database
+        self._vpn = vpn
+        self._beside: Connection | None = None
+        self._on_commit: OnCommit | None = None
+        self._untold: WriteFailed | None = None
+        """It was deposed before anybody had begun to write."""
+        epoch, commit_no = _take_over(connection, self.place, vpn, now_ms, options)
+        self._found = recover(connection)
+        self._engine = engine(connection)
+        self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
+        self._partitions.goes_on(self._found.log.next_id, self._found.log.first_id)
+        self.reader = PostgresReader(
+            read_database,
+            vpn,
+            threads=options.read_threads,
+            page_rows=options.page_rows,
+            page_bytes=options.page_bytes,
+            largest_bytes=self._found.largest_bytes,
+            indexed=self._found.indexed,
+        )
+        # It commits by itself: others see that this gateway is well while it makes use of what it found.
+        self._writer = PostgresWriter(
+            database,
+            vpn,
+            connection,
+            epoch,
+            commit_no,
+            self._told,
+            partitions=self._partitions,
+            garbage=self._found.garbage,
+            routes=[definition.number for definition, _ in self._found.routes],
+            indexed=self._found.indexed,
+            has_held=self._found.has_held,
+            on_largest=self.reader.grow_largest,
+        )
+
+    @property
+    def place(self) -> str:
+        """The database's address, and the schema."""
+        return _place(self._database, self._vpn)
+
+    @property
+    def engine(self) -> str:
+        """PostgreSQL and the server's version."""
+        return self._engine
+
+    @property
+    def recovered(self) -> Recovered:
+        """What was found when it was opened."""
+        return self._found
+
+    def start_writer(self, on_commit: OnCommit) -> PostgresWriter:
+        """See ``store.ports.Store.start_writer``."""
+        assert self._on_commit is None, "a schema has one writer"
+        self._on_commit = on_commit
+        if self._untold is not None:
+            on_commit([], self._untold)
+        return self._writer
+
+    def durability(self) -> Durability:
+        """See ``store.ports.Store.durability``."""
+        try:
+            if self._beside is None or self._beside.closed:
+                self._beside = self._database.connect(self._vpn, "standbys")
+            ((synchronous_commit, has_standby),) = self._beside.execute(STANDBYS).fetchall()
+        except (psycopg.Error, OSError) as error:
+            if self._beside is not None:
+                self._beside.close()
+            raise ReadFailed(str(error)) from error
+        is_waited_for = synchronous_commit in ("on", "remote_apply")
+        return Durability.TWO_MACHINES if is_waited_for and has_standby else Durability.ONE_MACHINE
+
+    def close(self) -> None:
+        """Commit what was submitted, and end. Blocks until done."""
+        self._writer.close()
+        self.reader.close()
+        self._partitions.close()
+        if self._beside is not None:
+            self._beside.close()
+
+    def _told(self, batches: list[Batch], error: WriteFailed | None) -> None:
+        if self._on_commit is not None:
+            self._on_commit(batches, error)
+        else:
+            self._untold = error
+
+
+class _Waiting(NamedTuple):
+    """While another gateway has a store."""
+
+    connection: Connection | None
+    successor: takeover.Successor
+
+
+def _place(database: Database, vpn: str) -> str:
+    return f"{database.place}, schema {schema_name(vpn)}"
+
+
+def _take_over(
+    connection: Connection, place: str, vpn: str, now_ms: int, options: StoreOptions
+) -> tuple[int, int]:
+    """
+    Returns:
+        (epoch, number of the last commit).
+    """
+    ((encoding,),) = connection.execute(b"select current_setting('server_encoding')").fetchall()
+    if encoding != "UTF8":
+        raise StoreError("cannot open", place, f"its encoding is {encoding}", "Make a database in UTF8")
+    ((is_there,),) = connection.execute(
+        b"select to_regnamespace(quote_ident(%s)) is not null", (schema_name(vpn),)
+    ).fetchall()
+    if not is_there:
+        name = schema_name(vpn).replace('"', '""')
+        connection.execute(f'create schema "{name}"'.encode())
+    migrate(connection, place)
+    with connection.transaction():
+        # The generation is random: a log made anew must never be taken for the one before.
+        connection.execute(
+            b"insert into log (generation, last_time, floor_time) values (%s, %s, %s) on conflict do nothing",
+            (secrets.randbits(63), now_ms, now_ms),
+        )
+        epoch, commit_no = takeover.raise_epoch(connection, stored_text(options.advertise))
+        update_spans(connection, options.index)
+        apply_priorities(PostgresQueueTables(connection), options.priorities)
+    # What was committed before may not be on a standby yet: nothing of it is told before that.
+    takeover.barrier(connection, epoch)
+    return epoch, commit_no

@@ -1,0 +1,152 @@
+"""
+One active gateway at a time: it has an advisory lock as long as its session lasts, and it has raised the epoch in the
+log's row, which each of its transactions carries. The lock keeps others waiting; it is the epoch that keeps a gateway
+that was taken over from being believed.
+
+A gateway that was stopped keeps its session, and the lock with it, and commits nothing. So one that waits looks at the
+number of the last commit, which rises every second as long as the active one is well. When it has stood still for
+longer than any gateway delivers messages without having committed, and the session does nothing, the session is ended.
+What a gateway that goes on then sends to the database is refused by its epoch.
+
+A barrier is a commit like any other, of which the answer is waited for: the log of the database is one, so when a
+standby has the barrier, it has all that came before it, too.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from store.errors import Deposed
+from store.postgresql.database import Database
+from store.postgresql.schema import lock_key
+from store.postgresql.statements import Connection
+
+WRITER: Final = "writer"
+"""The purpose of the session that has the lock."""
+
+BEYOND_LEASE_SECONDS: Final = 1.0
+"""For which a session that does nothing is left alone after its gateway's lease must have ended."""
+
+HOLDER: Final = b"""
+    select pid, state <> 'active' or coalesce(wait_event_type, '') = 'Client'
+    from pg_locks join pg_stat_activity using (pid)
+    where locktype = 'advisory' and granted and objsubid = 1
+        and pg_locks.database = (select oid from pg_database where datname = current_database())
+        and classid = %s::bigint::oid and objid = %s::bigint::oid
+"""
+"""The session that has a lock, and whether the server waits for it. A commit that waits for a standby does not."""
+
+
+def try_lock(connection: Connection, vpn: str) -> bool:
+    """Take the lock of a Message VPN, if nobody has it, as long as the session lasts."""
+    ((is_mine,),) = connection.execute(b"select pg_try_advisory_lock(%s)", (lock_key(vpn),)).fetchall()
+    return bool(is_mine)
+
+
+class Successor:
+    """A gateway that waits for the store of a Message VPN, and what it has seen of the one that has it."""
+
+    def __init__(self, vpn: str, lease_seconds: float) -> None:
+        """
+        Args:
+            lease_seconds: No gateway delivers messages for longer than this after its last commit.
+        """
+        self._key = lock_key(vpn)
+        self._patience = lease_seconds + BEYOND_LEASE_SECONDS
+        self._seen: tuple[int, int] | None = None
+        """Process of the session that has the lock, and the number of the last commit."""
+        self._seen_at = 0.0
+
+    def look(self, connection: Connection) -> None:
+        """Look at who has the lock; whoever has stopped to commit has its session ended."""
+        high, low = self._key >> 32 & 0xFFFFFFFF, self._key & 0xFFFFFFFF
+        holders = connection.execute(HOLDER, (high, low)).fetchall()
+        commits = _rows_of_log(connection, b"select commit_no from log")
+        if not holders:
+            return
+        ((pid, is_idle),) = holders
+        seen = (pid, commits[0][0] if commits else 0)
+        now = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, now
+        elif is_idle and now - self._seen_at > self._patience:
+            connection.execute(b"select pg_terminate_backend(%s::integer)", (pid,))
+
+
+def active_gateway(connection: Connection) -> str | None:
+    """HOST:PORT that the clients of the active gateway use, if that is known."""
+    rows = _rows_of_log(connection, b"select active from log")
+    return rows[0][0] or None if rows else None
+
+
+def raise_epoch(connection: Connection, active: str) -> tuple[int, int]:
+    """
+    Nobody else's commits are taken from now on; inside the caller's transaction.
+
+    Returns:
+        (epoch, number of the last commit).
+    """
+    ((epoch, commit_no),) = connection.execute(
+        b"update log set epoch = epoch + 1, active = %s returning epoch, commit_no", (active,)
+    ).fetchall()
+    return epoch, commit_no
+
+
+def barrier(connection: Connection, epoch: int) -> int:
+    """
+    Commit something, and wait for it: all that is found then is as durable as any commit.
+
+    Returns:
+        The number of the last commit.
+
+    Raises:
+        Deposed: The epoch is another.
+        psycopg.Error: It is not known to be committed.
+    """
+    warnings: list[str] = []
+
+    def warned(notice: object) -> None:
+        warnings.append(str(getattr(notice, "message_primary", "")))
+
+    connection.add_notice_handler(warned)
+    try:
+        while True:
+            with connection.transaction():
+                rows = connection.execute(
+                    b"update log set active = active where epoch = %s returning commit_no", (epoch,)
+                ).fetchall()
+            if not rows:
+                raise Deposed("another gateway has taken the store over")
+            # A wait for the standby that somebody ended is answered with a warning, and says nothing.
+            if not warnings:
+                break
+            warnings.clear()
+    finally:
+        connection.remove_notice_handler(warned)
+    ((commit_no,),) = rows
+    return int(commit_no)
+
+
+def end_own_sessions(connection: Connection, database: Database, vpn: str) -> None:
+    """
+    End what is left of this gateway's earlier sessions: their connections are lost, but a server may not know yet, and
+    they have the lock.
+    """
+    connection.execute(
+        b"select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s "
+        b"and pid <> pg_backend_pid() and usename = current_user",
+        (database.session_name(vpn, WRITER),),
+    )
+
+
+def is_deposed(connection: Connection, epoch: int) -> bool:
+    """Whether another gateway has taken over, as far as is known already."""
+    rows = connection.execute(b"select epoch from log").fetchall()
+    return [(epoch,)] != rows
+
+
+def _rows_of_log(connection: Connection, sql: bytes) -> list[Any]:
+    """None where the schema is just being made."""
+    ((is_there,),) = connection.execute(b"select to_regclass('log') is not null").fetchall()
+    return connection.execute(sql).fetchall() if is_there else []

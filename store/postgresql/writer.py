@@ -1,0 +1,433 @@
+"""
+The writer thread: group commit over one connection, which is made anew when it is lost.
+
+Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
+Nobody else writes to the schema: every transaction begins by making sure of that (``schema.FENCE``). Where the answer
+to a COMMIT is lost the thread connects anew, commits a barrier, and looks whether the transaction is there: it is told
+of, or carried out again. It does so for as long as it takes; publishers wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import psycopg
+from psycopg import errors
+
+from gateway.core.effects import Effect
+from store.errors import Deposed, WriteFailed
+from store.group_commit import GARBAGE_EVERY, SWEEP_EVERY, SWEEP_SECONDS, GroupCommit
+from store.ports import Batch, OnCommit
+from store.postgresql import schema, takeover
+from store.postgresql.database import LOST_SECONDS, MAY_PASS, Database, cut, is_lost
+from store.postgresql.garbage import Garbage
+from store.postgresql.partitions import Partitions
+from store.postgresql.routes import Routes, drop_routes
+from store.postgresql.statements import Connection, Statement, Step, carry_out
+from store.postgresql.transaction import Transaction
+from store.property_index import IndexedSpan
+
+HEARTBEAT_SECONDS: Final = 1.0
+"""How long nothing is committed before something is: it is known then that nobody has taken over."""
+
+RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""From a connection that could not be made to the next try: longer each time, up to the last."""
+
+LOCK_SECONDS: Final = 0.1
+"""From a lock that somebody has to the next look at it."""
+
+CLOSE_SECONDS: Final = 5.0
+"""For which a writer that is closed goes on with a database that cannot be reached."""
+
+BEGIN: Final = Statement("begin")
+COMMIT: Final = Statement("commit")
+
+
+class _Unreachable(Exception):
+    """The database could not be reached, and the writer is being closed."""
+
+
+class PostgresWriter(GroupCommit):
+    """Writes one schema."""
+
+    def __init__(
+        self,
+        database: Database,
+        vpn: str,
+        connection: Connection,
+        epoch: int,
+        commit_no: int,
+        on_commit: OnCommit,
+        *,
+        partitions: Partitions,
+        garbage: Sequence[Garbage] = (),
+        routes: Iterable[int] = (),
+        indexed: Sequence[IndexedSpan] = (),
+        has_held: bool = True,
+        on_largest: Callable[[int], None] = lambda size: None,
+    ) -> None:
+        """
+        Args:
+            connection: Has the lock, and raised the epoch; the writer's from now on.
+            epoch: This gateway's.
+            commit_no: Number of the last commit.
+            on_commit: See ``GroupCommit``.
+            partitions: Looked after by their own thread; the caller closes them.
+            garbage: Dropped cursors that are still to be worked off.
+            routes: Numbers of those that are stored.
+            indexed: Spans of the index; those that go on get what is logged from now on.
+            has_held: There may be messages that the log does not hold.
+            on_largest: Told of a transaction's largest content, in bytes, before anybody can read it.
+        """
+        super().__init__(on_commit)
+        self._database = database
+        self._vpn = vpn
+        self._connection = connection
+        self._epoch = epoch
+        self._commit_no = commit_no
+        self._partitions = partitions
+        self._garbage = deque(garbage)
+        self._routes = Routes(routes)
+        self._indexed = [span for span in indexed if span.end_id is None]
+        self._has_held = has_held
+        self._on_largest = on_largest
+        self._warnings: list[str] = []
+        self._deposed: Deposed | None = None
+        self._closing = threading.Event()
+        self._closed_at = 0.0
+        self._waits_since: float | None = None
+        """Since when the server's answer is waited for, if it is."""
+        self._confirmed_at = time.monotonic()
+        connection.add_notice_handler(self._warned)
+        self._watch = threading.Thread(target=self._watch_server, name=f"watch {vpn}", daemon=True)
+        self._watch.start()
+        self._thread = threading.Thread(target=self._run, name=f"writer {vpn}", daemon=True)
+        self._thread.start()
+
+    @property
+    def confirmed_at(self) -> float:
+        """See ``store.ports.Writer.confirmed_at``."""
+        return self._confirmed_at
+
+    def commit_now(
+        self, batch: Batch, answer: Callable[[], None] = lambda: None
+    ) -> tuple[bool, WriteFailed | None]:
+        """Never: the answer comes from another machine, and the loop has others to serve."""
+        return False, None
+
+    def close(self) -> None:
+        """Commit what was submitted, and end. Blocks until done, or until the database was not reached for moments."""
+        self._closed_at = time.monotonic()
+        self._closing.set()
+        self._queue.put(None)
+        self._thread.join()
+        self._watch.join()
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        is_closing = False
+        commits = 0
+        while not is_closing:
+            batches, is_closing = self._gather()
+            if is_closing and not batches:
+                break
+            if batches:
+                self._commit(batches)
+                commits += 1
+            elif time.monotonic() - self._confirmed_at >= HEARTBEAT_SECONDS:
+                self._beat()
+            if self._deposed is None and not is_closing:
+                # When nothing else waits; under load at every few commits, so that it ends there, too.
+                if self._garbage and (not batches or commits % GARBAGE_EVERY == 0):
+                    self._collect_garbage()
+                if self._routes.is_due and (not batches or commits % SWEEP_EVERY == 0):
+                    self._sweep_routes()
+            # Their receipts hold on to links, which may be long gone before the next batch comes.
+            del batches
+        if self._owed and self._deposed is None:
+            self._write_all([])
+        with suppress(psycopg.Error):
+            self._connection.close()
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for something to be written before what is left behind is looked after; None: for ever."""
+        if self._deposed is not None:
+            return None
+        if self._garbage:
+            return 0
+        beat = max(0.0, self._confirmed_at + HEARTBEAT_SECONDS - time.monotonic())
+        return min(beat, SWEEP_SECONDS) if self._routes.is_due else beat
+
+    def _may_pass(self, error: WriteFailed) -> bool:
+        """See ``GroupCommit``."""
+        cause = error.__cause__
+        if isinstance(error, Deposed) or isinstance(cause, MemoryError | OSError | _Unreachable):
+            return True
+        if not isinstance(cause, psycopg.Error):
+            return False
+        state = cause.sqlstate
+        return isinstance(cause, psycopg.OperationalError) if state is None else state[:2] in MAY_PASS
+
+    def _transaction(self) -> Transaction:
+        return Transaction(
+            garbage=self._garbage,
+            routes=self._routes.known,
+            indexed=self._indexed,
+            has_held=self._has_held,
+        )
+
+    def _write_all(self, batches: list[Batch]) -> WriteFailed | None:
+        """One transaction: what is owed, and all of these, or nothing."""
+        transaction = self._transaction()
+        try:
+            transaction.apply(self._owed)
+            for batch in batches:
+                transaction.apply(batch.effects)
+            steps = transaction.finish()
+            self._on_largest(transaction.largest_bytes)
+        except Exception as error:
+            # A text that is no Unicode, say.
+            return _failed(error)
+        took = self._transact(steps, transaction)
+        if isinstance(took, WriteFailed):
+            return took
+        self.commit_seconds.add(took)
+        self._owed = []
+        self._garbage.extend(transaction.new_garbage)
+        self._has_held = transaction.has_held
+        if batches:
+            self._routes.committed(transaction.new_routes)
+        self._partitions.goes_on(transaction.last_id, transaction.trimmed_to)
+        return None
+
+    def _beat(self) -> None:
+        """Commit something, so that it is known that nobody has taken over."""
+        error = self._write_all([])
+        if isinstance(error, Deposed):
+            self._on_commit([], error)
+
+    def _can_be_written(self, effects: Sequence[Effect]) -> bool:
+        """Try it, and leave nothing of it."""
+        while True:
+            transaction = self._transaction()
+            try:
+                transaction.apply(effects)
+                carry_out(self._connection, [BEGIN, *transaction.finish()])
+            except Exception as error:
+                if not is_lost(error, self._connection):
+                    return False
+                try:
+                    self._connect_anew()
+                except (Deposed, _Unreachable):
+                    return True  # the next transaction will say so
+            else:
+                return True
+            finally:
+                self._roll_back()
+
+    def _collect_garbage(self) -> None:
+        """A piece of what a dropped cursor left."""
+        found = self._garbage[0]
+        is_through = False
+
+        def collect(connection: Connection) -> None:
+            nonlocal is_through
+            is_through = found.collect(connection, has_held=self._has_held)
+
+        if isinstance(self._transact([collect]), WriteFailed):
+            # It stays in the garbage table: the next start, or the next pass, tries again.
+            self._garbage.rotate(-1)
+            self._closing.wait(RETRY_SECONDS[0])
+        elif is_through:
+            self._garbage.popleft()
+
+    def _sweep_routes(self) -> None:
+        """Drop some of the routes that no message names."""
+        # A connection that is lost is made anew by the next commit.
+        with suppress(psycopg.Error):
+            unnamed = self._routes.look(self._connection)
+            if unnamed:
+                self._transact([drop_routes(unnamed)])
+
+    # --- one transaction ------------------------------------------------------------------------------------------
+
+    def _transact(self, steps: Sequence[Step], transaction: Transaction | None = None) -> float | WriteFailed:
+        """
+        Carry out a transaction, until it is known what became of it.
+
+        Args:
+            steps: Without what every transaction begins and ends with.
+            transaction: What they were made of, for the log's row; None where they leave it alone.
+
+        Returns:
+            How long its commit took, in seconds, or why nothing of it was written.
+        """
+        if self._deposed is not None:
+            return self._deposed
+        row = (0,) * 7 if transaction is None else transaction.log_row()
+        number = self._commit_no + 1
+        fence = Statement(schema.FENCE, (self._epoch, self._commit_no, number, *row))
+        whole = [BEGIN, fence, *steps, COMMIT]
+        while True:
+            started = self._waits_since = time.monotonic()
+            try:
+                if transaction is not None and transaction.last_id:
+                    self._make_partitions(transaction.first_id, transaction.last_id)
+                carry_out(self._connection, whole)
+                if not self._warnings:
+                    break
+                # Somebody ended the wait for the standby: it is committed here, and perhaps nowhere else.
+                self._warnings.clear()
+                if takeover.barrier(self._connection, self._epoch) == number:
+                    break
+                return self._was_deposed()
+            except Deposed:
+                return self._was_deposed()
+            except Exception as error:
+                try:
+                    is_done = self._is_done_all_the_same(error, number)
+                except Deposed:
+                    return self._was_deposed()
+                except _Unreachable as unreachable:
+                    return _failed(unreachable)
+                if is_done is None:
+                    self._roll_back()
+                    return _failed(error)
+                if is_done:
+                    break
+            finally:
+                self._waits_since = None
+        self._commit_no = number
+        self._confirmed_at = started
+        return time.monotonic() - started
+
+    def _is_done_all_the_same(self, error: Exception, number: int) -> bool | None:
+        """
+        What became of a transaction with an error: whether it is done, or was not and can be carried out again. None:
+        the database has refused it.
+
+        Raises:
+            Deposed: Another gateway has taken over.
+            _Unreachable: It is not to be known any more.
+        """
+        if is_lost(error, self._connection):
+            found = self._connect_anew()
+        elif isinstance(error, errors.NotNullViolation) and error.diag.table_name == "log":
+            self._roll_back()
+            found = takeover.barrier(self._connection, self._epoch)
+        else:
+            return None
+        if found not in (number - 1, number):
+            raise Deposed("commits that are not this gateway's are in the store")
+        return found == number
+
+    def _make_partitions(self, first: int, last: int) -> None:
+        if not self._partitions.has(first, last):
+            self._partitions.make_now(self._connection, first, last)
+
+    def _roll_back(self) -> None:
+        """End the transaction that failed. Where the connection is lost it has ended."""
+        with suppress(psycopg.Error):
+            self._connection.execute(b"rollback")
+
+    def _was_deposed(self) -> Deposed:
+        self._deposed = Deposed("another gateway has taken the store over")
+        with suppress(psycopg.Error):
+            self._connection.close()
+        return self._deposed
+
+    # --- the connection -------------------------------------------------------------------------------------------
+
+    def _connect_anew(self) -> int:
+        """
+        Connect to the server that can be written to, have the lock, and make sure of what is committed.
+
+        Returns:
+            The number of the last commit.
+
+        Raises:
+            Deposed: Another gateway has taken over.
+            _Unreachable: The writer was closed meanwhile.
+        """
+        tries = 0
+        while True:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            try:
+                connection = self._database.connect(self._vpn, takeover.WRITER)
+                self._connection = connection
+                self._waits_since = time.monotonic()
+                self._have_lock()
+                found = takeover.barrier(connection, self._epoch)
+                self._warnings.clear()
+                connection.add_notice_handler(self._warned)
+                return found
+            except (psycopg.Error, OSError) as error:
+                self._pause(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)], error)
+                tries += 1
+
+    def _have_lock(self) -> None:
+        """Wait for the lock, as long as nobody else has taken over."""
+        connection = self._connection
+        takeover.end_own_sessions(connection, self._database, self._vpn)
+        while not takeover.try_lock(connection, self._vpn):
+            if takeover.is_deposed(connection, self._epoch):
+                raise Deposed("another gateway has taken the store over")
+            self._pause(LOCK_SECONDS, None)
+
+    def _pause(self, seconds: float, error: Exception | None) -> None:
+        """
+        Raises:
+            _Unreachable: The writer is being closed, and has tried for long enough.
+        """
+        if not self._closing.wait(seconds):
+            return
+        if time.monotonic() - self._closed_at > CLOSE_SECONDS:
+            raise _Unreachable(f"the database cannot be reached: {error or 'another session has its lock'}")
+        time.sleep(seconds)
+
+    def _warned(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(notice.message_primary or "")
+
+    # --- who watches the server -----------------------------------------------------------------------------------
+
+    def _watch_server(self) -> None:
+        """
+        A server that was stopped, and replaced, says nothing, and keeps its connections. So when it does not answer for
+        long it is looked whether this session is where the database is now; if not, its connection is broken.
+        """
+        looked_at = 0.0
+        while not self._closing.wait(1.0):
+            waits_since = self._waits_since
+            now = time.monotonic()
+            if waits_since is None or now - max(waits_since, looked_at) < LOST_SECONDS:
+                continue
+            connection = self._connection
+            looked_at = now
+            with suppress(psycopg.Error, OSError):
+                if not self._is_there(connection) and self._waits_since == waits_since:
+                    cut(connection)
+
+    def _is_there(self, connection: Connection) -> bool:
+        """Whether a session is one of the server that can be written to now."""
+        pid = connection.info.backend_pid
+        name = self._database.session_name(self._vpn, takeover.WRITER)
+        with self._database.connect(self._vpn, "watch") as other:
+            rows = other.execute(
+                b"select 1 from pg_stat_activity where pid = %s and application_name = %s",
+                (pid, name),
+            ).fetchall()
+        return bool(rows)
+
+
+def _failed(error: Exception) -> WriteFailed:
+    failed = WriteFailed(str(error))
+    failed.__cause__ = error
+    return failed
