@@ -7,6 +7,7 @@ What is asked of an engine is ``store.ports``; the schema's shape is ``store.pos
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +21,7 @@ from store.postgresql.migrations import migrate
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.priorities import PostgresQueueTables
 from store.postgresql.property_index import update_spans
-from store.postgresql.reader import PostgresReader
+from store.postgresql.reading.reader import PostgresReader
 from store.postgresql.recovery import recover
 from store.postgresql.schema import schema_name
 from store.postgresql.statements import Connection
@@ -147,13 +148,14 @@ class PostgresStore:
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
         self._partitions.goes_on(self._found.log.next_id, self._found.log.first_id)
         self.reader = PostgresReader(
-            read_database,
+            partial(read_database.connect, vpn, "reader"),
             vpn,
             threads=options.read_threads,
             page_rows=options.page_rows,
             page_bytes=options.page_bytes,
             largest_bytes=self._found.largest_bytes,
             indexed=self._found.indexed,
+            is_standby=read_database is not database,
         )
         # It commits by itself: others see that this gateway is well while it makes use of what it found.
         self._writer = PostgresWriter(

@@ -44,6 +44,12 @@ LOCK_SECONDS: Final = 0.1
 CLOSE_SECONDS: Final = 5.0
 """For which a writer that is closed goes on with a database that cannot be reached."""
 
+AT_WORK: Final = b"""
+    select 1 from pg_stat_activity where pid = %s and application_name = %s
+        and state = 'active' and coalesce(wait_event_type, '') <> 'Client'
+"""
+"""A session that has something to do, and does not wait for its client."""
+
 BEGIN: Final = Statement("begin")
 COMMIT: Final = Statement("commit")
 
@@ -401,7 +407,8 @@ class PostgresWriter(GroupCommit):
     def _watch_server(self) -> None:
         """
         A server that was stopped, and replaced, says nothing, and keeps its connections. So when it does not answer for
-        long it is looked whether this session is where the database is now; if not, its connection is broken.
+        long it is looked whether this session is where the database is now, and is still at it; if not, its connection
+        is broken.
         """
         looked_at = 0.0
         while not self._closing.wait(1.0):
@@ -412,18 +419,14 @@ class PostgresWriter(GroupCommit):
             connection = self._connection
             looked_at = now
             with suppress(psycopg.Error, OSError):
-                if not self._is_there(connection) and self._waits_since == waits_since:
+                if not self._is_at_work(connection) and self._waits_since == waits_since:
                     cut(connection)
 
-    def _is_there(self, connection: Connection) -> bool:
-        """Whether a session is one of the server that can be written to now."""
-        pid = connection.info.backend_pid
+    def _is_at_work(self, connection: Connection) -> bool:
+        """Whether a session is one of the server that can be written to now, and that does not wait for us."""
         name = self._database.session_name(self._vpn, takeover.WRITER)
         with self._database.connect(self._vpn, "watch") as other:
-            rows = other.execute(
-                b"select 1 from pg_stat_activity where pid = %s and application_name = %s",
-                (pid, name),
-            ).fetchall()
+            rows = other.execute(AT_WORK, (connection.info.backend_pid, name)).fetchall()
         return bool(rows)
 
 
