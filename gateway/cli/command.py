@@ -48,7 +48,7 @@ CLIENTS = {
     "point": "gateway.cli.object_commands:point",
     "client": "gateway.cli.object_commands:client",
     "replay": "gateway.cli.replay_commands:replay",
-    "store": "gateway.cli.replay_commands:store",
+    "store": "gateway.cli.store_commands:store",
     "log": "gateway.cli.log_commands:replay_log",
     "archive": "gateway.cli.archive:archive",
 }

@@ -1,10 +1,9 @@
-"""``rewind replay`` and ``store``: replays onto endpoints, and the files of the log they read."""
+"""``rewind replay``: replays onto endpoints."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -111,26 +110,3 @@ def preview(api: Api, endpoint: str, start: str, clamp: bool, topic_endpoint: bo
     """Say what a replay would bring to ENDPOINT, without doing it."""
     path = (_collection(topic_endpoint), endpoint, "previewReplay")
     api.show(api.ask("PUT", "action", *path, body=_place(start, clamp))["data"])
-
-
-@click.group()
-def store() -> None:
-    """The files of a gateway."""
-
-
-@store.command("check")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.pass_context
-def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
-    """Say what is wrong with FILES, which may be in use; exit status 1 if anything is."""
-    from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without the store
-
-    is_sound = True
-    for file in files:
-        problems = check(file)
-        is_sound = is_sound and not problems
-        for problem in problems:
-            click.echo(f"{file}: {problem}")
-        if not problems:
-            click.echo(f"{file}: sound")
-    context.exit(0 if is_sound else 1)

@@ -11,18 +11,21 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import apsw
 
+from store.copies.mark import check_whole
 from store.data_folder import FILE_MODE
 from store.errors import StoreError, StoreTooNew
 from store.queue_priorities import apply_priorities
 from store.sqlite import schema
+from store.sqlite.copies.log_row import read_log, write_log
+from store.sqlite.copies.mark import read_mark, write_mark
 from store.sqlite.priorities import SqliteQueueTables
 from store.sqlite.property_index import update_spans
 
@@ -60,22 +63,19 @@ def open_file(
 
     Raises:
         StoreTooNew: It was written by a later version.
-        StoreError: It cannot be opened, is no database, or is of a version that was never released.
+        StoreError: It cannot be opened, is no database, is of a version that was never released, or is a copy that is
+            no store, see ``store.copies.mark``.
     """
     try:
-        connection = connect_writer(path, synchronous=synchronous) if path.exists() else None
-        if connection is None or not _is_migrated(connection, path):
-            if connection is not None:
-                connection.close()
-            _migrate(path, synchronous=synchronous)
-            connection = connect_writer(path, synchronous=synchronous)
-        with connection:
+        connection = connect_migrated(path, synchronous=synchronous)
+        with closing_if_it_fails(connection), connection:
             # The generation is random: a log made anew must never be taken for the one before.
             connection.execute(
                 "insert or ignore into log (only, generation, first_id, last_id, last_time, floor_time, "
                 "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
                 (secrets.randbits(63), now_ms, now_ms),
             )
+            _take_up_copy(connection, path)
             update_spans(connection, index)
             apply_priorities(SqliteQueueTables(connection), priorities)
     except (apsw.Error, sqlite3.Error) as error:
@@ -83,6 +83,42 @@ def open_file(
             "cannot open", path, error, "Restore it from a backup, or move it away to start anew"
         ) from error
     return connection
+
+
+@contextmanager
+def closing_if_it_fails(connection: apsw.Connection) -> Iterator[None]:
+    """Close a connection that its caller will never have."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def connect_migrated(path: Path, *, synchronous: str) -> apsw.Connection:
+    """
+    A connection that writes to a file of the tables that this version knows; it is made, or migrated, if it is not one.
+
+    Raises:
+        StoreError, apsw.Error, sqlite3.Error: See ``open_file``.
+    """
+    connection = connect_writer(path, synchronous=synchronous) if path.exists() else None
+    if connection is None or not _is_migrated(connection, path):
+        if connection is not None:
+            connection.close()
+        _migrate(path, synchronous=synchronous)
+        connection = connect_writer(path, synchronous=synchronous)
+    return connection
+
+
+def _take_up_copy(connection: apsw.Connection, path: Path) -> None:
+    """A backup that was put in place, by whatever means, is a log of its own from now on."""
+    found = read_mark(connection)
+    check_whole(path, found)
+    log = read_log(connection)
+    if found is not None and log is not None:
+        write_log(connection, log.renewed())
+        write_mark(connection, None)
 
 
 def applied_migrations(connection: apsw.Connection) -> list[str]:

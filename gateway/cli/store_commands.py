@@ -1,0 +1,275 @@
+"""
+``rewind store``: the files of a gateway, checked, backed up, restored and copied, whether it runs or not.
+
+Each verb is a process of its own beside the gateway, or instead of it: two copies of SQLite in one process must never
+have one file open at once, and a gateway has better to do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from store.copies.copying import Copied, Copying
+from store.copies.tables import StoreTables
+from store.data_folder import DataFolder
+from store.errors import StoreError
+
+MEGABYTE: Final = 1_000_000
+
+PROGRESS_SECONDS: Final = 2.0
+
+NICE: Final = 10
+"""How far a backup stands back behind a gateway that wants the processor."""
+
+_data = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    default=Path("rewind-data"),
+    show_default=True,
+    help="Folder of the gateway's data.",
+)
+_vpn = click.option("--vpn", metavar="NAME", default="default", show_default=True, help="The Message VPN.")
+
+
+@click.group()
+def store() -> None:
+    """The files of a gateway."""
+
+
+@store.command("check")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.pass_context
+def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
+    """Say what is wrong with FILES, which may be in use; exit status 1 if anything is."""
+    from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without
+
+    is_sound = True
+    for file in files:
+        problems = check(file)
+        is_sound = is_sound and not problems
+        for problem in problems:
+            click.echo(f"{file}: {problem}")
+        if not problems:
+            click.echo(f"{file}: sound")
+    context.exit(0 if is_sound else 1)
+
+
+@store.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_vpn
+@_data
+@click.option("--replace", is_flag=True, help="Put it in place of a FILE that is there.")
+@click.option(
+    "--megabytes-per-second",
+    "speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=50.0,
+    show_default=True,
+    help="How fast to copy at most.",
+)
+def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> None:
+    """Copy what a Message VPN has to FILE, whether the gateway runs or not.
+
+    FILE is whole, checked and synced when it is there. A gateway that finds a backup in its data folder takes it up as
+    another log: `rewind store restore` says what that means.
+    """
+    from store.sqlite.copies.backup import back_up  # noqa: PLC0415 - see above
+    from store.sqlite.store import message_file  # noqa: PLC0415
+
+    os.nice(NICE)
+    with _told_to_the_user(), _bar("copied") as progress:
+        found = back_up(
+            message_file(data, vpn),
+            file,
+            replace=replace,
+            bytes_per_second=speed * MEGABYTE,
+            progress=progress,
+        )
+    click.echo(
+        f"{file}: sound, {found.size_bytes / MEGABYTE:,.1f} MB, messages up to {found.last_id:,} of the log's "
+        f"generation {found.generation}"
+    )
+
+
+@store.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_vpn
+@_data
+@click.option("--replace", is_flag=True, help="Where there is a store already, keep it beside.")
+@click.option(
+    "--skip-ids",
+    type=click.IntRange(min=0),
+    default=1_000_000,
+    show_default=True,
+    help="Ids to leave out: at least as many as were given out since the backup.",
+)
+def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int) -> None:
+    """Have FILE be what a Message VPN has; its gateway must not run.
+
+    What came after the backup is gone, and its ids must not mean other messages. So the log gets a new generation:
+    consumers that go on from a replay id are refused (`log-modified`), Spark's streams stop (`[REWIND_DATA_LOSS]`), and
+    an archive has to be begun anew. A plain offset of a message that is gone leads to the first new message, as far as
+    `--skip-ids` reaches.
+    """
+    from store.sqlite.copies.restoring import restore as put_in_place  # noqa: PLC0415 - see above
+    from store.sqlite.store import message_file  # noqa: PLC0415
+
+    path = message_file(data, vpn)
+    with _told_to_the_user(), _held(data), _bar("copied") as progress:
+        found = put_in_place(file, path, replace=replace, skip_ids=skip_ids, progress=progress)
+    click.echo(
+        f"{path}: sound, messages up to {found.before.last_id:,}; the log's generation is {found.log.generation} now "
+        f"and was {found.before.generation}, and the next message is {found.log.last_id + 1:,}"
+    )
+    if found.kept is not None:
+        click.echo(f"{path}: what was there is {found.kept}")
+
+
+@store.command("copy")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option(
+    "--vpn", metavar="NAME", help="The Message VPN, where a place has several; that of a file is its name."
+)
+@click.option("--to-vpn", metavar="NAME", help="What it is called at TO, if otherwise.")
+@click.option(
+    "--password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The password of a postgresql:// url, on the first line.",
+)
+@click.option(
+    "--as-new-log", is_flag=True, help="Give the copy a generation of its own, and leave FROM open."
+)
+def copy_store(
+    source: str,
+    target: str,
+    vpn: str | None,
+    to_vpn: str | None,
+    password_file: Path | None,
+    as_new_log: bool,
+) -> None:
+    """Copy a Message VPN's store FROM one place TO another, with its ids; neither gateway must run.
+
+    \b
+    rewind store copy rewind-data postgresql://db1,db2/rewind      to PostgreSQL
+    rewind store copy postgresql://db1,db2/rewind rewind-data      and back
+    rewind store copy rewind-data/default.db /srv/rewind           to another folder
+
+    A place is a data folder, a Message VPN's file in one, or the url of a PostgreSQL database. What is at TO must be
+    nothing, or what an earlier run left that was ended: it goes on there. In the end both are compared, the copy is
+    checked, and FROM is closed: no gateway opens it any more, because the copy goes on with the ids of its log.
+    """
+    with _told_to_the_user(), ExitStack() as stack:
+        held: set[Path] = set()
+        opened = partial(_opened, stack, held, password_file)
+        given = opened(source, vpn, None, is_target=False)
+        wanted = opened(target, to_vpn or vpn, _vpn_of(source), is_target=True)
+        began = time.monotonic()
+        shown = began
+
+        def progress(copied: Copied) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            if now - shown >= PROGRESS_SECONDS:
+                shown = now
+                rate = copied.messages / (now - began)
+                click.echo(
+                    f"at message {copied.position - 1:,} of {copied.last_id:,}; copied {copied.messages:,} messages, "
+                    f"{copied.size_bytes / MEGABYTE:,.0f} MB, {rate:,.0f} messages a second",
+                    err=True,
+                )
+
+        copy = Copying(given, wanted, as_new_log=as_new_log, progress=progress).run()
+    click.echo(
+        f"{wanted.place}: sound, {copy.messages:,} messages, the next is {copy.log.last_id + 1:,}; the log's "
+        f"generation is {copy.log.generation}; {copy.copied.messages:,} messages with "
+        f"{copy.copied.size_bytes / MEGABYTE:,.1f} MB were copied"
+    )
+    if copy.has_closed:
+        click.echo(f"{given.place}: closed; the copy goes on with its ids")
+
+
+def _vpn_of(place: str) -> str | None:
+    """What the name of a file says."""
+    return Path(place).stem if "://" not in place and not Path(place).is_dir() else None
+
+
+def _opened(
+    stack: ExitStack,
+    held: set[Path],
+    password_file: Path | None,
+    place: str,
+    vpn: str | None,
+    other_vpn: str | None,
+    *,
+    is_target: bool,
+) -> StoreTables:
+    """
+    A store that no gateway uses meanwhile.
+
+    Args:
+        held: Data folders that are held already.
+        other_vpn: What the Message VPN is called where it comes from.
+    """
+    name = vpn or other_vpn or "default"
+    if "://" in place:
+        raise StoreError("cannot use", place, "no such engine", "Give a folder, a file or postgresql://")
+    from store.sqlite.copies.tables import SqliteTables  # noqa: PLC0415 - see above
+    from store.sqlite.store import message_file  # noqa: PLC0415
+
+    path = Path(place)
+    is_file = path.suffix == ".db" and not path.is_dir()
+    file = path if is_file else message_file(path, name)
+    if not is_target and not file.is_file():
+        raise StoreError("cannot copy", file, "there is no such file", "Say --vpn as the gateway has it")
+    folder = file.parent.resolve()
+    if folder not in held:
+        stack.enter_context(_held(folder))
+        held.add(folder)
+    tables = SqliteTables(file, is_target=is_target)
+    stack.callback(tables.close)
+    return tables
+
+
+@contextmanager
+def _held(data: Path) -> Iterator[None]:
+    """No gateway uses the folder meanwhile."""
+    folder = DataFolder(data)
+    try:
+        yield
+    finally:
+        folder.release()
+
+
+@contextmanager
+def _told_to_the_user() -> Iterator[None]:
+    """What went wrong in one sentence, and exit status 1."""
+    try:
+        yield
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def _bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Bytes that are done and bytes in all, as a bar on stderr where that is a terminal."""
+    with click.progressbar(
+        length=1, label=label, file=sys.stderr, show_percent=True, item_show_func=lambda sizes: sizes
+    ) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.length = max(total, 1)
+            bar.update(max(done - bar.pos, 0), f"{done / MEGABYTE:,.0f} of {total / MEGABYTE:,.0f} MB")
+
+        yield progress

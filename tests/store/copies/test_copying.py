@@ -1,0 +1,273 @@
+"""Copies of stores: all is as it was, whenever it was ended, and one at most goes on with the ids."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gateway.core.effects import Effect, SavePoint, SaveSubscription
+from gateway.core.log.point import Point
+from store.copies import copying
+from store.copies.copying import Copied, Copy, Copying
+from store.copies.log_row import SKIP_IDS
+from store.copies.mark import CopyMark, MarkState
+from store.errors import StoreError
+from store.sqlite.check import check
+from store.sqlite.copies.backup import back_up
+from store.sqlite.copies.tables import SqliteTables
+from store.sqlite.database import open_file
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.ended import ended_at, steps_of
+from tests.store.histories import histories
+from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, next_id, query, state_of, writing_to
+
+SLOW = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=15,
+    deadline=None,
+)
+
+
+def copied(source: Path, target: Path, **options: Any) -> Copy:
+    with closing(SqliteTables(source)) as ours, closing(SqliteTables(target, is_target=True)) as theirs:
+        return Copying(ours, theirs, **options).run()
+
+
+def generation_of(path: Path) -> int:
+    ((generation,),) = query(path, "select generation from log")
+    return int(generation)
+
+
+@pytest.fixture
+def filled(path: Path) -> Path:
+    """
+    Something of everything: queues, one by priority; messages logged, held and trimmed, of several spans, with a gap;
+    a topic with U+0000; a point, an index.
+    """
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+
+        def write(*effects: Effect) -> None:
+            commit(connection, effects)
+            for effect in effects:
+                model.apply(effect)
+
+        write(*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), SaveSubscription(1, "a/>"))
+        write(
+            publication(
+                1, [b"12345" * 200] * 40, topic="a\0/\1", endpoints=(1, 2), time_ms=MADE_MS, ranked=True
+            )
+        )
+        write(publication(41, [b"12"] * 40, endpoints=(1,), logged=False, time_ms=MADE_MS + 5))
+        write(publication(5_000, [b"12"] * 40, endpoints=(1, 2), time_ms=MADE_MS + 6, ranked=True))
+        write(*settled(model, 1, [2, 4, 6], is_joined=False))
+        write(trimming(model, 30))
+        write(SavePoint(Point("p", 40, MADE_MS, MADE_MS)))
+        write(publication(20_000, [b"1"] * 2, endpoints=(1, 2), time_ms=MADE_MS + 9, ranked=True))
+    execute(
+        path,
+        "insert into indexed values (3, 'p', 1, null)",
+        "insert into property_value values (0, 3, 'x', 35), (0, 3, 'x', 36), (2, 3, 'y', 20000)",
+    )
+    assert check(path) == []
+    return path
+
+
+@SLOW
+@given(history=histories())
+def test_a_copy_is_the_same_store(fresh: Callable[[], Path], history: list[list[Effect]]) -> None:
+    """Whatever happened to it, all that can be seen of it is in the copy, with the generation, and it is sound."""
+    path, target = fresh(), fresh()
+    target.unlink()
+    with closing(writing_to(path)) as connection:
+        for effects in history:
+            commit(connection, effects)
+    before = state_of(path)
+    found = copied(path, target)
+    assert state_of(target) == before
+    assert generation_of(target) == generation_of(path) == found.log.generation
+    assert found.messages == len(query(path, "select id from message"))
+    open_file(target, MADE_MS, synchronous="OFF").close()
+    assert check(target) == []
+    assert next_id(target) == before.last_id + 1
+
+
+def rows_of(path: Path) -> dict[str, list[Any]]:
+    tables = [name for (name,) in query(path, "select name from sqlite_schema where type = 'table'")]
+    return {
+        name: query(path, f"select * from {name}")
+        for name in tables
+        if name[0] != "_" and name != "copy_mark"
+    }
+
+
+def test_ended_at_any_step_it_goes_on(
+    filled: Path, tmp_path: Path, fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost or there twice, and at no moment are there two stores with one generation that would open."""
+    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    target = tmp_path / "target.db"
+    shutil.copy(filled, fresh_one := tmp_path / "source.db")
+    names = steps_of(lambda step: copied(fresh_one, target, step=step))
+    wanted = rows_of(target)
+    assert names.count("messages") > 4
+    assert {"marked", "entries", "tables", "compared", "closed", "opened"} < set(names)
+    for at in range(len(names)):
+        for place in (fresh_one, target):
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{place}{suffix}").unlink(missing_ok=True)
+        shutil.copy(filled, fresh_one)
+        numbers = count()
+        assert ended_at(
+            "here",
+            lambda step, at=at, numbers=numbers: copied(
+                fresh_one, target, step=lambda name: step("here" if next(numbers) == at else name)
+            ),
+        )
+        opening = 0
+        for place in (fresh_one, target):
+            shutil.copy(place, looked_at := fresh())
+            if (wal := Path(f"{place}-wal")).exists():
+                shutil.copy(wal, f"{looked_at}-wal")
+            try:
+                open_file(looked_at, MADE_MS, synchronous="OFF").close()
+                opening += generation_of(looked_at) == wanted["log"][0][1]
+            except StoreError:
+                pass
+        assert opening <= 1
+        again = copied(fresh_one, target)
+        assert rows_of(target) == wanted
+        assert again.copied.messages < again.messages or names[at] == "marked"
+        assert check(target) == []
+
+
+def test_what_changed_between_two_runs_is_copied(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway may have used the source after a run that was ended: it changes, deletes and adds what it likes."""
+    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    target = tmp_path / "target.db"
+    assert ended_at("compared", lambda step: copied(filled, target, step=step))
+    with pytest.raises(StoreError, match="an unfinished copy"):
+        open_file(target, MADE_MS, synchronous="OFF")
+    execute(
+        filled,
+        "delete from message where id between 30 and 33",
+        "update message set held = held + 1 where id = 45",
+        "delete from property_value where message = 35",
+        "delete from point",
+        "update cursor set floor = 1 where number = 1",
+    )
+    with closing(writing_to(filled)) as connection:
+        commit(connection, [publication(20_002, [b"new"] * 5, time_ms=MADE_MS + 9)])
+    # What it left is no store that keeps its promises, and is copied all the same.
+    with pytest.raises(StoreError, match=r"message 45 is held by"):
+        copied(filled, target)
+    assert rows_of(target) == rows_of(filled) | {"log": rows_of(target)["log"]}
+
+
+def test_only_nothing_is_copied_over(filled: Path, fresh: Callable[[], Path], tmp_path: Path) -> None:
+    """A store that is there stays as it is, and so does the copy of another."""
+    other = fresh()
+    before = rows_of(other)
+    with pytest.raises(StoreError, match="there is a store already"):
+        copied(filled, other)
+    with pytest.raises(StoreError, match="there is a store already"):
+        copied(filled, filled)
+    assert rows_of(other) == before
+    target = tmp_path / "target.db"
+    assert ended_at("tables", lambda step: copied(filled, target, step=step))
+    with pytest.raises(StoreError, match=rf"it is an unfinished copy of {filled}"):
+        copied(other, target)
+    with pytest.raises(StoreError, match=rf"it is an unfinished copy of {filled}"):
+        copied(target, tmp_path / "third.db")
+    copied(filled, target)
+    assert state_of(target).messages == state_of(filled).messages
+
+
+def test_the_source_is_closed_and_the_copy_goes_on(filled: Path, tmp_path: Path) -> None:
+    """Done is done: run again it says so; copied elsewhere it is refused, as another gateway is."""
+    target = tmp_path / "target.db"
+    first = copied(filled, target)
+    assert first.has_closed
+    again = copied(filled, target)
+    assert (again.messages, again.copied.messages) == (first.messages, 0)
+    with pytest.raises(StoreError, match=rf"it was copied to {target}"):
+        copied(filled, tmp_path / "other.db")
+    with pytest.raises(StoreError, match=rf"it was copied to {target}"):
+        open_file(filled, MADE_MS, synchronous="OFF")
+    # And on it goes, as a store like any other.
+    copied(target, tmp_path / "third.db")
+
+
+def test_a_copy_can_be_another_log(filled: Path, tmp_path: Path) -> None:
+    """Then both go on: the source as it is, the copy in a generation of its own."""
+    found = copied(filled, tmp_path / "target.db", as_new_log=True)
+    assert not found.has_closed
+    assert generation_of(tmp_path / "target.db") == found.log.generation != generation_of(filled)
+    assert next_id(tmp_path / "target.db") == next_id(filled) + SKIP_IDS
+    open_file(filled, MADE_MS, synchronous="OFF").close()
+    open_file(tmp_path / "target.db", MADE_MS, synchronous="OFF").close()
+    assert check(tmp_path / "target.db") == []
+
+
+def test_a_copy_of_a_backup_is_another_log(filled: Path, tmp_path: Path) -> None:
+    """The log that it was taken of went on."""
+    back_up(filled, tmp_path / "backup.db")
+    found = copied(tmp_path / "backup.db", tmp_path / "target.db")
+    assert found.log.generation != generation_of(filled)
+    assert not found.has_closed
+
+
+def test_a_damaged_message_is_not_copied(filled: Path, tmp_path: Path) -> None:
+    """It stops there, nothing is closed, and it says which message it is."""
+    execute(filled, "update message set content = x'00' where id = 5001")
+    with pytest.raises(StoreError, match="message 5001 is not what was written"):
+        copied(filled, tmp_path / "target.db")
+    open_file(filled, MADE_MS, synchronous="OFF").close()
+
+
+def test_a_copy_that_is_not_the_same_is_no_store(filled: Path, tmp_path: Path) -> None:
+    """Whatever went wrong while it was written: the source stays open, and the copy is not opened."""
+    target = tmp_path / "target.db"
+
+    def spoil(name: str) -> None:
+        if name == "tables":
+            execute(target, "delete from point")
+
+    with pytest.raises(StoreError, match=r"table point: the copy is not what .* has"):
+        copied(filled, target, step=spoil)
+    with pytest.raises(StoreError, match="an unfinished copy"):
+        open_file(target, MADE_MS, synchronous="OFF")
+    open_file(filled, MADE_MS, synchronous="OFF").close()
+
+
+def test_progress_is_told(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is, how far it has to go, and what it has copied, with sizes."""
+    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    seen: list[Copied] = []
+    copied(filled, tmp_path / "target.db", progress=seen.append)
+    assert seen == sorted(seen)
+    assert {found.last_id for found in seen} == {20_001}
+    (messages, size) = query(filled, "select count(*), sum(length(content)) from message")[0]
+    assert (seen[-1].messages, seen[-1].size_bytes) == (messages, size)
+    assert seen[-1].position > 20_001
+    assert len(seen) > 8
+
+
+def test_a_mark_is_of_one_row(path: Path) -> None:
+    """Written anew it says the newer thing."""
+    with closing(SqliteTables(path)) as tables:
+        for mark in (CopyMark(MarkState.UNFINISHED, "a"), CopyMark(MarkState.MOVED, "b")):
+            tables.write_mark(mark)
+            assert tables.mark() == mark
+        assert query(path, "select count(*) from copy_mark") == [(1,)]
+        tables.write_mark(None)
+        assert tables.mark() is None
