@@ -36,8 +36,8 @@ MESSAGES_OF: Final = f"""
 
 MOVED: Final = f"""
     set route = moved.route, checksum = (checksum & ~{HEAD}::bigint)
-        + ((checksum & {HEAD}) - message.route + moved.route
-            + {HEAD_MODULUS} * abs(moved.route - message.route)) % {HEAD_MODULUS}
+        + mod((checksum & {HEAD}) - message.route + moved.route
+            + {HEAD_MODULUS} * abs(moved.route - message.route), {HEAD_MODULUS})
     from unnest(%s::bigint[], %s::bigint[]) as moved (route, id) where message.id = moved.id
 """
 

@@ -65,7 +65,7 @@ _ROW: Final = (
 
 _LONGER: Final = f"({_ROW} - {disk_usage.LEAST_BYTES})"
 
-_REST: Final = f"({_LONGER} % {disk_usage.OVERFLOW_BYTES})"
+_REST: Final = f"mod({_LONGER}, {disk_usage.OVERFLOW_BYTES})"
 
 SIZE_ON_DISK: Final = f"""coalesce(sum({disk_usage.ENTRY_BYTES} + case
     when {_ROW} <= {disk_usage.WHOLE_BYTES}
