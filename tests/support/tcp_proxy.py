@@ -28,6 +28,7 @@ class Fate(enum.Enum):
     PASS = "it is passed on"
     CUT = "it is lost, and the connection is cut"
     PASS_AND_CUT = "it is passed on, and the connection is cut then"
+    HALVE_AND_CUT = "half of it is passed on, and the connection is cut then"
     SWALLOW = "it is lost, and the connection stands"
 
 
@@ -104,12 +105,11 @@ class Proxy:
             while chunk := source.recv(CHUNK_BYTES):
                 fate = self.fate(way, number, chunk)
                 number += 1
-                if fate in (Fate.PASS, Fate.PASS_AND_CUT):
+                if fate is Fate.HALVE_AND_CUT:
+                    chunk = chunk[: len(chunk) // 2]
+                if fate not in (Fate.CUT, Fate.SWALLOW):
                     target.sendall(chunk)
-                if fate is Fate.PASS_AND_CUT:
-                    # In order, so that the other end has it before it hears of the end.
-                    target.shutdown(socket.SHUT_WR)
-                if fate in (Fate.CUT, Fate.PASS_AND_CUT):
+                if fate not in (Fate.PASS, Fate.SWALLOW):
                     break
         for end in (source, target):
             with suppress(OSError):
