@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from zlib import adler32
 
 HEAD_BITS: Final = 15
@@ -80,3 +80,26 @@ def is_sound(
         checksum >> HEAD_BITS == content_sum(content)
         and (checksum & HEAD) % HEAD_MODULUS == head_of(message_id, time_ms, topic, bare, route)
     )  # fmt: skip
+
+
+def are_sound(columns: Sequence[Any], count: int, checksums: int, largest_bytes: int) -> bool:
+    """
+    Whether messages are what was written, by the sum of their checksums, which an engine makes by itself.
+
+    Args:
+        columns: Those of a ``Row``, each with a value for each of the messages, of which there is one at least. The
+            ids may be a ``range``.
+        count: How many messages there are.
+        checksums: The sum of their checksums.
+        largest_bytes: No content is longer.
+    """
+    ids, times, topics, bares, routes, _, contents = columns
+    heads = checksums - (sum(content_sums(contents, largest_bytes)) << HEAD_BITS)
+    if not 0 <= heads <= count * HEAD:
+        return False
+    numbers = (ids[0] + ids[-1]) * count // 2 if isinstance(ids, range) else sum(ids)
+    first = topics[0]
+    is_alike = topics.count(first) == count
+    named = count * topic_sum(first) if is_alike else sum(map(topic_sum, topics))
+    rest: int = heads - numbers - sum(times) - sum(bares) - sum(routes) - named
+    return rest % HEAD_MODULUS == 0

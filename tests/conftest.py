@@ -5,12 +5,15 @@
 
 import os
 import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from unittest import TestCase
 
 import pytest
 from hypothesis import settings
+
+from tests.support.postgresql import Server, server
 
 LONG = {Path(__file__).parent / name for name in ("docs", "gateway/core", "system")}
 """Folders whose files take the longest: state machines, and gateways that are started and killed."""
@@ -61,6 +64,13 @@ def pytest_report_header() -> list[str]:
     where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
     left_out = f"no pyspark here: of tests, {', '.join(SPARK_FOLDERS)} are left out"
     return [f"folders of tests: in {where}"] * bool(where) + [left_out] * (not HAS_SPARK)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """PostgreSQL for all tests of one process. Where it is not installed they fail, and say what to do."""
+    with server() as found:
+        yield found
 
 
 @pytest.hookimpl(tryfirst=True)

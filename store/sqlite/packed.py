@@ -13,14 +13,14 @@ Invariant: ``fetch`` gives exactly what ``fetchall`` would, whatever bytes a blo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, pairwise, repeat
-from struct import Struct
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import apsw
 
 from gateway.core.model import TOPIC, Row
-from store.checksum import HEAD, HEAD_BITS, HEAD_MODULUS, content_sums, is_sound, topic_sum
+from store.checksum import are_sound, is_sound
+from store.pages import cut_blob, cut_texts
 
 SHORT_RUN: Final = 16
 """Integers that are as quickly read one by one as their end is found, if they are equal."""
@@ -82,25 +82,11 @@ def fetch_sound(
             return []
         packed = iter(aggregates)
         unpacked = [kind.unpack(packed, count) for kind in columns.values()]
-        are_sound = _are_sound(unpacked, count, total, largest_bytes)
+        is_sound_page = are_sound(unpacked, count, total, largest_bytes)
     except (AssertionError, TypeError, ValueError):
         # What was a number, or text, is so no more.
         return None
-    return list(zip(*unpacked, strict=True)) if are_sound else None
-
-
-def _are_sound(columns: Sequence[Any], count: int, checksums: int, largest_bytes: int) -> bool:
-    """Whether messages have checksums of this sum."""
-    ids, times, topics, bares, routes, _, contents = columns
-    heads = checksums - (sum(content_sums(contents, largest_bytes)) << HEAD_BITS)
-    if not 0 <= heads <= count * HEAD:
-        return False
-    numbers = (ids[0] + ids[-1]) * count // 2 if isinstance(ids, range) else sum(ids)
-    first = topics[0]
-    is_alike = topics.count(first) == count
-    named = count * topic_sum(first) if is_alike else sum(map(topic_sum, topics))
-    rest: int = heads - numbers - sum(times) - sum(bares) - sum(routes) - named
-    return rest % HEAD_MODULUS == 0
+    return list(zip(*unpacked, strict=True)) if is_sound_page else None
 
 
 def _packing(columns: Mapping[str, Kind], query: str, sums: str = "") -> str:
@@ -188,21 +174,14 @@ def _optional_integers(packed: Packed, count: int) -> Iterable[int | None]:
 def _texts(packed: Packed, count: int) -> list[str]:
     text = next(packed)
     assert isinstance(text, str)
-    first, _, _ = text.partition("\0")
-    if text == "\0".join([first] * count):
-        return [first] * count
-    return text.split("\0")
+    return cut_texts(text, "\0", count)
 
 
 def _blobs(packed: Packed, count: int) -> list[bytes]:
     lengths = _integers(packed, count)
     blob = next(packed)
     assert isinstance(blob, bytes)
-    length = lengths[0]
-    if lengths.count(length) == count:
-        # A third of the time.
-        return list(Struct(f"{length}s" * count).unpack(blob))
-    return [blob[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
+    return cut_blob(blob, lengths)
 
 
 def _nothing(_packed: Packed, count: int) -> Iterable[None]:

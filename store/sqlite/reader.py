@@ -22,6 +22,7 @@ import apsw
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
+from store.pages import next_position
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from store.property_index import IndexedSpan, span_at
 from store.sqlite.database import connect_reader, is_damage
@@ -38,6 +39,7 @@ from store.sqlite.packed import (
     sound_row,
 )
 from store.sqlite.search import PAGE_IDS, look_up, scan
+from store.topic_condition import named_topics
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,11 +49,6 @@ SCAN_IDS: Final = 50_000
 
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
-
-MOST_LITERALS: Final = 1_000
-MOST_WILDCARDS: Final = 32
-"""Topic patterns that SQLite looks at for each message; with more, it is quicker to read them all and let the caller's
-index decide."""
 
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick (measured)."""
@@ -158,7 +155,7 @@ class SqliteReader:
             ((first_id,),) = self._connection.execute("select first_id from log")
             if first_id > position:
                 raise LogTrimmed(position, first_id)
-        return LogPage(rows, _position(rows, stop, is_whole=is_whole))
+        return LogPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @_reads
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
@@ -214,7 +211,7 @@ class SqliteReader:
             query = _merge(size)
             values = [after, end, most, *routes, *repeat(NO_ROUTE, size - len(routes))]
         rows, is_whole = self._bounded(MESSAGE, query, values, most)
-        return RoutedPage(rows, _position(rows, stop, is_whole=is_whole))
+        return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @_reads
     def messages(self, ids: Sequence[int]) -> list[Row]:
@@ -359,14 +356,6 @@ class SqliteReader:
             before, _ = rows[-1]
 
 
-def _position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
-    """The next id to be read after a page that looked at ids below ``stop``."""
-    if is_whole or not rows:
-        return stop
-    last_id, *_ = rows[-1]
-    return last_id + 1
-
-
 @cache
 def _merge(count: int) -> str:
     """
@@ -388,29 +377,15 @@ def topic_condition(patterns: Sequence[str]) -> tuple[str, list[str]]:
     GLOB's ``*`` also takes ``/``, so a pattern with wildcards finds a little more than it should: the caller matches
     again. Exceptions (``!``) are left to the caller; so is everything where there are very many patterns.
     """
-    literals: list[str] = []
-    globs: list[str] = []
-    for pattern in patterns:
-        if pattern == ">":
-            return "", []
-        if pattern.startswith("!"):
-            continue
-        levels = pattern.split("/")
-        if levels[-1] == ">":
-            # What > takes may be empty: a/> matches the topic a/ with its empty last level.
-            globs.append("/".join([*map(_glob, levels[:-1]), "*"]))
-        elif any(level.endswith("*") for level in levels):
-            globs.append("/".join(map(_glob, levels)))
-        else:
-            literals.append(pattern)
-    if len(literals) > MOST_LITERALS or len(globs) > MOST_WILDCARDS:
+    named = named_topics(patterns, _literal, "*")
+    if named is None:
         return "", []
+    literals, globs = named
     parts = ["topic glob ?"] * len(globs)
     if literals:
         parts.insert(0, f"topic in ({','.join('?' * len(literals))})")
     return (f" and ({' or '.join(parts)})" if parts else ""), [*literals, *globs]
 
 
-def _glob(level: str) -> str:
-    literal, wildcard = (level[:-1], "*") if level.endswith("*") else (level, "")
-    return "".join(f"[{c}]" if c in "*?[" else c for c in literal) + wildcard
+def _literal(text: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in text)

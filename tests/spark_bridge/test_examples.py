@@ -17,8 +17,8 @@ from spark_bridge.examples.differences import differences
 from spark_bridge.examples.last_values import last_values
 from spark_bridge.examples.recovery import catch_up
 from spark_bridge.examples.windows import counts
-from tests.spark_bridge import postgresql
 from tests.spark_bridge.log_gateway import LogGateway, text
+from tests.support.postgresql import Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.system]
 
@@ -101,38 +101,36 @@ def test_a_table_of_another_log_is_refused(spark: SparkSession, gateway: LogGate
 
 
 @pytest.mark.postgresql
-def test_a_postgresql_table_recovers(spark: SparkSession, gateway: LogGateway) -> None:
+def test_a_postgresql_table_recovers(spark: SparkSession, gateway: LogGateway, postgresql: Server) -> None:
     """The same statements, the same result: rolled back as a crash would, then caught up."""
-    programs = postgresql.programs()
-    if programs is None:
-        pytest.skip("there is no PostgreSQL server here (Debian: apt-get install postgresql)")
     import pg8000.dbapi  # noqa: PLC0415 - for this test alone
 
     of = {"url": gateway.url, "subscribe": "payments/pg"}
     pay(gateway, "payments/pg", ann=5, bob=7)
-    with postgresql.server(programs) as socket:
-        database = pg8000.dbapi.connect("postgres", unix_sock=socket)
-        assert catch_up(spark, database, mark="%s", **of) == 2
-        cursor = database.cursor()
-        cursor.execute("create table backup as select * from balance")
-        cursor.execute("create table backup_place as select * from place")
+    database = pg8000.dbapi.connect(
+        "postgres", unix_sock=postgresql.socket, database=postgresql.new_database()
+    )
+    assert catch_up(spark, database, mark="%s", **of) == 2
+    cursor = database.cursor()
+    cursor.execute("create table backup as select * from balance")
+    cursor.execute("create table backup_place as select * from place")
+    database.commit()
+    pay(gateway, "payments/pg", ann=100, eve=1)
+    expected = {"ann": 105, "bob": 7, "eve": 1}
+    assert catch_up(spark, database, mark="%s", **of) == 2
+    assert catch_up(spark, database, mark="%s", **of) == 0
+    assert balances(database) == expected
+    for lose in (
+        "delete from balance; delete from place; insert into balance select * from backup; "
+        "insert into place select * from backup_place",
+        "drop table balance; drop table place",
+    ):
+        for statement in lose.split("; "):
+            cursor.execute(statement)
         database.commit()
-        pay(gateway, "payments/pg", ann=100, eve=1)
-        expected = {"ann": 105, "bob": 7, "eve": 1}
-        assert catch_up(spark, database, mark="%s", **of) == 2
-        assert catch_up(spark, database, mark="%s", **of) == 0
+        catch_up(spark, database, mark="%s", **of)
         assert balances(database) == expected
-        for lose in (
-            "delete from balance; delete from place; insert into balance select * from backup; "
-            "insert into place select * from backup_place",
-            "drop table balance; drop table place",
-        ):
-            for statement in lose.split("; "):
-                cursor.execute(statement)
-            database.commit()
-            catch_up(spark, database, mark="%s", **of)
-            assert balances(database) == expected
-        database.close()
+    database.close()
 
 
 def test_the_last_value_of_each_topic(spark: SparkSession, gateway: LogGateway) -> None:

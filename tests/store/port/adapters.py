@@ -4,22 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Final
+
+import pytest
 
 from store.ports import Stores
 from store.sqlite.check import check
 from store.sqlite.store import SqliteStores, message_file
+from tests.store.port.postgresql_vpn import NamedStores, PostgresVpn, check_named
+from tests.store.port.sqlite_vpn import SqliteVpn
+from tests.store.port.vpns import StoredVpn
+from tests.store.vpn_file import new_file
+from tests.support.postgresql import Server
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An engine."""
+    """An engine, as one test has it."""
 
     name: str
     stores: Callable[[Path], Stores]
     """In a folder of the test's."""
     check: Callable[[Path, str], list[str]]
     """What of the promises a closed store of that folder breaks, by the Message VPN's name."""
+    vpn: Callable[[], StoredVpn]
+    """A new empty one, or one that is emptied by what is written next."""
 
 
-ADAPTERS = (Adapter("sqlite", SqliteStores, lambda folder, vpn: check(message_file(folder, vpn))),)
+def _sqlite(request: pytest.FixtureRequest) -> Adapter:
+    folder: Path = request.getfixturevalue("tmp_path")
+    numbers = count()
+    made: list[SqliteVpn] = []
+
+    def vpn() -> SqliteVpn:
+        made.append(SqliteVpn(new_file(folder / f"vpn-{next(numbers)}.db")))
+        return made[-1]
+
+    request.addfinalizer(lambda: [found.close() for found in made] and None)
+    return Adapter("sqlite", SqliteStores, lambda folder, vpn: check(message_file(folder, vpn)), vpn)
+
+
+def _postgresql(request: pytest.FixtureRequest) -> Adapter:
+    server: Server = request.getfixturevalue("postgresql")
+    made: list[PostgresVpn] = []
+
+    def vpn() -> PostgresVpn:
+        # Making a schema takes longer than most of what is done with it.
+        if not made:
+            made.append(PostgresVpn(server))
+        return made[0]
+
+    request.addfinalizer(lambda: [found.close() for found in made] and None)
+    return Adapter("postgresql", partial(NamedStores, server), partial(check_named, server), vpn)
+
+
+ADAPTERS: Final[dict[str, Callable[[pytest.FixtureRequest], Adapter]]] = {
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+}
+
+MARKED: Final = [
+    pytest.param(name, marks=[pytest.mark.postgresql] if name == "postgresql" else []) for name in ADAPTERS
+]
+"""As parameters of a test."""

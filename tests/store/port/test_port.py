@@ -16,7 +16,7 @@ from store.errors import LogTrimmed, WriteFailed
 from store.ports import Batch, Recovered, Store, StoreOptions, Stores
 from tests.store.effects import publication, purge, queue, settled, trimming
 from tests.store.histories import histories
-from tests.store.port.adapters import ADAPTERS, Adapter
+from tests.store.port.adapters import Adapter
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.naive_reader import NaivePages, agree
 from tests.support.naive_store import NaiveStore
@@ -26,12 +26,6 @@ PAGE_ROWS = 20
 OPTIONS = StoreOptions(
     page_rows=PAGE_ROWS, page_bytes=1 << 20, read_threads=1, checkpoint_bytes=1 << 20, synchronous="OFF"
 )
-
-
-@pytest.fixture(params=ADAPTERS, ids=lambda adapter: adapter.name)
-def adapter(request: pytest.FixtureRequest) -> Adapter:
-    found: Adapter = request.param
-    return found
 
 
 @pytest.fixture

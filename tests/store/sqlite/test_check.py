@@ -22,7 +22,8 @@ from gateway.core.effects import (
 )
 from gateway.core.log.point import Point
 from gateway.core.model import WHOLE
-from store.sqlite.check import MOST_EXAMPLES, PROMISES, check
+from store.promises import MOST_EXAMPLES
+from store.sqlite.check import PROMISES, check
 from store.sqlite.database import open_file
 from tests.store.effects import (
     BY_PRIORITY,

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from itertools import accumulate
 from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.topics import TopicPattern, TopicSyntaxError
-from gateway.core.effects import CountAttempts, Effect
-from gateway.core.model import CONTENT, HELD, ROUTE, UNROUTED, Row
-from store.errors import LogTrimmed, ReadFailed
-from store.sqlite import reader as reader_module
+from gateway.core.effects import Effect
+from store.errors import ReadFailed
 from store.sqlite.reader import (
-    FEW_ROWS,
-    MOST_LITERALS,
-    MOST_MERGED,
-    MOST_WILDCARDS,
     SqliteReader,
     topic_condition,
 )
 from store.sqlite.schema import PAGE_BYTES
-from tests.store.effects import publication, queue, route, trimming
-from tests.store.histories import histories
-from tests.store.vpn_file import COLUMNS, MADE_MS, commit, empty_model, execute, writing_to
-from tests.support.naive_reader import NaivePages, agree
+from tests.store.effects import publication, queue, route
+from tests.store.vpn_file import MADE_MS, commit, empty_model, writing_to
 from tests.support.naive_store import NaiveStore
 
 LARGE = 1 << 20
@@ -65,32 +56,8 @@ def open_reader() -> Iterator[Callable[..., SqliteReader]]:
         reader.close()
 
 
-def all_pages(reader: SqliteReader, position: int, end: int, patterns: Sequence[str] = ()) -> list[list[Row]]:
-    """The log from `position` to `end`, page by page."""
-    pages = []
-    while position < end:
-        page = reader.log_page(position, end, patterns)
-        assert page.position > position
-        pages.append(page.rows)
-        position = page.position
-    assert position == end
-    return pages
-
-
-def written_to_nothing(*effects: Effect) -> NaiveStore:
-    """What there is after these effects, in no file."""
-    model = empty_model()
-    for effect in effects:
-        model.apply(effect)
-    return model
-
-
 QUEUE_ROUTE = route(1).number
 """Of what lies on the queue of the tests alone."""
-
-
-def logged(model: NaiveStore) -> list[Row]:
-    return [row for i, row in sorted(model.state().messages.items()) if row[HELD] is None]
 
 
 SLOW_FIXTURES = settings(
@@ -99,109 +66,6 @@ SLOW_FIXTURES = settings(
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
-
-
-@SLOW_FIXTURES
-@given(
-    history=histories(),
-    rows=st.sampled_from([1, FEW_ROWS - 1, FEW_ROWS, 50, 1_000]),
-    page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
-    largest=st.sampled_from([1, LARGE]),
-)
-def test_pages_joined_are_the_log(
-    fresh: Callable[[], Path],
-    open_reader: Callable[..., SqliteReader],
-    history: list[list[Effect]],
-    rows: int,
-    page_bytes: int,
-    largest: int,
-) -> None:
-    """Whatever the bounds, every logged message is in exactly one page, in order, as stored; with all held ones."""
-    path = fresh()
-    model = written(path, history)
-    reader = open_reader(path, rows=rows, page_bytes=page_bytes, largest_bytes=largest)
-    end = model.last_id + 1
-    pages = all_pages(reader, model.first_id, end)
-    assert [row for page in pages for row in page] == logged(model)
-    assert all(len(page) <= rows for page in pages)
-    stored = list(reader._connection.execute(f"select {COLUMNS} from message order by id"))
-    position, with_held = model.first_id, list[Row]()
-    while position < end:
-        page = reader.log_page(position, end, ("a/b",), held=True)
-        with_held += [row for row in page.rows if row[HELD] is not None or row[2] == "a/b"]
-        position = page.position
-    wanted = [row for row in stored if row[0] >= model.first_id]
-    assert with_held == [row for row in wanted if row[HELD] is not None or row[2] == "a/b"]
-
-
-@SLOW_FIXTURES
-@given(
-    history=histories(),
-    rows=st.sampled_from([1, FEW_ROWS, 50, 1_000]),
-    page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
-    largest=st.sampled_from([1, LARGE]),
-    most_merged=st.sampled_from([0, 1, 2, MOST_MERGED]),
-    scanned=st.sampled_from([1, 7, 50_000]),
-    data=st.data(),
-)
-def test_pages_joined_are_the_messages_of_their_routes(
-    fresh: Callable[[], Path],
-    open_reader: Callable[..., SqliteReader],
-    history: list[list[Effect]],
-    rows: int,
-    page_bytes: int,
-    largest: int,
-    most_merged: int,
-    scanned: int,
-    data: st.DataObject,
-) -> None:
-    """Merged or looked at one by one, and whatever the bounds: each is in exactly one page, in order, as stored."""
-    path = fresh()
-    model = written(path, history)
-    reader = open_reader(path, rows=rows, page_bytes=page_bytes, largest_bytes=largest)
-    stored = list(reader._connection.execute(f"select {COLUMNS} from message order by id"))
-    named = sorted({row[ROUTE] for row in stored} - {UNROUTED})
-    routes = sorted(data.draw(st.sets(st.sampled_from([*named, 77_777_777])))) if named else []
-    after = data.draw(st.integers(0, model.last_id))
-    end = data.draw(st.integers(after + 1, model.last_id + 2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader_module, "MOST_MERGED", most_merged)
-        patch.setattr(reader_module, "SCAN_IDS", max(scanned, (end - after) // 50))
-        found: list[Row] = []
-        position = after + 1
-        while position < end:
-            page = reader.routed_page(routes, position - 1, end)
-            assert position < page.position <= end
-            assert len(page.rows) <= rows
-            found += page.rows
-            position = page.position
-    assert found == [row for row in stored if after < row[0] < end and row[ROUTE] in routes]
-
-
-@SLOW_FIXTURES
-@given(history=histories(), limit=st.sampled_from([None, 1, 5]))
-def test_a_page_is_that_of_the_naive_store(
-    fresh: Callable[[], Path],
-    open_reader: Callable[..., SqliteReader],
-    history: list[list[Effect]],
-    limit: int | None,
-) -> None:
-    """Rows and position of a page of routes, of the log, and of attempts: as a store of dictionaries gives them."""
-    path = fresh()
-    model = written(path, history)
-    reader, naive = open_reader(path, rows=20), NaivePages(model, 20)
-    end = model.last_id + 1
-    if not reader._connection.execute("select count(*) from garbage").get:
-        routes = sorted(model.routes)
-        for after in (0, end // 2, end):
-            page, expected = (each.routed_page(routes, after, end, limit) for each in (reader, naive))
-            assert agree(page, expected, min(limit or 20, 20))
-            ids = range(after, after + 20)
-            assert reader.messages(ids) == naive.messages(ids)
-    first = model.first_id
-    assert agree(reader.log_page(first, end, ()), naive.log_page(first, end, ()), 20)
-    for cursor in model.cursors:
-        assert reader.attempts(cursor, 3) == naive.attempts(cursor, 3)
 
 
 def test_a_merge_reads_no_more_than_its_page(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
@@ -218,38 +82,6 @@ def test_a_merge_reads_no_more_than_its_page(path: Path, open_reader: Callable[.
     assert misses < 60
 
 
-def test_a_page_is_bounded_in_rows(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
-    """No page of the log, of a route or of chosen messages has more rows than its bound; together they are all."""
-    written(path, [queue(1, "q"),
-                   [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
-    reader = open_reader(path, rows=10)
-    assert [len(page) for page in all_pages(reader, 1, 26)] == [10, 10, 5]
-    assert len(reader.routed_page([QUEUE_ROUTE], 0).rows) == 10
-    assert len(reader.routed_page([QUEUE_ROUTE], 20).rows) == 5
-    assert len(reader.routed_page([QUEUE_ROUTE], 0, limit=3).rows) == 3
-    assert [row[0] for row in reader.messages(range(3, 26))] == list(range(3, 13))
-
-
-@given(
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=30),
-    page_bytes=st.integers(0, 100),
-)
-@SLOW_FIXTURES
-def test_a_page_is_bounded_in_bytes(
-    fresh: Callable[[], Path], open_reader: Callable[..., SqliteReader], sizes: list[int], page_bytes: int
-) -> None:
-    """A page holds the messages that fit, one at least: none could have taken the next one, too."""
-    path = fresh()
-    model = written(path, [[publication(1, [bytes(size) for size in sizes], time_ms=MADE_MS)]])
-    reader = open_reader(path, page_bytes=page_bytes, largest_bytes=LARGE)
-    pages = all_pages(reader, 1, len(sizes) + 1)
-    assert [row for page in pages for row in page] == logged(model)
-    weights = [sum(len(row[CONTENT]) for row in page) for page in pages]
-    assert all(weight <= page_bytes or len(page) == 1 for weight, page in zip(weights, pages, strict=True))
-    firsts = [len(page[0][CONTENT]) for page in pages[1:] if page]
-    assert all(weight + first > page_bytes for weight, first in zip(weights, firsts, strict=False))
-
-
 def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
     """While a page of the largest content ever stored fits the bound, one statement reads it."""
     written(path, [[publication(1, [b"x"] * 20, time_ms=MADE_MS)]])
@@ -259,88 +91,6 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
         reader._connection.exec_trace = lambda cursor, sql, values, seen=seen: seen.append(sql) is None
         assert len(reader.log_page(1, 21, ()).rows) == 20
         assert len(seen) == statements
-
-
-def test_a_page_scans_a_bounded_piece_of_the_log(
-    path: Path, open_reader: Callable[..., SqliteReader], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In search of a rare topic, or of a logged message, a page ends after SCAN_IDS and says how far it is."""
-    monkeypatch.setattr(reader_module, "SCAN_IDS", 10)
-    written(
-        path,
-        [
-            queue(1, "q"),
-            [publication(1, [b"x"] * 95, topic="a", endpoints=(1,), logged=False, time_ms=MADE_MS)],
-            [publication(96, [b"y"], topic="b", time_ms=MADE_MS)],
-        ],
-    )
-    reader = open_reader(path)
-    for patterns in ((), ("b",)):
-        first = reader.log_page(1, 97, patterns)
-        assert (first.rows, first.position) == ([], 11)
-        assert [len(page) for page in all_pages(reader, 1, 97, patterns)] == [0] * 9 + [1]
-
-
-@pytest.mark.parametrize("largest_bytes", [1, LARGE])
-def test_what_was_trimmed_is_not_missed_in_silence(
-    path: Path, open_reader: Callable[..., SqliteReader], largest_bytes: int
-) -> None:
-    """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
-    made = publication(1, [b"x"] * 20, time_ms=MADE_MS)
-    written(path, [[made], [trimming(written_to_nothing(made), 11)]])
-    reader = open_reader(path, largest_bytes=largest_bytes)
-    for position, end in ((1, 21), (10, 21), (1, 5)):
-        with pytest.raises(LogTrimmed) as caught:
-            reader.log_page(position, end, ())
-        assert caught.value.first_id == 11
-    assert [row[0] for row in reader.log_page(11, 21, ()).rows] == list(range(11, 21))
-    assert reader.first_since(MADE_MS) == 11
-
-
-def test_a_page_ends_where_it_was_told(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
-    """What the file knows already and the caller was not yet told of is left out, of the log and of routes."""
-    written(path, [queue(1, "q"),
-                   [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])  # fmt: skip
-    reader = open_reader(path)
-    page = reader.log_page(20, 23, ())
-    assert ([row[0] for row in page.rows], page.position) == ([20, 21, 22], 23)
-    found = reader.routed_page([QUEUE_ROUTE], 19, 23)
-    assert ([row[0] for row in found.rows], found.position) == ([20, 21, 22], 23)
-
-
-@SLOW_FIXTURES
-@given(ids=st.sets(st.integers(1, 60), max_size=60))
-def test_messages_are_those_asked_for_that_there_are(
-    fresh: Callable[[], Path], open_reader: Callable[..., SqliteReader], ids: set[int]
-) -> None:
-    """Any number of ids gives their messages in order, held or not; ids of none are passed over."""
-    path = fresh()
-    model = written(
-        path,
-        [
-            queue(1, "q"),
-            [publication(1, [b"x"] * 20, time_ms=MADE_MS)],
-            [publication(31, [b"y"] * 20, endpoints=(1,), logged=False, time_ms=MADE_MS)],
-        ],
-    )
-    stored = model.state().messages
-    found = open_reader(path).messages(sorted(ids))
-    assert found == [stored[i] for i in sorted(ids) if i in stored]
-
-
-def test_attempts_are_those_counted(path: Path, open_reader: Callable[..., SqliteReader]) -> None:
-    """Messages with failed deliveries, by one cursor and within the bounds; the others are not named."""
-    written(
-        path,
-        [
-            [*queue(1, "q"), *queue(2, "r"), publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)],
-            [CountAttempts(1, [(3, 1), (20, 2), (21, 5)]), CountAttempts(2, [(4, 9)])],
-        ],
-    )
-    reader = open_reader(path)
-    assert reader.attempts(1) == [(3, 1), (20, 2), (21, 5)]
-    assert reader.attempts(1, 4, 20) == [(20, 2)]
-    assert reader.attempts(3) == []
 
 
 # --- topics ---------------------------------------------------------------------------------------------------------
@@ -389,91 +139,7 @@ def test_no_topic_that_matches_is_left_out_by_sqlite(
         assert holds
 
 
-def test_sqlite_leaves_out_what_patterns_without_wildcards_do_not_name(
-    path: Path, open_reader: Callable[..., SqliteReader]
-) -> None:
-    """The condition is worth having: literal topics are exact, and a wildcard keeps other beginnings out."""
-    topics = ["a", "a/b", "a/bc", "b", "b/b", "a*b"]
-    written(path, [[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS)] for k, t in enumerate(topics)])
-    reader = open_reader(path)
-
-    def found(*patterns: str) -> list[str]:
-        return [row[2] for row in reader.log_page(1, 9, patterns).rows]
-
-    assert found("a", "b/b") == ["a", "b/b"]
-    assert found("a/>") == ["a/b", "a/bc"]
-    assert found("a/b*") == ["a/b", "a/bc"]
-    assert found("a*b") == ["a*b"]
-    assert found("b", "a/b*") == ["a/b", "a/bc", "b"]
-    assert found(">", "b") == topics
-
-
-@pytest.mark.parametrize("pattern", ["t/{}", "t/{}/*"], ids=["literals", "wildcards"])
-@pytest.mark.parametrize("count", [MOST_WILDCARDS, MOST_LITERALS, 5_000])
-def test_an_endpoint_may_have_thousands_of_subscriptions(
-    path: Path, open_reader: Callable[..., SqliteReader], pattern: str, count: int
-) -> None:
-    """However many patterns there are, SQLite takes the query, and what the last one matches is found."""
-    patterns = [pattern.format(k) for k in range(count)]
-    topic = patterns[-1].replace("*", "x")
-    written(path, [[publication(1, [b"x"], topic=topic, time_ms=MADE_MS)]])
-    assert [row[2] for row in open_reader(path).log_page(1, 2, patterns).rows] == [topic]
-
-
 # --- probes ---------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def _sparse_logs(draw: st.DrawFn) -> list[Effect]:
-    """Publications with equal times, holes in the ids, and some that the log does not hold."""
-    effects: list[Effect] = [*queue(1, "q")]
-    position, time = 1, MADE_MS
-    for count, step, hole, is_logged in draw(
-        st.lists(
-            st.tuples(st.integers(1, 12), st.integers(0, 3), st.sampled_from([0, 0, 1, 40]), st.booleans()),
-            max_size=8,
-        )
-    ):
-        position, time = position + hole, time + step
-        effects.append(publication(position, [b"x"] * count, endpoints=(1,), logged=is_logged, time_ms=time))
-        position += count
-    return effects
-
-
-@SLOW_FIXTURES
-@given(effects=_sparse_logs())
-@example(effects=[])
-def test_a_date_is_found_exactly(
-    fresh: Callable[[], Path], open_reader: Callable[..., SqliteReader], effects: list[Effect]
-) -> None:
-    """For every time there is, and those before, between and after: the first logged id that arrived then or later."""
-    path = fresh()
-    rows = logged(written(path, [effects]))
-    reader = open_reader(path)
-    for time in range(MADE_MS - 2, MADE_MS + 30):
-        naive = next((row[0] for row in rows if row[1] >= time), None)
-        assert reader.first_since(time) == naive
-
-
-@SLOW_FIXTURES
-@given(history=histories(), rows=st.sampled_from([1, 4, 1_000]))
-def test_probes_answer_as_a_look_at_every_message_would(
-    fresh: Callable[[], Path],
-    open_reader: Callable[..., SqliteReader],
-    history: list[list[Effect]],
-    rows: int,
-) -> None:
-    """Times of messages, and the last message of a topic, are those of the logged ones alone."""
-    path = fresh()
-    model = written(path, history)
-    reader = open_reader(path, rows=rows)
-    in_log = logged(model)
-    times = {row[0]: row[1] for row in in_log}
-    for i in (1, 2, model.last_id, model.last_id + 1):
-        assert reader.time_of(i) == times.get(i)
-    assert reader.last_matching(None) == (in_log[-1][0] if in_log else None)
-    of_topic = [row[0] for row in in_log if row[2] == "a/b"]
-    assert reader.last_matching(lambda topic: topic == "a/b") == (of_topic[-1] if of_topic else None)
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
@@ -508,36 +174,6 @@ def test_a_reader_cannot_write(path: Path, open_reader: Callable[..., SqliteRead
     connection = open_reader(path)._connection
     with pytest.raises(apsw.ReadOnlyError, match="readonly"):
         connection.execute("delete from message")
-
-
-def test_what_cannot_be_read_is_an_error_of_the_port(
-    path: Path, open_reader: Callable[..., SqliteReader]
-) -> None:
-    """Where the engine fails, `ReadFailed` says its reason, from a thread of the pool, too."""
-    reader = open_reader(path)
-    execute(path, "drop table message")
-    reads: list[Callable[[], object]] = [
-        lambda: reader.log_page(1, 2, ()),
-        lambda: reader.routed_page([1], 0),
-        lambda: reader.messages([1]),
-        lambda: reader.tally(1, 2, ()),
-        lambda: reader.first_since(MADE_MS),
-        lambda: reader.time_of(1),
-        lambda: reader.last_matching(None),
-    ]
-    for read in reads:
-        with pytest.raises(ReadFailed, match="no such table: message"):
-            reader.submit(read).result()
-
-
-def test_the_bound_in_bytes_is_the_longest_prefix(
-    path: Path, open_reader: Callable[..., SqliteReader]
-) -> None:
-    """Of contents of 1, 2, 3 … bytes, a page takes as many as their sum allows, to the byte."""
-    written(path, [[publication(1, [bytes(size) for size in range(1, 30)], time_ms=MADE_MS)]])
-    for count, total in enumerate(accumulate(range(1, 30)), 1):
-        reader = open_reader(path, page_bytes=total, largest_bytes=LARGE)
-        assert len(reader.log_page(1, 30, ()).rows) == count
 
 
 # --- damage -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,41 @@
+"""
+What pages have in common, whichever engine they are read from: where the next one begins, and how columns that came in
+one value each are taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from struct import Struct
+
+from gateway.core.model import ID, Row
+
+
+def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
+    """
+    The next id to be read after a page.
+
+    Args:
+        rows: The page's.
+        stop: It looked at ids below this one.
+        is_whole: It has all that it looked for there.
+    """
+    return stop if is_whole or not rows else rows[-1][ID] + 1
+
+
+def cut_texts(joined: str, separator: str, count: int) -> list[str]:
+    """So many texts, which do not hold the separator, out of one."""
+    first, _, _ = joined.partition(separator)
+    if joined == separator.join([first] * count):
+        return [first] * count
+    return joined.split(separator)
+
+
+def cut_blob(joined: bytes, lengths: Sequence[int]) -> list[bytes]:
+    """Blobs of these lengths, one at least, out of one."""
+    length = lengths[0]
+    if lengths.count(length) == len(lengths):
+        # A third of the time.
+        return list(Struct(f"{length}s" * len(lengths)).unpack(joined))
+    return [joined[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]

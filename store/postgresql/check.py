@@ -1,0 +1,138 @@
+"""
+Whether a Message VPN's schema is what its writer promises: a look at everything, for tests and operators in doubt.
+
+``store.promises`` says what is looked for. The schema is only read, and may be in use: all queries see one state of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+
+from gateway.core.model import ID
+from store.checksum import NOT_AS_WRITTEN
+from store.postgresql import schema
+from store.postgresql.migrations import applied_migrations
+from store.postgresql.reading import packed
+from store.postgresql.reading.connection import ReadConnection
+from store.postgresql.reading.packed import Packed, number
+from store.promises import MOST_EXAMPLES, WRONG_PRIORITY, Dialect, Promise, more, promises
+from store.queue_priorities import header_priority
+
+PAGE_ROWS: Final = 1_000
+PAGE_BYTES: Final = 1 << 24
+"""Of messages that are compared with their checksums at a time."""
+
+SETTINGS: Final = "; ".join(
+    (
+        "begin isolation level repeatable read read only",
+        "set local jit = off",
+        "set local statement_timeout = 0",
+        "set local idle_in_transaction_session_timeout = 0",
+    )
+)
+
+MESSAGES: Final = (
+    f"select {packed.LOGGED} from message where id >= (select first_id from log) "
+    f"union all select {packed.HELD} from held_message"
+)
+"""What there is for a reader."""
+
+DIALECT: Final = Dialect(
+    tables=f"message as not materialized ({MESSAGES})",
+    named="select number, unnest(endpoints) from route",
+    by_priority="coalesce((settings::jsonb ->> 'priorities')::boolean, false)",
+    replay_cursor="(replay::jsonb ->> 'cursor')::bigint",
+    greatest="greatest",
+    size_on_disk=schema.SIZE_ON_DISK,
+    last_id="select last_id from log",
+    header_priority=None,
+)
+
+PROMISES: Final = (
+    *promises(DIALECT),
+    Promise(
+        "message {} is in the log, and is held by {} endpoints as if it were not",
+        "select id, held from held_message join message using (id) where id >= (select first_id from log)",
+    ),
+    Promise(
+        "message {} is above the log's last id {}: its id could be given out again",
+        f"select id, last_id from ({MESSAGES}) as message, log where id > last_id",
+    ),
+)
+
+PRIORITIES: Final = (
+    "select id, route, priority, bare, substring(content from 1 for bare) "
+    f"from route join ({MESSAGES}) as message on message.route = route.number and message.route <> 0 "
+    "where priority is not null"
+)
+
+
+def check(connection: psycopg.Connection[Any], place: str) -> list[str]:
+    """
+    What is wrong with a schema, a sentence each; nothing when all is well. Reads all of it: some seconds a gigabyte.
+
+    Args:
+        connection: One whose search path is the schema, and that commits by itself. It is closed at the end.
+        place: What the schema is, as a person is told.
+    """
+    try:
+        reading = ReadConnection(connection, SETTINGS)
+        try:
+            return _check(reading, place)
+        finally:
+            reading.close()
+    except psycopg.Error as error:
+        return [f"it cannot be read: {error}"]
+
+
+def _check(reading: ReadConnection, place: str) -> list[str]:
+    connection = reading.connection
+    applied = applied_migrations(connection)
+    if not applied:
+        return [f"there is no Message VPN in {place}"]
+    unknown = schema.unknown_migrations(applied)
+    if unknown:
+        return [f"it knows {', '.join(unknown)}: it was written by a later version"]
+    missing = [name for name in schema.KNOWN if name not in applied]
+    if missing:
+        return [f"it lacks {', '.join(missing)}: a gateway has to open it once"]
+    damaged = list(_damaged(reading))
+    found = [f"message {message_id} {NOT_AS_WRITTEN}" for message_id in damaged[:MOST_EXAMPLES]]
+    found += more(len(damaged))
+    for promise in PROMISES:
+        found += promise.told(connection.execute(promise.query.encode()).fetchall())
+    wrong = list(_wrong_priorities(connection))
+    return found + Promise(WRONG_PRIORITY, "").told(wrong)
+
+
+def _damaged(reading: ReadConnection) -> Iterator[int]:
+    """Ids of messages that are not what was written."""
+    after = 0
+    rows = f"select * from ({MESSAGES}) as message where id > $1::bigint order by id limit $2::bigint"
+    query = packed.bounded_page(rows, f"{PAGE_BYTES}")
+    while True:
+        (answer,) = reading.ask(query, [after, PAGE_ROWS])
+        page = Packed(answer)
+        if not page.count:
+            return
+        sound = page.rows(PAGE_BYTES)
+        if sound is None:
+            for checked in reading.ask(f"select {packed.HELD} from ({rows}) as page", [after, page.count]):
+                after = number(checked[ID])
+                if packed.sound_row(checked) is None:
+                    yield after
+        else:
+            after = sound[-1][ID]
+
+
+def _wrong_priorities(connection: psycopg.Connection[Any]) -> Iterator[tuple[int, int, int, int]]:
+    """(message, route, its priority, what the header says) where they are not the same."""
+    with connection.cursor("priorities") as cursor:
+        cursor.itersize = PAGE_ROWS
+        for message_id, route, priority, bare, front in cursor.execute(PRIORITIES.encode()):
+            said = header_priority(front, bare)
+            if said != priority:
+                yield message_id, route, priority, said

@@ -1,0 +1,148 @@
+"""
+A page of messages in one row: PostgreSQL packs its columns into one value each, and they are taken apart here.
+
+The call that reads a page waits in the C library, without the interpreter's lock, and wins it back once. Row by row it
+would be won back for each piece that the network brings, beside a loop that is busy in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from struct import Struct, unpack
+from typing import Any, Final
+
+from gateway.core.model import Row
+from store.checksum import are_sound, is_sound
+from store.pages import cut_blob, cut_texts
+from store.postgresql.text import ESCAPE, read_text
+
+LOGGED: Final = "id, time, checksum, route, bare, null::integer as held, topic, content"
+"""Columns of a message that the log holds, for ``page``."""
+
+HELD: Final = "id, time, checksum, route, bare, held, topic, content"
+"""The same of one that endpoints alone hold."""
+
+SEPARATOR: Final = f"{ESCAPE};"
+"""Between topics: in a stored text something else follows the escape."""
+
+_AGGREGATES: Final = """
+    count(*){fitting}, coalesce(sum(checksum){fitting}, 0)::bigint,
+    string_agg(int8send(id), ''){fitting}, string_agg(int8send(time), ''){fitting},
+    string_agg(topic, E'\\x01;'){fitting}, string_agg(int4send(bare), ''){fitting},
+    string_agg(int8send(route), ''){fitting}, string_agg(int4send(coalesce(held, 0)), ''){fitting},
+    string_agg(int4send(octet_length(content)), ''){fitting}, string_agg(content, ''){fitting}
+"""
+
+_NUMBER: Final = Struct(">q")
+
+
+def page(rows: str) -> str:
+    """
+    SQL that gives a page in one row, for ``Packed``.
+
+    Args:
+        rows: SQL of the page's messages, in their order; contents in a page are not bounded.
+    """
+    return (
+        "select (select first_id from log), (select last_id from log), true,"
+        f"{_AGGREGATES.format(fitting='')} from ({rows}) as page"
+    )
+
+
+def bounded_page(rows: str, bound: str) -> str:
+    """
+    The same of as many messages, from the first on, as have no more content than ``bound`` bytes; one at least.
+    Contents that lie apart from their rows are not read for those that are left out.
+    """
+    return (
+        "select (select first_id from log), (select last_id from log), coalesce(bool_and(fits), true),"
+        f"{_AGGREGATES.format(fitting=' filter (where fits)')} from (select page.*, "
+        f"sum(octet_length(content)) over before <= {bound} or row_number() over before = 1 as fits "
+        f"from ({rows}) as page window before as (order by id rows unbounded preceding)) as page"
+    )
+
+
+def number(value: bytes | None) -> int:
+    """A bigint."""
+    assert value is not None
+    found: int = _NUMBER.unpack(value)[0]
+    return found
+
+
+class Packed:
+    """A page as it came."""
+
+    __slots__ = ("_columns", "_sum", "count", "first_id", "is_whole", "last_id")
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        """
+        Args:
+            row: The one row of ``page`` or ``bounded_page``, in binary.
+        """
+        first_id, last_id, is_whole, count, checksums, *columns = row
+        self.first_id = number(first_id)
+        """Where the log begins, at the moment of the page."""
+        self.last_id = number(last_id)
+        """The highest id that was given out then."""
+        self.is_whole = is_whole == b"\1"
+        """Nothing was left out for its bytes."""
+        self.count = number(count)
+        """Its messages."""
+        self._sum = checksums
+        self._columns = columns
+
+    def rows(self, largest_bytes: int) -> list[Row] | None:
+        """
+        Its messages; None where one of them is not what was written, and they are to be read one by one.
+
+        Args:
+            largest_bytes: No content is longer.
+        """
+        count = self.count
+        if not count:
+            return []
+        ids, times, topics, bares, routes, helds, lengths, contents = self._columns
+        try:
+            unpacked: tuple[Any, ...] = (
+                unpack(f">{count}q", ids),
+                unpack(f">{count}q", times),
+                _topics(topics.decode(), count),
+                unpack(f">{count}i", bares),
+                unpack(f">{count}q", routes),
+                _helds(helds, count),
+                cut_blob(contents, unpack(f">{count}i", lengths)),
+            )
+            if not are_sound(unpacked, count, number(self._sum), largest_bytes):
+                return None
+        except ValueError:  # what was a topic is no text any more
+            return None
+        return list(zip(*unpacked, strict=True))
+
+
+def sound_row(checked: Sequence[bytes | None]) -> Row | None:
+    """A message of which the columns ``HELD`` came in binary; None where it is not what was written."""
+    id_, time, checksum, route, bare, held, topic, content = checked
+    assert topic is not None and content is not None and bare is not None
+    try:
+        text = read_text(topic.decode())
+    except ValueError:
+        return None
+    head = (number(id_), number(time), text, int.from_bytes(bare, signed=True), number(route))
+    if not is_sound(*head, content, number(checksum)):
+        return None
+    return (*head, None if held is None else int.from_bytes(held, signed=True), content)
+
+
+def _topics(joined: str, count: int) -> list[str]:
+    found = cut_texts(joined, SEPARATOR, count)
+    if joined.count(ESCAPE) == count - 1:  # the separators'
+        return found
+    return list(map(read_text, found))
+
+
+def _helds(joined: bytes, count: int) -> Any:
+    """Nothing is held by nobody: 0 is the log's."""
+    if not joined.strip(b"\0"):
+        return repeat(None, count)
+    return [held or None for held in unpack(f">{count}i", joined)]

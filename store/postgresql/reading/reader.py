@@ -1,0 +1,466 @@
+"""
+Readers: pages of the log and of routes, on a small pool of threads with a connection each.
+
+Every read is one short statement, so that it sees one state of the log: what was trimmed is below ``first_id`` for it,
+wherever its rows still are. A page is bounded in rows and in bytes, and in how much of the log it may look at, so that
+no reader stalls another.
+
+Where the server cannot be reached, a read waits for it, or for the one that comes in its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+import psycopg
+
+from gateway.core.model import ID, Row
+from gateway.core.replay.search import PageWork, Search
+from store.errors import DamagedMessage, LogTrimmed, ReadFailed
+from store.pages import next_position
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.postgresql.reading import packed
+from store.postgresql.reading.connection import ReadConnection, Value
+from store.postgresql.reading.packed import Packed, number
+from store.postgresql.reading.search import PAGE_IDS, look_up, scan
+from store.postgresql.text import read_text
+from store.property_index import IndexedSpan, span_at
+from store.topic_condition import named_topics
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SCAN_IDS: Final = 50_000
+"""Ids a page may look at in search of matches: about 30 ms of a server's time."""
+
+MERGE_IDS: Final = 1 << 22
+"""Ids in which a page looks for messages of its routes: some partitions, of which each has to be planned for."""
+
+MOST_MERGED: Final = 32
+"""Routes whose messages are merged by the index; with more, looking at all messages is as quick."""
+
+MOST_IDS: Final = 512
+"""Messages asked for by their ids."""
+
+PATIENCE_SECONDS: Final = 40.0
+"""How long a read waits for a server that cannot be reached: a standby takes the place of a primary within 30 s."""
+
+RETRY_SECONDS: Final = 0.2
+"""Between two tries to reach it."""
+
+BEHIND_SECONDS: Final = 0.02
+"""Between two looks whether a standby has what it is asked for."""
+
+DAMAGE: Final = frozenset({"XX001", "XX002", "58030"})
+"""SQLSTATEs (PostgreSQL, Appendix A): data_corrupted, index_corrupted, io_error."""
+
+PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
+"""A standby has to go on with what was trimmed, or a server goes: it is tried again."""
+
+
+class _Behind(Exception):
+    """A standby does not have yet what the caller was told of."""
+
+
+def _reads(
+    read: Callable[Concatenate[PostgresReader, P], T],
+) -> Callable[Concatenate[PostgresReader, P], T]:
+    """Errors are those of the port; one that passes is waited for."""
+
+    @wraps(read)
+    def translated(reader: PostgresReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return read(reader, *args, **kwargs)
+            except _Behind as error:
+                reader.wait(deadline, BEHIND_SECONDS, error)
+            except psycopg.Error as error:
+                if reader.is_lost() or error.sqlstate in PASSING:
+                    reader.wait(deadline, RETRY_SECONDS, error)
+                    continue
+                reason = str(error)
+                if error.sqlstate in DAMAGE:
+                    reader.damage = reason
+                raise ReadFailed(reason) from error
+            except DamagedMessage as error:
+                reader.damage = str(error)
+                raise
+
+    return translated
+
+
+class PostgresReader:
+    """Pages from the schema of one Message VPN."""
+
+    def __init__(
+        self,
+        connect: Callable[[], psycopg.Connection[Any]],
+        name: str,
+        *,
+        threads: int,
+        page_rows: int,
+        page_bytes: int,
+        largest_bytes: int,
+        indexed: Sequence[IndexedSpan] = (),
+        is_standby: bool = False,
+    ) -> None:
+        """
+        Args:
+            connect: Makes a connection, of which the search path is the schema.
+            name: The Message VPN's, for its threads.
+            largest_bytes: Of all contents that can be read; ``grow_largest`` says when it grows. ``MAX_ID`` where
+                nobody does.
+            is_standby: It may not have yet what a caller was told of: pages wait for that.
+        """
+        self._connect = connect
+        self._indexed = indexed
+        self._page_rows = page_rows
+        self._page_bytes = page_bytes
+        self._is_standby = is_standby
+        self.largest_bytes = largest_bytes
+        """While whole pages of it fit the bound, lengths need not be looked at."""
+        self.damage: str | None = None
+        self._local = threading.local()
+        self._open: set[ReadConnection] = set()
+        self._is_closing = threading.Event()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {name}")
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        return self._pool.submit(read)
+
+    def grow_largest(self, size_bytes: int) -> None:
+        """A content of this size is about to be there."""
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
+
+    def close(self) -> None:
+        """End it; a read that waits for the server is given up."""
+        self._is_closing.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for connection in list(self._open):
+            connection.close()
+
+    # --- the connection -----------------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> ReadConnection:
+        """Of the calling thread; made anew where it was lost."""
+        found: ReadConnection | None = getattr(self._local, "connection", None)
+        if found is None:
+            found = self._local.connection = ReadConnection(self._connect())
+            self._open.add(found)
+        return found
+
+    def is_lost(self) -> bool:
+        """Whether the calling thread's connection is no more; then the next read makes another."""
+        found: ReadConnection | None = getattr(self._local, "connection", None)
+        if found is None:
+            return True
+        if found.is_lost:
+            self._open.discard(found)
+            found.close()
+            self._local.connection = None
+            return True
+        return False
+
+    def wait(self, deadline: float, seconds: float, error: Exception) -> None:
+        """
+        Wait before a read is tried again.
+
+        Raises:
+            ReadFailed: It has taken too long, or nobody waits for it any more.
+        """
+        if time.monotonic() >= deadline or self._is_closing.wait(seconds):
+            raise ReadFailed(str(error) or "the standby is behind") from error
+
+    # --- pages --------------------------------------------------------------------------------------------------
+
+    @_reads
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
+        """
+        Logged messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: Topic patterns (Solace's); what matches none of them is mostly left out, but the caller must
+                still match. None at all: every message.
+            held: With them all that endpoints alone hold, whatever its topic.
+
+        Raises:
+            LogTrimmed: The log begins behind ``position``.
+        """
+        stop = min(end, position + SCAN_IDS)
+        condition, values = topic_condition(patterns, 4)
+        span = "id >= $1::bigint and id < $2::bigint and $1::bigint >= (select first_id from log)"
+        sources = [f"select {packed.LOGGED} from message where {span}{condition}"]
+        if held:
+            sources.append(f"select {packed.HELD} from held_message where {span}")
+        rows, is_whole, found = self._page(_in_order(sources), [position, stop, self._page_rows, *values])
+        if found.first_id > position:
+            raise LogTrimmed(position, found.first_id)
+        self._check_told(found.last_id, stop)
+        return LogPage(rows, next_position(rows, stop, is_whole=is_whole))
+
+    @_reads
+    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
+        """
+        Look for a logged message from ``position`` on, below ``end``.
+
+        Args:
+            patterns: The topics that the search looks at, as for ``log_page``.
+        """
+        self._check_has(end)
+        span, texts, end = span_at(self._indexed, search.keys, position, end)
+        if span is not None:
+            return look_up(self.connection, self.logged, search, span, texts, position, end)
+        if search.needles:
+            is_small = self.largest_bytes * PAGE_IDS <= self._page_bytes
+            budget = None if is_small else self._page_bytes
+            topics = topic_condition(patterns, 4)
+            return scan(self.connection, self.logged, search, topics, position, end, budget)
+        try:
+            page = self.log_page(position, end, patterns)
+        except LogTrimmed as trimmed:
+            # What is gone is no start; the search goes on with what is left.
+            return SearchPage(None, min(trimmed.first_id, end))
+        work = PageWork()
+        for row in page.rows:
+            if work.is_over:
+                return SearchPage(None, row[ID], work.unknown)
+            if search.takes(row, work):
+                return SearchPage(row[ID], page.position, work.unknown)
+        return SearchPage(None, page.position, work.unknown)
+
+    @_reads
+    def routed_page(
+        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
+    ) -> RoutedPage:
+        """
+        Messages of some routes with ids above ``after`` and below ``end``, whether the log holds them or not.
+
+        Args:
+            routes: Numbers, rising. Few of them are merged; with very many, messages are looked at one by one.
+            end: One past the last id the caller was told of: the store may know more already.
+            limit: Fewer messages than a page holds.
+        """
+        if not routes:
+            return RoutedPage([], end)
+        most = self._page_rows if limit is None else min(limit, self._page_rows)
+        is_merged = len(routes) <= MOST_MERGED
+        stop = min(end, after + 1 + (MERGE_IDS if is_merged else SCAN_IDS))
+        span = "id > $1::bigint and id < $2::bigint"
+        logged = f"select {packed.LOGGED} from message where {span} and id >= (select first_id from log)"
+        held = f"select {packed.HELD} from held_message where {span}"
+        values: list[Value] = [after, stop, most]
+        if len(routes) == 1:
+            of_route = "and route = $4::bigint and route <> 0"
+            values += routes
+        elif is_merged:
+            of_route = "and route = named.route and route <> 0"
+            values.append(routes)
+        else:
+            of_route = "and route = any($4::bigint[])"
+            values.append(routes)
+        sources = [f"{source} {of_route}" for source in (logged, held)]
+        if len(routes) > 1 and is_merged:
+            sources = [
+                "select merged.* from unnest($4::bigint[]) as named (route) "
+                f"cross join lateral ({source} order by id limit $3::bigint) as merged"
+                for source in sources
+            ]
+        rows, is_whole, found = self._page(_in_order(sources), values, most)
+        self._check_told(found.last_id, stop)
+        return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
+
+    @_reads
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        """These messages (rising ids), as many from the first on as a page holds."""
+        return self._messages(ids, with_held=True)
+
+    def logged(self, ids: Sequence[int]) -> list[Row]:
+        """Those of them that the log holds."""
+        return self._messages(ids, with_held=False)
+
+    def _messages(self, ids: Sequence[int], *, with_held: bool) -> list[Row]:
+        wanted = list(ids[: min(self._page_rows, MOST_IDS)])
+        if not wanted:
+            return []
+        which = "id = any($1::bigint[]) and id <= $2::bigint"
+        sources = [f"select {packed.LOGGED} from message where {which} and id >= (select first_id from log)"]
+        if with_held:
+            sources.append(f"select {packed.HELD} from held_message where {which}")
+        rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
+        self._check_told(found.last_id, wanted[-1] + 1)
+        return rows
+
+    @_reads
+    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
+        """
+        (topic, messages, bytes of content) of the logged messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+        """
+        self._check_has(end)
+        condition, values = topic_condition(patterns, 3)
+        found = self.connection.ask(
+            "select topic, count(*), sum(octet_length(content))::bigint from message where id >= $1::bigint "
+            f"and id < $2::bigint and id >= (select first_id from log){condition} group by topic",
+            [position, end, *values],
+        )
+        return [(_text(topic), number(messages), number(size)) for topic, messages, size in found]
+
+    @_reads
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        """
+        (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
+        """
+        found = self.connection.ask(
+            "select message, count::bigint from attempt where cursor = $1::bigint "
+            "and message between $2::bigint and $3::bigint order by message",
+            [cursor, first, last],
+        )
+        return [(number(message), number(count)) for message, count in found]
+
+    def _page(
+        self, rows: str, values: Sequence[Value], limit: int | None = None
+    ) -> tuple[list[Row], bool, Packed]:
+        """
+        Rows of a query within the page's bounds, and whether that is all of them.
+
+        Args:
+            limit: So many rows at most, as the query says.
+        """
+        most = self._page_rows if limit is None else limit
+        largest = self.largest_bytes
+        if largest * most <= self._page_bytes:
+            query = packed.page(rows)
+        else:
+            query = packed.bounded_page(rows, f"{self._page_bytes}")
+        (answer,) = self.connection.ask(query, values)
+        page = Packed(answer)
+        found = page.rows(largest)
+        if found is None:
+            return self._one_by_one(rows, values, page.count), False, page
+        return found, page.is_whole and page.count < most, page
+
+    def _one_by_one(self, rows: str, values: Sequence[Value], count: int) -> list[Row]:
+        """
+        The rows before one that is not what was written: they are sound, and the next page begins with it, and fails.
+        """
+        found: list[Row] = []
+        query = f"select {packed.HELD} from ({rows}) as page limit {count}"
+        for checked in self.connection.ask(query, values):
+            row = packed.sound_row(checked)
+            if row is None:
+                error = DamagedMessage(number(checked[ID]))
+                self.damage = str(error)
+                if found:
+                    return found
+                raise error
+            found.append(row)
+        return found
+
+    def _check_told(self, last_id: int, stop: int) -> None:
+        """
+        What the caller was told of has to be there, or a page would pass over it.
+
+        Raises:
+            _Behind: A standby does not have it yet.
+        """
+        if self._is_standby and last_id + 1 < stop < MAX_ID:
+            raise _Behind
+
+    def _check_has(self, stop: int) -> None:
+        """The same for what is read by more than one statement: later ones see no less."""
+        if self._is_standby:
+            ((last_id,),) = self.connection.ask("select last_id from log", ())
+            self._check_told(number(last_id), stop)
+
+    # --- probes (gateway.core.replay.starts.LogProbe) -----------------------------------------------------------
+
+    @_reads
+    def first_since(self, time_ms: int) -> int | None:
+        """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
+        ask = self.connection.ask
+        ((first, last),) = ask("select first_id, coalesce((select max(id) from message), 0) from log", ())
+        low, high = number(first), number(last) + 1
+        while low < high:
+            middle = (low + high) // 2
+            # Up to ``high`` alone: above it, all arrived late enough.
+            found = ask(
+                "select id, time from message where id >= $1::bigint and id < $2::bigint order by id limit 1",
+                [middle, high],
+            )
+            if found and number(found[0][1]) < time_ms:
+                low = number(found[0][0]) + 1
+            else:
+                high = middle
+        return self._id(
+            "select id from message where id >= $1::bigint and id >= (select first_id from log) order by id limit 1",
+            low,
+        )
+
+    @_reads
+    def time_of(self, message_id: int) -> int | None:
+        return self._id(
+            "select time from message where id = $1::bigint and id >= (select first_id from log)", message_id
+        )
+
+    @_reads
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        before = MAX_ID
+        while True:
+            rows = self.connection.ask(
+                "select id, topic from message where id < $1::bigint and id >= (select first_id from log) "
+                "order by id desc limit $2::bigint",
+                [before, self._page_rows],
+            )
+            for found, topic in rows:
+                if matches is None or matches(_text(topic)):
+                    return number(found)
+            if len(rows) < self._page_rows:
+                return None
+            before = number(rows[-1][0])
+
+    def _id(self, query: str, value: int) -> int | None:
+        """The one number that a query gives; None when there is no row."""
+        rows = self.connection.ask(query, [value])
+        return number(rows[0][0]) if rows else None
+
+
+def _in_order(sources: Sequence[str]) -> str:
+    """Messages of the sources together, by their ids, and no more than the statement's third value."""
+    if len(sources) == 1:
+        return f"{sources[0]} order by id limit $3::bigint"
+    each = " union all ".join(f"({source} order by id limit $3::bigint)" for source in sources)
+    return f"{each} order by id limit $3::bigint"
+
+
+def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Value]]:
+    """
+    SQL that holds for every topic one of the patterns matches, and for few others; and its values.
+
+    Args:
+        place: The number of its first value.
+    """
+    literals, wildcards = named_topics(patterns, _literal, "%") or ((), ())
+    if not literals and not wildcards:
+        return "", []
+    return (
+        f" and (topic = any(${place}::text[]) or topic like any(${place + 1}::text[]))",
+        [literals, wildcards],
+    )
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
+
+
+def _text(value: bytes | None) -> str:
+    assert value is not None
+    return read_text(value.decode())

@@ -1,0 +1,282 @@
+"""
+What a store promises of its tables, whichever engine keeps them: between any two commits each of these holds.
+
+Every promise is one query that gives the rows which break it. The tables are those that ``store.sqlite.schema``
+describes; where an engine has them otherwise, or speaks another SQL, its ``Dialect`` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from store.property_index import SEGMENT_BITS
+
+MOST_EXAMPLES: Final = 5
+"""Rows named for each broken promise; the rest is counted."""
+
+WRONG_PRIORITY: Final = "message {} is on route {} of priority {}, and its header says {}"
+"""What to say where that is found without SQL."""
+
+
+class Dialect(NamedTuple):
+    """What engines do not have in common."""
+
+    tables: str
+    """What goes before each query (``name (columns) as (…), ``), or nothing."""
+    named: str
+    """SELECT of (route, endpoint): each endpoint that each route leads to."""
+    by_priority: str
+    """Whether an endpoint delivers by priority, of its column ``settings``."""
+    replay_cursor: str
+    """The cursor of an endpoint's replay, of its column ``replay``."""
+    greatest: str
+    """The function that gives the greater of two values."""
+    size_on_disk: str
+    """Sums what messages take of the disk; nothing for none."""
+    last_id: str
+    """SELECT of ``last_id``, the highest id ever given out. What the log's row alone says holds up to its own
+    ``last_id``, and what else is in the row was written together with that."""
+    header_priority: str | None
+    """What a message's header says, of its ``content`` and ``bare``; None where SQL cannot say."""
+
+
+class Promise(NamedTuple):
+    """``broken`` is what to say of a row of ``query``, with its columns in place of ``{}``."""
+
+    broken: str
+    query: str
+
+    def told(self, rows: Sequence[Sequence[Any]]) -> list[str]:
+        """What to say of the rows that break it."""
+        return [self.broken.format(*row) for row in rows[:MOST_EXAMPLES]] + more(len(rows))
+
+
+def more(count: int) -> list[str]:
+    """What is said of so many rows beside the examples."""
+    return [f"… and {count - MOST_EXAMPLES} more like that"] if count > MOST_EXAMPLES else []
+
+
+def promises(dialect: Dialect) -> list[Promise]:
+    """All of them."""
+    owner = (
+        "owner (cursor, endpoint, up_to) as (select cursor, number, 9223372036854775807 from endpoint "
+        "union all select cursor, endpoint, up_to from garbage)"
+    )
+    done_up_to = (
+        "coalesce((select last from cursor_range where cursor_range.number = cursor.number "
+        "and cursor_range.part = cursor.part and first <= message.id order by first desc limit 1), 0)"
+    )
+    # Cursors by which messages are needed, and what each part of them is not done with.
+    lying = f"""
+        {owner}, named (route, endpoint) as ({dialect.named}),
+        lying (cursor, part, message, size_bytes, held) as (
+            select cursor.number, cursor.part, message.id, length(content), held
+            from owner join named on named.endpoint = owner.endpoint join route on route.number = named.route
+            join cursor on cursor.number = owner.cursor and cursor.part in (-1, route.priority)
+            join message on message.route = route.number and message.route <> 0
+                and message.id > floor and message.id <= up_to
+            where {done_up_to} < message.id)
+    """
+    parts = f"""
+        parts (part) as (values (-1), (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+        expected (endpoint, name, cursor, part) as (
+            select endpoint.number, name, cursor, part from endpoint cross join parts
+            where case when {dialect.by_priority} then part >= 0 else part = -1 end)
+    """
+    end = f"({dialect.last_id}) as given_out"
+    # Numbers of cursors: those of endpoints, of their replays, and those that are being worked off.
+    used = (
+        "select cursor from endpoint union select cursor from garbage "
+        f"union select {dialect.replay_cursor} from endpoint where replay is not null"
+    )
+    found = [
+        Promise("the log has {} rows instead of one", "select count(*) from log having count(*) <> 1"),
+        # --- messages
+        Promise(
+            "message {} arrived at {} ms, before message {} at {} ms: times must never fall along ids",
+            "select id, time, earlier_id, earlier from (select id, time, lag(id) over by_id as earlier_id, "
+            "lag(time) over by_id as earlier from message window by_id as (order by id)) as following "
+            "where time < earlier",
+        ),
+        Promise(
+            "message {} arrived at {} ms, after the log's last time {} ms, which holds up to {}",
+            "select id, time, last_time, last_id from (select id, time from message, log where id <= last_id "
+            "order by id desc limit 1) as newest, log where time > last_time",
+        ),
+        Promise(
+            "message {} begins at byte {} of {}",
+            "select id, bare, length(content) from message where bare not between 0 and length(content)",
+        ),
+        Promise(
+            "message {} is held by {} endpoints on record, and {} need it",
+            f"with {lying}, needed (id, count) as (select message, count(*) from "
+            "(select message from lying where held is not null union all select message from reference) as each_need "
+            "group by message) "
+            "select message.id, held, coalesce(count, 0) from message left join needed on needed.id = message.id "
+            "where held is not null and (held <> coalesce(count, 0) or held < 1)",
+        ),
+        Promise(
+            "message {} is on route {}, which does not exist",
+            "select id, route from message where route <> 0 and route not in (select number from route)",
+        ),
+        # --- cursors
+        Promise(
+            "endpoint {} ({}) has a cursor {} without part {}",
+            f"with {parts} select endpoint, name, cursor, part from expected "
+            "where not exists (select 1 from cursor where number = expected.cursor and part = expected.part)",
+        ),
+        Promise(
+            "endpoint {} ({}) has a cursor {} with a part {}, which it does not deliver by",
+            f"with {parts} select endpoint.number, name, cursor.number, part "
+            "from endpoint join cursor on cursor.number = endpoint.cursor "
+            "where (cursor.number, part) not in (select cursor, part from expected)",
+        ),
+        Promise(
+            "message {} lies on endpoint {} ({}), which delivers by priority, and its route has none",
+            f"with named (route, endpoint) as ({dialect.named}) select message.id, endpoint.number, name "
+            "from endpoint join named on named.endpoint = endpoint.number join route on route.number = named.route "
+            "join message on message.route = route.number and message.route <> 0 "
+            f"where priority is null and {dialect.by_priority} and exists (select 1 from cursor "
+            f"where cursor.number = endpoint.cursor and message.id > floor and {done_up_to} < message.id)",
+        ),
+        Promise(
+            "part {1} of cursor {0} has {2} messages with {3} bytes on record, and {4} with {5} lie there up to {6}",
+            f"with {lying} select * from (select cursor.number, cursor.part, messages, "
+            "cursor.size_bytes, count(message) as there, coalesce(sum(lying.size_bytes), 0) as there_bytes, "
+            f"{dialect.greatest}(cursor.counted_id, log.counted_id) as up_to "
+            "from endpoint join cursor on cursor.number = endpoint.cursor cross join log left join lying "
+            "on lying.cursor = cursor.number and lying.part = cursor.part "
+            f"and message <= {dialect.greatest}(cursor.counted_id, log.counted_id) "
+            "group by cursor.number, cursor.part, messages, cursor.size_bytes, cursor.counted_id, log.counted_id) "
+            "as counted where messages <> there or size_bytes <> there_bytes",
+        ),
+        Promise(
+            "part {1} of cursor {0} is done with everything up to {2}, and the log's last id is {3}",
+            f"select number, part, floor, last_id from cursor, {end} where floor > last_id",
+        ),
+        Promise(
+            "part {1} of cursor {0} is counted up to {2}, and the log's last id is {3}",
+            f"select number, part, cursor.counted_id, last_id from cursor, {end} where cursor.counted_id > last_id",
+        ),
+        Promise(
+            "part {1} of cursor {0} has a range from {2} to {3}, and the log's last id is {4}",
+            f"select number, part, first, last, last_id from cursor_range, {end} "
+            "where first > last or last > last_id",
+        ),
+        Promise(
+            "part {1} of cursor {0} has a range from {2}, and the one before it goes to {3}",
+            "select number, part, first, before from (select number, part, first, lag(last) over "
+            "(partition by number, part order by first) as before from cursor_range) as following "
+            "where first <= before",
+        ),
+        Promise(
+            "part {1} of cursor {0} has a range from {2}, below its floor {3}",
+            "select number, part, first, floor from cursor_range join cursor using (number, part) "
+            "where first <= floor and number not in (select cursor from garbage)",
+        ),
+        Promise(
+            "{2} ranges are of part {1} of cursor {0}, which does not exist",
+            "select number, part, count(*) from cursor_range where (number, part) not in "
+            "(select number, part from cursor) group by number, part",
+        ),
+        Promise(
+            "cursor {} is neither an endpoint's nor a replay's, nor is it worked off",
+            f"select distinct number from cursor where number not in ({used})",
+        ),
+        Promise(
+            "cursor {} is worked off, and is endpoint {}'s ({})",
+            "select cursor, number, name from endpoint where cursor in (select cursor from garbage)",
+        ),
+        Promise(
+            "cursor {} refers to message {}, which does not exist",
+            "select cursor, message from reference where message not in (select id from message)",
+        ),
+        Promise(
+            "{} references are of cursor {}, which does not exist",
+            "select count(*), cursor from reference where cursor not in (select number from cursor) "
+            "group by cursor",
+        ),
+        Promise(
+            "cursor {} counts failed deliveries of message {}, which does not exist",
+            "select attempt.cursor, message from attempt join endpoint on endpoint.cursor = attempt.cursor "
+            "where message not in (select id from message)",
+        ),
+        Promise(
+            "{} attempts are of cursor {}, which does not exist",
+            "select count(*), cursor from attempt where cursor not in (select number from cursor) group by cursor",
+        ),
+        Promise(
+            "message {} was delivered {} times by cursor {}",
+            "select message, count, cursor from attempt where count < 0",
+        ),
+        # --- endpoints
+        Promise(
+            "number {} is in use, and the next one to be given out is {}",
+            "select used.number, next_number from "
+            "(select number from endpoint union select number from cursor) as used, "
+            "log where used.number >= next_number",
+        ),
+        Promise(
+            "number {} is subscribed to {}, and is no endpoint",
+            "select endpoint, pattern from subscription where endpoint not in (select number from endpoint)",
+        ),
+        # --- the log
+        Promise(
+            "the log has {} bytes on record up to {}, and holds {}",
+            "select size_bytes, last_id, there from log, "
+            f"(select coalesce({dialect.size_on_disk}, 0) as there from message, log "
+            "where held is null and id <= last_id) as logged where size_bytes <> there",
+        ),
+        Promise(
+            "the largest content has {} bytes, above the largest on record of {}",
+            "select largest, largest_bytes from log, "
+            "(select max(length(content)) as largest from message, log where id <= last_id) as stored "
+            "where largest > largest_bytes",
+        ),
+        Promise(
+            "the log begins at {}, behind its end: its last id is {}",
+            "select first_id, last_id from log where first_id > last_id + 1",
+        ),
+        Promise(
+            "every cursor counts up to {}, behind the log's end: its last id is {}",
+            "select counted_id, last_id from log where counted_id > last_id",
+        ),
+        Promise(
+            "the log is archived up to {}, behind its end: its last id is {}",
+            "select archived_id, last_id from log where archived_id > last_id",
+        ),
+        Promise(
+            "point {} stands at {}, behind the log's last id {}: messages could slip in before it",
+            "select name, position, last_id from point, log where position > last_id + 1",
+        ),
+        # --- the index
+        Promise(
+            "{} rows of the index are of number {}, which indexes no property",
+            "select count(*), number from property_value where number not in (select number from indexed) "
+            "group by number",
+        ),
+        Promise(
+            "message {} is filed in segment {} of the index instead of {}",
+            f"select message, segment, message >> {SEGMENT_BITS} from property_value "
+            f"where segment <> message >> {SEGMENT_BITS}",
+        ),
+    ]
+    if dialect.header_priority is not None:
+        header = dialect.header_priority
+        found.append(
+            Promise(
+                WRONG_PRIORITY,
+                f"select id, route, priority, {header} from route join message "
+                "on message.route = route.number and message.route <> 0 "
+                f"where priority is not null and priority <> {header}",
+            )
+        )
+    return [promise._replace(query=_behind(dialect.tables, promise.query)) for promise in found]
+
+
+def _behind(tables: str, query: str) -> str:
+    """A query that begins with these tables."""
+    if not tables:
+        return query
+    return f"with {tables}, {query[5:]}" if query.startswith("with ") else f"with {tables} {query}"

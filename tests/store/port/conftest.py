@@ -1,0 +1,28 @@
+"""What the tests of the port share: each is run with every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.store.port.adapters import ADAPTERS, MARKED, Adapter
+from tests.store.port.vpns import StoredVpn
+
+
+@pytest.fixture(params=MARKED)
+def adapter(request: pytest.FixtureRequest) -> Adapter:
+    """Each engine there is."""
+    return ADAPTERS[request.param](request)
+
+
+@pytest.fixture
+def new_vpn(adapter: Adapter) -> Callable[[], StoredVpn]:
+    """A new Message VPN at every call; what is written stands in place of what the last one had."""
+    return adapter.vpn
+
+
+@pytest.fixture
+def vpn(adapter: Adapter) -> StoredVpn:
+    """One new Message VPN."""
+    return adapter.vpn()

@@ -1,0 +1,60 @@
+"""A Message VPN in SQLite for the tests of the port."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from gateway.core.effects import Effect
+from gateway.core.model import Row
+from store.sqlite import reader
+from store.sqlite.reader import SqliteReader
+from tests.store.port.vpns import applied
+from tests.store.vpn_file import COLUMNS, commit, execute, query, writing_to
+from tests.support.naive_store import NaiveStore
+
+
+class SqliteVpn:
+    """A file of its own."""
+
+    reader_module = reader
+
+    def __init__(self, path: Path) -> None:
+        """
+        Args:
+            path: An empty file of a Message VPN.
+        """
+        self._path = path
+        self._readers: list[SqliteReader] = []
+
+    def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
+        """See ``StoredVpn``."""
+        written = list(batches)
+        with closing(writing_to(self._path)) as connection:
+            for effects in written:
+                commit(connection, effects)
+        return applied(written)
+
+    def stored(self) -> list[Row]:
+        """See ``StoredVpn``."""
+        return query(self._path, f"select {COLUMNS} from message order by id")
+
+    def open_reader(
+        self, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int = 64
+    ) -> SqliteReader:
+        """See ``StoredVpn``."""
+        found = SqliteReader(
+            self._path, threads=1, page_rows=rows, page_bytes=page_bytes, largest_bytes=largest_bytes
+        )
+        self._readers.append(found)
+        return found
+
+    def execute(self, *statements: str) -> None:
+        """See ``StoredVpn``."""
+        execute(self._path, *statements)
+
+    def close(self) -> None:
+        """See ``StoredVpn``."""
+        for found in self._readers:
+            found.close()

@@ -1,0 +1,341 @@
+"""Pages and their bounds, whichever engine they are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.core.effects import CountAttempts, Effect
+from gateway.core.model import CONTENT, HELD, ID, ROUTE, TOPIC, UNROUTED, Row
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import Reader
+from tests.store.effects import publication, queue, route, trimming
+from tests.store.histories import histories
+from tests.store.port.vpns import StoredVpn, applied
+from tests.store.vpn_file import MADE_MS
+from tests.support.naive_reader import NaivePages, agree
+from tests.support.naive_store import NaiveStore
+
+LARGE = 1 << 20
+"""More than any content here: with it, a reader looks at lengths before it reads contents."""
+
+QUEUE_ROUTE = route(1).number
+"""Of what lies on the queue of the tests alone."""
+
+NewVpn = Callable[[], StoredVpn]
+
+EACH_HISTORY = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30
+)
+
+
+def all_pages(reader: Reader, position: int, end: int, patterns: Sequence[str] = ()) -> list[list[Row]]:
+    """The log from `position` to `end`, page by page."""
+    pages = []
+    while position < end:
+        page = reader.log_page(position, end, patterns)
+        assert page.position > position
+        pages.append(page.rows)
+        position = page.position
+    assert position == end
+    return pages
+
+
+def logged(model: NaiveStore) -> list[Row]:
+    return [row for i, row in sorted(model.state().messages.items()) if row[HELD] is None]
+
+
+@EACH_HISTORY
+@given(
+    history=histories(),
+    rows=st.sampled_from([1, 3, 4, 50, 1_000]),
+    page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
+    largest=st.sampled_from([1, LARGE]),
+)
+def test_pages_joined_are_the_log(
+    new_vpn: NewVpn, history: list[list[Effect]], rows: int, page_bytes: int, largest: int
+) -> None:
+    """Whatever the bounds, every logged message is in exactly one page, in order, as stored; with all held ones."""
+    vpn = new_vpn()
+    model = vpn.write(history)
+    reader = vpn.open_reader(rows=rows, page_bytes=page_bytes, largest_bytes=largest)
+    end = model.last_id + 1
+    pages = all_pages(reader, model.first_id, end)
+    assert [row for page in pages for row in page] == logged(model)
+    assert all(len(page) <= rows for page in pages)
+    position, with_held = model.first_id, list[Row]()
+    while position < end:
+        page = reader.log_page(position, end, ("a/b",), held=True)
+        with_held += [row for row in page.rows if row[HELD] is not None or row[TOPIC] == "a/b"]
+        position = page.position
+    wanted = [row for row in vpn.stored() if row[ID] >= model.first_id]
+    assert with_held == [row for row in wanted if row[HELD] is not None or row[TOPIC] == "a/b"]
+
+
+@EACH_HISTORY
+@given(
+    history=histories(),
+    rows=st.sampled_from([1, 4, 50, 1_000]),
+    page_bytes=st.sampled_from([1, 1_000, 1 << 22]),
+    largest=st.sampled_from([1, LARGE]),
+    most_merged=st.sampled_from([0, 1, 2, 32]),
+    scanned=st.sampled_from([1, 7, 50_000]),
+    data=st.data(),
+)
+def test_pages_joined_are_the_messages_of_their_routes(
+    new_vpn: NewVpn,
+    history: list[list[Effect]],
+    rows: int,
+    page_bytes: int,
+    largest: int,
+    most_merged: int,
+    scanned: int,
+    data: st.DataObject,
+) -> None:
+    """Merged or looked at one by one, and whatever the bounds: each is in exactly one page, in order, as stored."""
+    vpn = new_vpn()
+    model = vpn.write(history)
+    reader = vpn.open_reader(rows=rows, page_bytes=page_bytes, largest_bytes=largest)
+    stored = vpn.stored()
+    named = sorted({row[ROUTE] for row in stored} - {UNROUTED})
+    routes = sorted(data.draw(st.sets(st.sampled_from([*named, 77_777_777])))) if named else []
+    after = data.draw(st.integers(0, model.last_id))
+    end = data.draw(st.integers(after + 1, model.last_id + 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vpn.reader_module, "MOST_MERGED", most_merged)
+        for bound in ("SCAN_IDS", "MERGE_IDS"):
+            patch.setattr(vpn.reader_module, bound, max(scanned, (end - after) // 50), raising=False)
+        found: list[Row] = []
+        position = after + 1
+        while position < end:
+            page = reader.routed_page(routes, position - 1, end)
+            assert position < page.position <= end
+            assert len(page.rows) <= rows
+            found += page.rows
+            position = page.position
+    assert found == [row for row in stored if after < row[ID] < end and row[ROUTE] in routes]
+
+
+@EACH_HISTORY
+@given(history=histories(), limit=st.sampled_from([None, 1, 5]))
+def test_a_page_is_that_of_the_naive_store(
+    new_vpn: NewVpn, history: list[list[Effect]], limit: int | None
+) -> None:
+    """Rows and position of a page of routes, of the log, and of attempts: as a store of dictionaries gives them."""
+    vpn = new_vpn()
+    model = vpn.write(history)
+    reader, naive = vpn.open_reader(rows=20), NaivePages(model, 20)
+    end = model.last_id + 1
+    if vpn.stored() == [row for _, row in sorted(model.messages.items())]:  # a dropped cursor holds none
+        routes = sorted(model.routes)
+        for after in (0, end // 2, end):
+            page, expected = (each.routed_page(routes, after, end, limit) for each in (reader, naive))
+            assert agree(page, expected, min(limit or 20, 20))
+            ids = range(after, after + 20)
+            assert reader.messages(ids) == naive.messages(ids)
+    first = model.first_id
+    assert agree(reader.log_page(first, end, ()), naive.log_page(first, end, ()), 20)
+    for cursor in model.cursors:
+        assert reader.attempts(cursor, 3) == naive.attempts(cursor, 3)
+
+
+def test_a_page_is_bounded_in_rows(vpn: StoredVpn) -> None:
+    """No page of the log, of a route or of chosen messages has more rows than its bound; together they are all."""
+    vpn.write([queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])
+    reader = vpn.open_reader(rows=10)
+    assert [len(page) for page in all_pages(reader, 1, 26)] == [10, 10, 5]
+    assert len(reader.routed_page([QUEUE_ROUTE], 0).rows) == 10
+    assert len(reader.routed_page([QUEUE_ROUTE], 20).rows) == 5
+    assert len(reader.routed_page([QUEUE_ROUTE], 0, limit=3).rows) == 3
+    assert [row[ID] for row in reader.messages(range(3, 26))] == list(range(3, 13))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=30),
+    page_bytes=st.integers(0, 100),
+)
+@EACH_HISTORY
+def test_a_page_is_bounded_in_bytes(new_vpn: NewVpn, sizes: list[int], page_bytes: int) -> None:
+    """A page holds the messages that fit, one at least: none could have taken the next one, too."""
+    vpn = new_vpn()
+    model = vpn.write([[publication(1, [bytes(size) for size in sizes], time_ms=MADE_MS)]])
+    reader = vpn.open_reader(page_bytes=page_bytes, largest_bytes=LARGE)
+    pages = all_pages(reader, 1, len(sizes) + 1)
+    assert [row for page in pages for row in page] == logged(model)
+    weights = [sum(len(row[CONTENT]) for row in page) for page in pages]
+    assert all(weight <= page_bytes or len(page) == 1 for weight, page in zip(weights, pages, strict=True))
+    firsts = [len(page[0][CONTENT]) for page in pages[1:] if page]
+    assert all(weight + first > page_bytes for weight, first in zip(weights, firsts, strict=False))
+
+
+def test_the_bound_in_bytes_is_the_longest_prefix(vpn: StoredVpn) -> None:
+    """Of contents of 1, 2, 3 … bytes, a page takes as many as their sum allows, to the byte."""
+    vpn.write([[publication(1, [bytes(size) for size in range(1, 30)], time_ms=MADE_MS)]])
+    for count, total in enumerate(accumulate(range(1, 30)), 1):
+        reader = vpn.open_reader(page_bytes=total, largest_bytes=LARGE)
+        assert len(reader.log_page(1, 30, ()).rows) == count
+
+
+def test_a_page_scans_a_bounded_piece_of_the_log(vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In search of a rare topic, or of a logged message, a page ends after SCAN_IDS and says how far it is."""
+    monkeypatch.setattr(vpn.reader_module, "SCAN_IDS", 10)
+    vpn.write(
+        [
+            queue(1, "q"),
+            [publication(1, [b"x"] * 95, topic="a", endpoints=(1,), logged=False, time_ms=MADE_MS)],
+            [publication(96, [b"y"], topic="b", time_ms=MADE_MS)],
+        ]
+    )
+    reader = vpn.open_reader()
+    for patterns in ((), ("b",)):
+        first = reader.log_page(1, 97, patterns)
+        assert (first.rows, first.position) == ([], 11)
+        assert [len(page) for page in all_pages(reader, 1, 97, patterns)] == [0] * 9 + [1]
+
+
+@pytest.mark.parametrize("largest_bytes", [1, LARGE])
+def test_what_was_trimmed_is_not_missed_in_silence(vpn: StoredVpn, largest_bytes: int) -> None:
+    """A page from before the log's beginning is refused and says where the log begins now; from there on it is read."""
+    made = publication(1, [b"x"] * 20, time_ms=MADE_MS)
+    vpn.write([[made], [trimming(applied([[made]]), 11)]])
+    reader = vpn.open_reader(largest_bytes=largest_bytes)
+    for position, end in ((1, 21), (10, 21), (1, 5)):
+        for held in (False, True):
+            with pytest.raises(LogTrimmed) as caught:
+                reader.log_page(position, end, (), held=held)
+            assert caught.value.first_id == 11
+    assert [row[ID] for row in reader.log_page(11, 21, ()).rows] == list(range(11, 21))
+    assert reader.first_since(MADE_MS) == 11
+
+
+def test_nobody_reads_what_was_trimmed(vpn: StoredVpn) -> None:
+    """Whatever is asked for: what the log dropped and no endpoint needed is not there, what one needs is, once."""
+    made: list[list[Effect]] = [
+        queue(1, "q"),
+        [publication(1, [b"x"] * 10, topic="t", time_ms=MADE_MS)],
+        [publication(11, [b"y"] * 10, topic="t", endpoints=(1,), time_ms=MADE_MS)],
+        [publication(21, [b"z"] * 10, topic="t", endpoints=(1,), time_ms=MADE_MS + 1)],
+    ]
+    vpn.write([*made, [trimming(applied(made), 16)]])
+    reader = vpn.open_reader()
+    assert [row[ID] for row in reader.messages(range(1, 31))] == list(range(11, 31))
+    for routes in ([QUEUE_ROUTE], [QUEUE_ROUTE, 77_777], [QUEUE_ROUTE, *range(77_777, 77_877)]):
+        found = [(row[ID], row[HELD]) for row in reader.routed_page(routes, 0).rows]
+        assert found == [(i, 1 if i < 16 else None) for i in range(11, 31)]
+    assert [reader.time_of(i) for i in (1, 15, 16)] == [None, None, MADE_MS]
+    assert reader.tally(1, 31, ()) == [("t", 15, 15)]
+    assert reader.first_since(MADE_MS) == 16
+    assert reader.last_matching(lambda topic: True) == 30
+
+
+def test_a_page_ends_where_it_was_told(vpn: StoredVpn) -> None:
+    """What the store knows already and the caller was not yet told of is left out, of the log and of routes."""
+    vpn.write([queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])
+    reader = vpn.open_reader()
+    page = reader.log_page(20, 23, ())
+    assert ([row[ID] for row in page.rows], page.position) == ([20, 21, 22], 23)
+    for routes in ([QUEUE_ROUTE], [QUEUE_ROUTE, 77_777], [QUEUE_ROUTE, *range(77_777, 77_877)]):
+        found = reader.routed_page(routes, 19, 23)
+        assert ([row[ID] for row in found.rows], found.position) == ([20, 21, 22], 23)
+
+
+@EACH_HISTORY
+@given(ids=st.sets(st.integers(1, 60), max_size=60))
+def test_messages_are_those_asked_for_that_there_are(new_vpn: NewVpn, ids: set[int]) -> None:
+    """Any number of ids gives their messages in order, held or not; ids of none are passed over."""
+    vpn = new_vpn()
+    model = vpn.write(
+        [
+            queue(1, "q"),
+            [publication(1, [b"x"] * 20, time_ms=MADE_MS)],
+            [publication(31, [b"y"] * 20, endpoints=(1,), logged=False, time_ms=MADE_MS)],
+        ]
+    )
+    stored = model.state().messages
+    found = vpn.open_reader().messages(sorted(ids))
+    assert found == [stored[i] for i in sorted(ids) if i in stored]
+
+
+def test_attempts_are_those_counted(vpn: StoredVpn) -> None:
+    """Messages with failed deliveries, by one cursor and within the bounds; the others are not named."""
+    vpn.write(
+        [
+            [*queue(1, "q"), *queue(2, "r"), publication(1, [b"x"] * 30, endpoints=(1, 2), time_ms=MADE_MS)],
+            [CountAttempts(1, [(3, 1), (20, 2), (21, 5)]), CountAttempts(2, [(4, 9)])],
+        ]
+    )
+    reader = vpn.open_reader()
+    assert reader.attempts(1) == [(3, 1), (20, 2), (21, 5)]
+    assert reader.attempts(1, 4, 20) == [(20, 2)]
+    assert reader.attempts(3) == []
+
+
+@pytest.mark.parametrize("topic", ["a\x01b", "\x01;", "\x010", "ä/\x01", "a;b", "€" * 60])
+def test_topics_come_as_they_were(vpn: StoredVpn, topic: str) -> None:
+    """Whatever characters an engine has its own use for, alone on a page and among others."""
+    effects = [
+        publication(1, [b"x"] * 5, topic=topic, time_ms=MADE_MS),
+        publication(6, [b"x"], topic="other", time_ms=MADE_MS),
+    ]
+    vpn.write([effects])
+    reader = vpn.open_reader()
+    assert [row[TOPIC] for row in reader.log_page(1, 6, ()).rows] == [topic] * 5
+    assert [row[TOPIC] for row in reader.log_page(5, 7, ()).rows] == [topic, "other"]
+    assert [row[ID] for row in reader.log_page(1, 7, (topic,)).rows] == [1, 2, 3, 4, 5]
+    assert sorted(reader.tally(1, 7, ())) == sorted([(topic, 5, 5), ("other", 1, 1)])
+    assert reader.last_matching(lambda found: found == topic) == 5
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+DAMAGES = (
+    "update message set content = content || content where id = {}",
+    "update message set topic = 'b' where id = {}",
+    "update message set time = time + 1 where id = {}",
+    "update message set route = 7 where id = {}",
+    "update message set bare = 1 where id = {}",
+    "update message set checksum = checksum + 1 where id = {}",
+    "update message set checksum = 0 where id = {}",
+)
+
+
+@pytest.mark.parametrize("largest", [64, LARGE])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_not_what_was_written_is_not_given(vpn: StoredVpn, damage: str, largest: int) -> None:
+    """What comes before it is; then it is named, and the reader says from then on that it met damage."""
+    vpn.write([[publication(1, [b"x"] * 20, time_ms=MADE_MS)]])
+    vpn.execute(damage.format(12))
+    reader = vpn.open_reader(largest_bytes=largest)
+    assert [row[ID] for row in reader.log_page(1, 12, ()).rows] == list(range(1, 12))
+    assert reader.damage is None
+    page = reader.log_page(1, 21, ())
+    assert ([row[ID] for row in page.rows], page.position) == (list(range(1, 12)), 12)
+    for read in (lambda: reader.log_page(12, 21, ()), lambda: reader.messages([12, 13])):
+        with pytest.raises(ReadFailed, match="message 12 is not what was written"):
+            read()
+    assert reader.damage is not None
+    assert "message 12" in reader.damage
+    assert len(reader.log_page(13, 21, ()).rows) == 8
+
+
+def test_what_cannot_be_read_is_an_error_of_the_port(vpn: StoredVpn) -> None:
+    """Where the engine fails, `ReadFailed` says its reason, from a thread of the pool, too."""
+    vpn.write([])
+    reader = vpn.open_reader()
+    vpn.execute("drop table message")
+    reads: list[Callable[[], object]] = [
+        lambda: reader.log_page(1, 2, ()),
+        lambda: reader.routed_page([1], 0),
+        lambda: reader.messages([1]),
+        lambda: reader.tally(1, 2, ()),
+        lambda: reader.first_since(MADE_MS),
+        lambda: reader.time_of(1),
+        lambda: reader.last_matching(None),
+    ]
+    for read in reads:
+        with pytest.raises(ReadFailed, match=r"no such table: message|relation \"message\" does not exist"):
+            reader.submit(read).result()

@@ -1,0 +1,145 @@
+"""Topics that a page looks at, and questions to the log, whichever engine answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from amqp_ext.topics import TopicPattern, TopicSyntaxError
+from gateway.core.effects import Effect
+from gateway.core.model import HELD, ID, TIME_MS, TOPIC
+from store.topic_condition import MOST_LITERALS, MOST_WILDCARDS
+from tests.store.effects import publication, queue
+from tests.store.histories import histories
+from tests.store.port.vpns import StoredVpn
+from tests.store.vpn_file import MADE_MS
+
+NewVpn = Callable[[], StoredVpn]
+
+_pieces = st.text(alphabet='ab*>?[]!#-^ä%_\\"{},', max_size=3)
+_topics = st.lists(_pieces, min_size=1, max_size=4).map("/".join).filter(bool)
+_levels = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", "[a*", "?*", "_*", "%*", "\\*"]))
+
+
+@st.composite
+def _patterns(draw: st.DrawFn) -> str:
+    text = "/".join(draw(st.lists(_levels, min_size=1, max_size=4))) + draw(st.sampled_from(["", "", "/>"]))
+    text = draw(st.sampled_from([text, text, text, "!" + text, ">"]))
+    try:
+        TopicPattern.parse(text)
+    except TopicSyntaxError:
+        return "a/*"
+    return text
+
+
+@st.composite
+def _topics_near(draw: st.DrawFn, patterns: Sequence[str]) -> str:
+    """A topic; often one of those a pattern is about, or one just beside."""
+    pattern = draw(st.sampled_from(patterns)).removeprefix("!")
+    rest = draw(st.sampled_from(["", "a", "b/c", "/"]))
+    if pattern.endswith(">"):
+        pattern = pattern[:-1] + rest
+    near = "".join(draw(_pieces) if c == "*" and draw(st.booleans()) else c for c in pattern)
+    return draw(st.sampled_from([near or "a"]) | _topics)
+
+
+@given(data=st.data(), patterns=st.lists(_patterns(), min_size=1, max_size=4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
+def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject, patterns: list[str]) -> None:
+    """A page has every message that a pattern matches (it may have more: the caller looks again)."""
+    vpn = new_vpn()
+    topics = [data.draw(_topics_near(patterns)) for _ in range(5)]
+    vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS)] for k, t in enumerate(topics)])
+    found = {row[ID] for row in vpn.open_reader().log_page(1, 6, patterns).rows}
+    wanted = [TopicPattern.parse(text) for text in patterns]
+    for k, topic in enumerate(topics):
+        if any(pattern.matches(topic) for pattern in wanted if not pattern.is_exception):
+            assert 1 + k in found
+
+
+def test_what_patterns_without_wildcards_do_not_name_is_left_out(vpn: StoredVpn) -> None:
+    """The condition is worth having: literal topics are exact, and a wildcard keeps other beginnings out."""
+    topics = ["a", "a/b", "a/bc", "b", "b/b", "a*b", "a_b", "a%b", "axb"]
+    vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS)] for k, t in enumerate(topics)])
+    reader = vpn.open_reader()
+
+    def found(*patterns: str) -> list[str]:
+        return [row[TOPIC] for row in reader.log_page(1, 10, patterns).rows]
+
+    assert found("a", "b/b") == ["a", "b/b"]
+    assert found("a/>") == ["a/b", "a/bc"]
+    assert found("a/b*") == ["a/b", "a/bc"]
+    assert found("a*b") == ["a*b"]
+    assert found("a_*") == ["a_b"]
+    assert found("a%*") == ["a%b"]
+    assert found("b", "a/b*") == ["a/b", "a/bc", "b"]
+    assert found(">", "b") == topics
+
+
+@pytest.mark.parametrize("pattern", ["t/{}", "t/{}/*"], ids=["literals", "wildcards"])
+@pytest.mark.parametrize("count", [MOST_WILDCARDS, MOST_LITERALS, 5_000])
+def test_an_endpoint_may_have_thousands_of_subscriptions(vpn: StoredVpn, pattern: str, count: int) -> None:
+    """However many patterns there are, the engine takes the query, and what the last one matches is found."""
+    patterns = [pattern.format(k) for k in range(count)]
+    topic = patterns[-1].replace("*", "x")
+    vpn.write([[publication(1, [b"x"], topic=topic, time_ms=MADE_MS)]])
+    assert [row[TOPIC] for row in vpn.open_reader().log_page(1, 2, patterns).rows] == [topic]
+
+
+# --- probes ---------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def _sparse_logs(draw: st.DrawFn) -> list[Effect]:
+    """Publications with equal times, holes in the ids, and some that the log does not hold."""
+    effects: list[Effect] = [*queue(1, "q")]
+    position, time = 1, MADE_MS
+    for count, step, hole, is_logged in draw(
+        st.lists(
+            st.tuples(st.integers(1, 12), st.integers(0, 3), st.sampled_from([0, 0, 1, 40]), st.booleans()),
+            max_size=8,
+        )
+    ):
+        position, time = position + hole, time + step
+        effects.append(publication(position, [b"x"] * count, endpoints=(1,), logged=is_logged, time_ms=time))
+        position += count
+    return effects
+
+
+PROBED = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20
+)
+
+
+@PROBED
+@given(effects=_sparse_logs())
+@example(effects=[])
+def test_a_date_is_found_exactly(new_vpn: NewVpn, effects: list[Effect]) -> None:
+    """For every time there is, and those before, between and after: the first logged id that arrived then or later."""
+    vpn = new_vpn()
+    rows = [row for row in vpn.write([effects]).messages.values() if row[HELD] is None]
+    reader = vpn.open_reader()
+    for time in range(MADE_MS - 2, MADE_MS + 30):
+        naive = next((row[ID] for row in rows if row[TIME_MS] >= time), None)
+        assert reader.first_since(time) == naive
+
+
+@PROBED
+@given(history=histories(), rows=st.sampled_from([1, 4, 1_000]))
+def test_probes_answer_as_a_look_at_every_message_would(
+    new_vpn: NewVpn, history: list[list[Effect]], rows: int
+) -> None:
+    """Times of messages, and the last message of a topic, are those of the logged ones alone."""
+    vpn = new_vpn()
+    model = vpn.write(history)
+    reader = vpn.open_reader(rows=rows)
+    in_log = [row for _, row in sorted(model.messages.items()) if row[HELD] is None]
+    times = {row[ID]: row[TIME_MS] for row in in_log}
+    for i in (1, 2, model.last_id, model.last_id + 1):
+        assert reader.time_of(i) == times.get(i)
+    assert reader.last_matching(None) == (in_log[-1][ID] if in_log else None)
+    of_topic = [row[ID] for row in in_log if row[TOPIC] == "a/b"]
+    assert reader.last_matching(lambda topic: topic == "a/b") == (of_topic[-1] if of_topic else None)

@@ -1,0 +1,46 @@
+"""
+Message VPNs for the tests of what every engine's store does: filled by a test, and looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import Protocol
+
+from gateway.core.effects import Effect
+from gateway.core.model import Row
+from store.ports import Reader
+from tests.store.vpn_file import empty_model
+from tests.support.naive_store import NaiveStore
+
+
+class StoredVpn(Protocol):
+    """One Message VPN in an engine."""
+
+    reader_module: ModuleType
+    """Where the bounds of its pages are constants."""
+
+    def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
+        """Commit batches to what is empty; and the naive store that holds the same."""
+
+    def stored(self) -> list[Row]:
+        """Its messages, with those that only a dropped cursor still holds."""
+
+    def open_reader(self, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int = 64) -> Reader:
+        """A reader, closed with this."""
+
+    def execute(self, *statements: str) -> None:
+        """SQL of an operator, or of something that does damage."""
+
+    def close(self) -> None:
+        """End what was opened."""
+
+
+def applied(batches: Iterable[Sequence[Effect]]) -> NaiveStore:
+    """What a store that is dictionaries holds after these."""
+    model = empty_model()
+    for effects in batches:
+        for effect in effects:
+            model.apply(effect)
+    return model

@@ -1,0 +1,169 @@
+"""What a reader of PostgreSQL does beside what every engine's does: it waits for servers, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from gateway.core.model import ID
+from store.errors import ReadFailed
+from store.postgresql.reading import reader as reader_module
+from store.postgresql.reading.reader import PostgresReader
+from tests.store.effects import publication, queue, route
+from tests.store.port.postgresql_vpn import PostgresVpn
+from tests.store.vpn_file import MADE_MS
+from tests.support.postgresql import Server, server
+
+pytestmark = pytest.mark.postgresql
+
+QUEUE_ROUTE = route(1).number
+WRITTEN = [queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]]
+
+
+@contextmanager
+def filled(found: Server) -> Iterator[PostgresVpn]:
+    """A Message VPN with 25 messages."""
+    vpn = PostgresVpn(found)
+    try:
+        vpn.write(WRITTEN)
+        yield vpn
+    finally:
+        vpn.close()
+
+
+@pytest.fixture
+def vpn(postgresql: Server) -> Iterator[PostgresVpn]:
+    """A Message VPN with 25 messages."""
+    with filled(postgresql) as found:
+        yield found
+
+
+READS: list[Callable[[PostgresReader], object]] = [
+    lambda reader: reader.log_page(1, 26, ()),
+    lambda reader: reader.log_page(1, 26, (), held=True),
+    lambda reader: reader.routed_page([QUEUE_ROUTE], 0),
+    lambda reader: reader.routed_page([QUEUE_ROUTE, QUEUE_ROUTE + 1], 0),
+    lambda reader: reader.routed_page(range(1, 90), 0),
+    lambda reader: reader.messages([1, 2]),
+    lambda reader: reader.attempts(1),
+    lambda reader: reader.first_since(MADE_MS),
+    lambda reader: reader.time_of(1),
+    lambda reader: reader.last_matching(None),
+    lambda reader: reader.tally(1, 26, ()),
+]
+
+
+def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresVpn) -> None:
+    """After every kind of read nothing is open: rows that are no more can go, partitions can be dropped."""
+    reader = vpn.open_reader(rows=7)
+    for read in READS:
+        read(reader)
+        pid = reader.connection.connection.info.backend_pid
+        found = postgresql.execute(
+            f"select state, xact_start, backend_xmin from pg_stat_activity where pid = {pid}"
+        )
+        assert found == [("idle", None, None)]
+
+
+def test_a_reader_cannot_write(vpn: PostgresVpn) -> None:
+    """Its connection refuses: the writer alone changes the store."""
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        vpn.open_reader().connection.connection.execute("delete from message")
+
+
+def test_a_page_is_read_along_an_index(vpn: PostgresVpn) -> None:
+    """Pages are not sorted, and look at what they are about alone, though nobody has looked at the tables before."""
+    reader = vpn.open_reader(rows=7)
+    connection = reader.connection
+    asked: list[str] = []
+    ask = connection.ask
+
+    def spy(sql: str, values: object) -> object:
+        asked.append(sql)
+        return ask(sql, values)  # type: ignore[arg-type]
+
+    connection.ask = spy  # type: ignore[assignment, method-assign]
+    reader.log_page(3, 26, ())
+    reader.routed_page([QUEUE_ROUTE], 3, 26)
+    for sql in asked:
+        prepared = connection.connection.execute(
+            "select name from pg_prepared_statements where statement = %s", (sql,)
+        ).fetchall()
+        assert len(prepared) == 1, "it is prepared once"
+        places = ", ".join(["3", "26", "7", f"{QUEUE_ROUTE}"][: 4 if "$4" in sql else 3])
+        plan = "\n".join(
+            line
+            for (line,) in connection.connection.execute(
+                f"explain (costs off) execute {prepared[0][0]} ({places})".encode()
+            )
+        )
+        assert "Seq Scan on message" not in plan
+        assert "Sort" not in plan or "held_message" in plan, plan
+
+
+def test_a_read_waits_for_a_server_that_is_away() -> None:
+    """A server that crashed and comes again: whoever reads meanwhile waits, and gets what there is."""
+    with server() as found, filled(found) as vpn:
+        reader = vpn.open_reader()
+        assert len(reader.log_page(1, 26, ()).rows) == 25
+        found.crash()
+        waiting = [reader.submit(lambda read=read: read(reader)) for read in READS]  # type: ignore[misc]
+        with pytest.raises(TimeoutError):
+            waiting[0].result(0.3)
+        found.start()
+        vpn.reconnect()
+        for future in waiting:
+            future.result(60)
+        page = reader.log_page(20, 26, ())
+        assert [row[ID] for row in page.rows] == [20, 21, 22, 23, 24, 25]
+
+
+def test_a_read_is_given_up_after_a_while_or_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no server comes again it fails, with the reason; where the reader is closed, at once."""
+    with server() as found, filled(found) as vpn:
+        readers = [vpn.open_reader(), vpn.open_reader()]
+        found.crash()
+        waiting: Future[object] = readers[0].submit(lambda: readers[0].log_page(1, 26, ()))
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        threading.Thread(target=readers[0].close).start()
+        with pytest.raises(ReadFailed):
+            waiting.result(30)
+        monkeypatch.setattr(reader_module, "PATIENCE_SECONDS", 0.0)
+        with pytest.raises(ReadFailed, match="connect"):
+            readers[1].log_page(1, 26, ())
+        found.start()
+        vpn.reconnect()
+
+
+def test_a_page_of_a_standby_passes_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A standby that is behind is waited for: what the caller was told of is on the page, or it fails."""
+    with server() as primary, filled(primary) as vpn:
+        standby = primary.standby()
+        reader = vpn.open_reader(server=standby)
+        assert len(reader.log_page(1, 26, ()).rows) == 25
+        standby.execute("select pg_wal_replay_pause()")
+        vpn.write([*WRITTEN, [publication(26, [b"y"] * 5, endpoints=(1,), time_ms=MADE_MS)]])
+        reads: list[Callable[[], object]] = [
+            lambda: reader.log_page(20, 31, ()).rows,
+            lambda: reader.routed_page([QUEUE_ROUTE], 19, 31).rows,
+            lambda: reader.messages(range(20, 31)),
+        ]
+        with monkeypatch.context() as patch:
+            patch.setattr(reader_module, "PATIENCE_SECONDS", 0.0)
+            for read in reads:
+                with pytest.raises(ReadFailed, match="behind"):
+                    read()
+        waiting = reader.submit(lambda: [read() for read in reads])
+        with pytest.raises(TimeoutError):
+            waiting.result(0.2)
+        standby.execute("select pg_wal_replay_resume()")
+        expected = primary.execute("select 1")  # the primary goes on meanwhile
+        assert expected == [(1,)]
+        for rows in waiting.result(30):
+            assert [row[ID] for row in rows] == list(range(20, 31))  # type: ignore[attr-defined]
