@@ -25,6 +25,7 @@ from gateway.config.settings import (
     authority,
 )
 from gateway.config.vpn import Queue, ReplayLog, Vpn
+from gateway.config.vpn_store import VpnStore, masked
 
 __all__ = [
     "NO_OVERRIDES",
@@ -47,6 +48,7 @@ __all__ = [
     "Tls",
     "User",
     "Vpn",
+    "VpnStore",
     "WebSocket",
     "authority",
     "effective_toml",
@@ -54,6 +56,7 @@ __all__ = [
     "hash_of_token",
     "is_loopback",
     "load",
+    "masked",
     "new_token",
     "parse",
     "password_hash",

@@ -74,6 +74,13 @@ def unusable_files(settings: Settings) -> Iterator[ConfigProblem]:
                 server_context(tls)
             except TlsError as error:
                 yield ConfigProblem(path, f"cannot be used: {error}")
+    for name, vpn in settings.vpns.items():
+        if vpn.store is not None and vpn.store.password_file is not None:
+            try:
+                _content(vpn.store.password_file)
+            except ValueError as error:
+                path = toml.dotted(["vpn", name, "store", "password_file"])
+                yield ConfigProblem(path, f"cannot be used: {error}")
     for name, user in settings.users.items():
         for key, read, check in (
             ("password_file", password_hash, check_password_hash),

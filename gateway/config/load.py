@@ -26,6 +26,7 @@ from gateway.config.rules import broken_rules
 from gateway.config.settings import Listener, Settings, default_vpns
 from gateway.config.settings_schema import READER, keys_at
 from gateway.config.vpn import Vpn
+from gateway.config.vpn_store import masked
 
 _SECRETS = frozenset({"password", "token"})
 _LONGEST_QUOTE = 60
@@ -186,7 +187,7 @@ def _problem(detail: ErrorDetails) -> ConfigProblem:
 
 
 def _quote(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    text = masked(json.dumps(value, ensure_ascii=False, default=str))
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
 
 

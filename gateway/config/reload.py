@@ -12,11 +12,13 @@ from gateway.config import toml
 from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.settings import Settings
 from gateway.config.settings_schema import settings_of
+from gateway.config.vpn_store import masked
 
 Path: TypeAlias = "tuple[str | int, ...]"
 
 _AT_THE_START: Final = "is bound at the start"
 _WHEN_OPENED: Final = "is said to the Message VPNs' files when they are opened"
+_TAKEN_OVER: Final = "is said to the Message VPN's store when that is taken over"
 _ROOM: Final = "is the size of what was made at the start"
 
 _FIXED: Final[Mapping[Path, str]] = {
@@ -37,6 +39,10 @@ _FIXED: Final[Mapping[Path, str]] = {
     ("store", "*"): _WHEN_OPENED,
     ("log", "*"): "is said to the loggers before the first line",
     ("vpn", "*", "replay_log", "index"): _WHEN_OPENED,
+    **{
+        ("vpn", "*", "store", key): _TAKEN_OVER
+        for key in ("url", "password_file", "read_url", "standby_reads", "advertise")
+    },
     ("vpn", "*", "queue", "*", "kind"): "decides whether messages lie there at all",
     **{
         ("vpn", "*", "queue", "*", found.key): found.setting.fixed
@@ -46,6 +52,7 @@ _FIXED: Final[Mapping[Path, str]] = {
 }
 
 _KEPT: Final[Mapping[Path, str]] = {
+    ("vpn", "*", "store"): "is where the messages are",
     ("listener",): "has another number of addresses, which are bound at the start",
     (
         "vpn",
@@ -141,7 +148,7 @@ def _said(value: Any, secret: bool) -> str:
         return "not set"
     if secret:
         return "a secret"
-    return "a table" if is_dataclass(value) or _holds_tables(value) else toml.literal(value)
+    return "a table" if is_dataclass(value) or _holds_tables(value) else masked(toml.literal(value))
 
 
 def _holds_tables(value: Any) -> bool:

@@ -15,6 +15,7 @@ from gateway.config import toml
 from gateway.config.settings import Settings, Tls, User, WebSocket
 from gateway.config.settings_schema import settings_of
 from gateway.config.vpn import Queue
+from gateway.config.vpn_store import VpnStore, masked
 
 _WIDTH = 100
 _SECRETS = frozenset({"password", "token"})
@@ -39,6 +40,12 @@ _SAMPLES: dict[str, object] = {
             certificate_names=("bob.example.com",),
         ),
     },
+    "store": VpnStore(
+        url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=read-write",
+        password_file=Path("postgresql.password"),
+        read_url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=prefer-standby",
+        advertise="rewind-1.example.com:5672",
+    ),
     "queues": {
         "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
             exclusive="wait", subscriptions=("orders/>", "!orders/test/>")
@@ -54,8 +61,8 @@ def example_toml() -> str:
 
 
 def effective_toml(settings: Settings, *, show_secrets: bool = False) -> str:
-    """All of ``settings``, without comments; password hashes only if ``show_secrets``, and only then can it be
-    read back."""
+    """All of ``settings``, without comments; password hashes and the passwords of URLs only if ``show_secrets``,
+    and only then can it be read back."""
     hidden = frozenset() if show_secrets else _SECRETS
     return "\n".join(_lines(settings, (), _Style(hidden=hidden))) + "\n"
 
@@ -90,7 +97,8 @@ def _lines(value: Any, path: tuple[str, ...], style: _Style) -> Iterator[str]:
             yield f"# {name} is not shown"
         elif item is not None:
             yield from style.prose(description)
-            yield f"{name} = {toml.literal(item)}"
+            text = toml.literal(item)
+            yield f"{name} = {masked(text) if style.hidden else text}"
             if style.comments:
                 yield ""
     for lines in tables:

@@ -9,6 +9,7 @@ from gateway.config.queue_settings import QUEUE_KEYS
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import Listener, Settings, User, authority
 from gateway.config.vpn import Queue, Vpn
+from gateway.config.vpn_store import has_password
 from gateway.core.dead_letter_circle import circle_of, told, way_of
 from gateway.core.endpoint.settings import EndpointKind
 
@@ -160,6 +161,9 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
             if count > 1:
                 path = toml.dotted(["vpn", name, "replay_log", "index"])
                 yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
+        if vpn.store is not None and vpn.store.password_file is not None and has_password(vpn.store.url):
+            path = toml.dotted(["vpn", name, "store", "password_file"])
+            yield ConfigProblem(path, "stands beside a password in `url`; keep one of the two")
         yield from _dead_letter_circles(vpn, name)
         for queue_name, queue in vpn.queues.items():
             if queue.kind == EndpointKind.STREAM.value:

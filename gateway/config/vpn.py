@@ -11,6 +11,7 @@ from pydantic import Field
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
 from gateway.config.queue_settings import endpoint_settings, with_queue_settings
 from gateway.config.setting_types import Count, PropertyName, QueueName, Quota, TopicFilter, table
+from gateway.config.vpn_store import VpnStore
 from gateway.core.endpoint.settings import EndpointSettings
 
 
@@ -114,6 +115,9 @@ class Vpn:
 
     replay_log: ReplayLog = field(default_factory=ReplayLog)
     """What is kept for replay."""
+
+    store: VpnStore | None = None
+    """Where messages are kept, if not in a file of the data folder."""
 
     queues: Annotated[dict[QueueName, Queue], Field(alias="queue")] = field(default_factory=dict)
     """Queues by name."""

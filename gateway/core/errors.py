@@ -115,6 +115,18 @@ class ErrorCode(enum.Enum):
         "frames that are none, a channel or a handle past the largest",
     )
     CONNECTION_FORCED = ("amqp:connection:forced", None, None, "the gateway ends the connection")
+    REDIRECT = (
+        "amqp:connection:redirect",
+        None,
+        None,
+        "another gateway is active; a client that is not known to follow is closed with `amqp:connection:forced`",
+    )
+    ONE_MACHINE = (
+        "amqp:precondition-failed",
+        None,
+        None,
+        "no synchronous standby would have the message, and the Message VPN's `require_standby` asks for one",
+    )
     INTERNAL = ("amqp:internal-error", None, None, "a mistake of the gateway, or the store could not write")
 
     UNKNOWN_TRANSACTION = (
