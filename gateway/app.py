@@ -10,8 +10,9 @@ import gc
 import json
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,17 @@ from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container
 from gateway.amqp.engine.loops import CHOSEN
-from gateway.config import ConfigError, Configuration, Reloaded, Settings, reconcile
+from gateway.config import (
+    ConfigError,
+    Configuration,
+    Listener,
+    Reloaded,
+    Settings,
+    VpnStore,
+    authority,
+    reconcile,
+)
+from gateway.engines import ChosenStores, engine_of, files_in
 from gateway.ledger import Ledger
 from gateway.tls import TlsError
 from gateway.users import Users
@@ -36,7 +47,6 @@ from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder
 from store.errors import StoreError
 from store.ports import Stores
-from store.sqlite.store import SqliteStores
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five
@@ -46,6 +56,8 @@ GC_THRESHOLDS: Final = (20_000, 50, 100)
 
 M_ARENA_MAX: Final = -8
 """glibc's name for how many heaps its ``malloc`` may have (``malloc.h``)."""
+
+EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 log = structlog.get_logger()
 
@@ -57,13 +69,15 @@ class Gateway:
         self,
         configuration: Configuration | Settings,
         *,
-        stores: Callable[[Path], Stores] = SqliteStores,
+        stores: Callable[[Path], Stores] = files_in,
+        engine: Callable[[VpnStore], Stores] = engine_of,
         clock: Clock | None = None,
         tuning: Tuning | None = None,
     ) -> None:
         """
         Args:
             stores: Where messages are kept, in a data folder.
+            engine: Where those are kept of Message VPNs that name another place.
             clock: The Message VPNs' clock; the machine's, if none is given.
             tuning: How their work is portioned, if not as usual.
         """
@@ -71,6 +85,7 @@ class Gateway:
             configuration = Configuration(settings=configuration)
         self._configuration = configuration
         self._open_stores = stores
+        self._engine = engine
         self._clock = clock
         self._tuning = tuning
         self._users: Users | None = None
@@ -103,7 +118,8 @@ class Gateway:
             self._vpns = MessageVpns(
                 self._configuration,
                 self._folder.path,
-                self._open_stores(self._folder.path),
+                ChosenStores(self._folder.path, self._open_stores, self._engine).of,
+                advertised_by(settings.listeners),
                 lambda: self.connections,
                 clock=self._clock,
                 tuning=self._tuning,
@@ -197,13 +213,12 @@ class Gateway:
         """What runs once a message on the wire (``gateway.amqp.engine.loops``)."""
         return str(CHOSEN)
 
-    def problem(self) -> str | None:
+    def problem(self, vpn: str | None = None) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.administered_gateway.Health``)."""
-        for name, vpn in (self._vpns or {}).items():
-            if vpn.committer.problem is not None:
-                return f"Message VPN {name!r}: {vpn.committer.problem}"
-            if vpn.reader.damage is not None:
-                return f"Message VPN {name!r}: the store cannot be read: {vpn.reader.damage}"
+        for name, found in (self._vpns or {}).items():
+            problem = found.problem() if vpn in (None, name) else None
+            if problem is not None:
+                return f"Message VPN {name!r}: {problem}"
         return None
 
     def ready_line(self) -> str:
@@ -217,6 +232,13 @@ class Gateway:
                 "pid": os.getpid(),
             }
         )
+
+
+def advertised_by(listeners: Sequence[Listener]) -> str:
+    """HOST:PORT of the first listener, as clients on other machines find it; empty where its port is not known yet."""
+    first = listeners[0]
+    host = socket.gethostname() if first.host in EVERY_ADDRESS else first.host
+    return authority(host, first.port) if first.port else ""
 
 
 async def run(configuration: Configuration) -> None:

@@ -19,6 +19,9 @@ ADDRESS: Final = "address"  # as the client wrote it
 ENDPOINT: Final = "endpoint"  # the queue, stream or topic endpoint
 TOPIC: Final = "topic"  # the topic, or the pattern of topics
 
+# Several gateways
+ACTIVE: Final = "active"  # HOST:PORT of the gateway that has the store
+
 # Replay and its log
 REPLAY_STATE: Final = "replay_state"  # the state that a replay came to
 START: Final = "start"  # as asked for

@@ -16,8 +16,13 @@ from gateway.vpn.message_vpns import MessageVpns
 class Health(Protocol):
     """What ``/readyz`` asks about the gateway."""
 
-    def problem(self) -> str | None:
-        """Why the gateway cannot serve clients just now, in one sentence; None if it can."""
+    def problem(self, vpn: str | None = None) -> str | None:
+        """
+        Why the gateway cannot serve clients just now, in one sentence; None if it can.
+
+        Args:
+            vpn: Clients of this Message VPN; of any, if none is named.
+        """
 
 
 class ClientConnection(ClientIdentity, Protocol):

@@ -10,10 +10,10 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import uvicorn
-from fastapi import FastAPI, Response, status
+from fastapi import FastAPI, Query, Response, status
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -43,6 +43,10 @@ class Readiness(BaseModel):
     """The answer of `/readyz`; `reason` is there when the status is not `ok`."""
 
     status: Literal["ok", "unavailable"]
+    state: Literal["waiting"] | None = None
+    """There where another gateway is active, and this one waits for a Message VPN's store."""
+    active: str | None = None
+    """HOST:PORT that clients of the active gateway use, if that is known."""
     reason: str | None = None
     engine: list[str] | None = None
     """What keeps the data, with its version."""
@@ -77,16 +81,37 @@ def create_app(
         summary="Can clients be served?",
         tags=["health"],
         response_model_exclude_none=True,
-        responses={status.HTTP_503_SERVICE_UNAVAILABLE: {"model": Readiness, "description": "Not now"}},
+        responses={
+            status.HTTP_404_NOT_FOUND: {"model": Readiness, "description": "There is no such Message VPN"},
+            status.HTTP_503_SERVICE_UNAVAILABLE: {"model": Readiness, "description": "Not now"},
+        },
     )
-    async def readyz(response: Response) -> Readiness:
-        reason = health.problem()
-        engine = None
-        if administered is not None:
-            engine = sorted({vpn.engine for vpn in administered.vpns.values()})
-        if reason is None:
-            return Readiness(status="ok", engine=engine)
+    async def readyz(
+        response: Response,
+        vpn: Annotated[
+            str | None, Query(description="Clients of this Message VPN; of any, if none is named.")
+        ] = None,
+    ) -> Readiness:
+        reason, engine = health.problem(vpn), None
         response.status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+        if administered is not None:
+            vpns = administered.vpns
+            engine = sorted({found.engine for found in vpns.values()})
+            for name, waiting in vpns.waiting.items():
+                if vpn in (None, name):
+                    return Readiness(
+                        status="unavailable",
+                        state="waiting",
+                        active=waiting.active,
+                        reason=waiting.sentence,
+                        engine=engine,
+                    )
+            if vpn is not None and vpn not in vpns:
+                response.status_code = status.HTTP_404_NOT_FOUND
+                reason = "there is no such Message VPN"
+        if reason is None:
+            response.status_code = status.HTTP_200_OK
+            return Readiness(status="ok", engine=engine)
         return Readiness(status="unavailable", reason=reason, engine=engine)
 
     if administered is not None:

@@ -24,11 +24,14 @@ from gateway.log_lines import COUNTS
 from gateway.vpn.counters import REFUSALS
 from gateway.vpn.message_vpn import MessageVpn
 from store.histogram import Histogram
+from store.ports import Durability
 
 TURN: Final = 50
 """Endpoints looked at in one turn of the loop: under a millisecond."""
 
 _VPN: Final = ["vpn"]
+
+_ACTIVE: Final = "1 where this gateway has the Message VPN's store, 0 where it waits for another."
 
 
 class _Families:
@@ -144,6 +147,8 @@ def metrics_routes() -> APIRouter:
 
 def _add_peers(families: _Families, resources: Resources) -> None:
     ledger = resources.ledger
+    for name in resources.waiting:
+        families.gauge("rewind_vpn_active", _ACTIVE, _VPN, [name], 0)
     for kind, size_bytes in ledger.held.items():
         families.gauge(
             "rewind_held_bytes", "What clients make the gateway hold.", ["kind"], [kind], size_bytes
@@ -194,7 +199,18 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
     ):
         families.histogram(metric, text, _VPN, [name], seen)
     for metric, text, value in (
+        ("rewind_vpn_active", _ACTIVE, 1),
         ("rewind_store_up", "1 unless the last write failed.", int(vpn.committer.problem is None)),
+        (
+            "rewind_store_on_two_machines",
+            "1 while a synchronous standby has what is accepted; 0 while none has, for a file, and where nobody knows.",
+            int(vpn.durability.found is Durability.TWO_MACHINES),
+        ),
+        (
+            "rewind_store_confirmed_age_seconds",
+            "Since the newest commit that succeeded began; 0 where no other gateway can take the store over.",
+            0 if vpn.lease is None else int(vpn.lease.age_seconds),
+        ),
         ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.committer.pending_bytes),
         ("rewind_connections", "Open AMQP connections.", clients),
         ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),

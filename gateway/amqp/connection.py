@@ -33,6 +33,7 @@ from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.peer_sessions import PeerSessions
+from gateway.amqp.redirects import as_followed
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
@@ -43,6 +44,10 @@ CLOSE_SECONDS: Final = 2.0
 
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
+
+NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
+"""Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one
+that was open and got lost."""
 
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 """Capabilities of our open frame, on every listener."""
@@ -337,18 +342,24 @@ class Connection(asyncio.Protocol):
         engine.container = acceptor.container_id
         offered = (*OFFERED, *acceptor.offered_capabilities)
         engine.offered_capabilities = [symbol(capability) for capability in offered]
-        engine.properties = {symbol(key): value for key, value in acceptor.open_properties.items()}
+        properties: dict[Any, Any] = {symbol(key): value for key, value in acceptor.open_properties.items()}
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
-        engine.open()
-        self._stop_timer()
+        refused: Refused | None = None
         try:
             heartbeats.check_idle_timeout(transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname)
-        except Refused as refused:
+        except Refused as error:
+            refused = as_followed(error, engine.remote_properties)
+            properties[symbol(NOT_ESTABLISHED)] = True
+        engine.properties = properties
+        engine.open()
+        self._stop_timer()
+        if refused is not None:
             self.refuse(refused)
             return
+        assert self._client is not None
         self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
         self._loop.call_soon(self._tick)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -31,6 +31,7 @@ from gateway.peer_lines import PeerLines
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.waiting_vpn import WaitingVpn
 
 log = structlog.get_logger()
 
@@ -38,15 +39,26 @@ RELIEF_SECONDS: Final = 2.0
 """How often it is looked at whether publishers wait in vain (``Ledger.relieve``)."""
 
 
+class ServedVpns(Protocol):
+    """The Message VPNs of the gateway (``gateway.vpn.message_vpns.MessageVpns``)."""
+
+    def get(self, name: str, /) -> MessageVpn | None:
+        """One that is active here."""
+
+    @property
+    def waiting(self) -> Mapping[str, WaitingVpn]:
+        """By name, those whose stores other gateways have."""
+
+
 class Container:
     """
     All that is AMQP in this process.
 
     Args:
-        vpns: By name; ``default`` is among them.
+        vpns: ``default`` is among them.
     """
 
-    def __init__(self, settings: Settings, users: Users, vpns: Mapping[str, MessageVpn]) -> None:
+    def __init__(self, settings: Settings, users: Users, vpns: ServedVpns) -> None:
         self.settings = settings
         self.container_id = f"rewind-{secrets.token_hex(4)}"
         self.connections: dict[Connection, None] = {}
@@ -66,8 +78,8 @@ class Container:
         self._dialects = Dialects(users)
         self._is_stopping = False
         self._number = 0
-        self._shared: defaultdict[str, VpnState] = defaultdict(VpnState)
-        """By the Message VPN's name."""
+        self._shared: WeakKeyDictionary[MessageVpn, VpnState] = WeakKeyDictionary()
+        """One that was deposed and is active again shares nothing with what it was."""
         self._listeners = [AmqpListener(self, listener) for listener in settings.listeners]
 
     def reload(self, settings: Settings, changed_users: Collection[str]) -> None:
@@ -82,7 +94,7 @@ class Container:
             gateway.tls.TlsError: A certificate cannot be used; all else is done.
         """
         self.settings = settings
-        for shared in self._shared.values():
+        for shared in list(self._shared.values()):
             shared.forget_relay_topics()
         self._disconnect(changed_users)
         failed: TlsError | None = None
@@ -139,9 +151,12 @@ class Container:
         self._tell_held_back(all_of_them=True)
         self.password_checks.close()
 
-    def shared_by(self, vpn: str) -> VpnState:
+    def shared_by(self, vpn: MessageVpn) -> VpnState:
         """What the clients of a Message VPN have in common."""
-        return self._shared[vpn]
+        found = self._shared.get(vpn)
+        if found is None:
+            found = self._shared[vpn] = VpnState()
+        return found
 
     # --- what listeners use (``gateway.amqp.listener.ListeningContainer``) ----------------------------------------
 
@@ -199,14 +214,14 @@ class Container:
 
         Raises:
             Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
-                is not enabled.
+                is not enabled; REDIRECT, another gateway is active, or CONNECTION_FORCED, nobody knows which.
         """
         vpn = self._vpn_for(hostname, None if shows_tokens else connection.identity.user)
         return Client(
             connection,
             vpn,
             self._users,
-            self._shared[vpn.name],
+            self.shared_by(vpn),
             lambda: self._is_stopping,
             spoken,
             batches,
@@ -221,14 +236,20 @@ class Container:
         Args:
             user: None where that is known later (``gateway.users.Users.check_entry``).
         """
-        name = hostname or ""
-        if name.startswith("vhost:"):
-            name = name.removeprefix("vhost:")
-            if name not in self._vpns:
-                raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
-        vpn = self._vpns.get(name) or self._vpns["default"]
+        asked = hostname or ""
+        vpn = self._vpn_of(asked.removeprefix("vhost:"))
+        if vpn is None and asked.startswith("vhost:"):
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {asked.removeprefix('vhost:')!r}")
+        is_named = vpn is not None
+        vpn = vpn or self._vpn_of("default")
+        assert vpn is not None
         if user is not None:
             self._users.check_entry(user, vpn.name)
         if not vpn.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
+        if isinstance(vpn, WaitingVpn):
+            raise vpn.refusal(hostname if is_named else None)
         return vpn
+
+    def _vpn_of(self, name: str) -> MessageVpn | WaitingVpn | None:
+        return self._vpns.waiting.get(name) or self._vpns.get(name)

@@ -41,7 +41,7 @@ _FIXED: Final[Mapping[Path, str]] = {
     ("vpn", "*", "replay_log", "index"): _WHEN_OPENED,
     **{
         ("vpn", "*", "store", key): _TAKEN_OVER
-        for key in ("url", "password_file", "read_url", "standby_reads", "advertise")
+        for key in ("url", "password_file", "read_url", "standby_reads", "lease_seconds", "advertise")
     },
     ("vpn", "*", "queue", "*", "kind"): "decides whether messages lie there at all",
     **{

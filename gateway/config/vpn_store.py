@@ -80,8 +80,8 @@ class VpnStore:
 
     lease_seconds: Annotated[int, Field(ge=2, le=3_600)] = 5
     """Seconds since the newest commit after which nothing more is delivered until one succeeds: another gateway may
-    have taken over. The writer commits each second, so less than 2 would stop deliveries for nothing; more lets a
-    gateway that was cut off deliver again what the new one delivers, for longer."""
+    have taken over. One that waits takes over a second later from one that was stopped. The writer commits each second,
+    so less than 2 would stop deliveries for nothing; more makes others wait longer. The same for all gateways."""
 
     advertise: Advertised | None = None
     """HOST:PORT that clients of gateways which wait are sent to while this one is active. The first listener's, if

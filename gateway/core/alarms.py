@@ -19,6 +19,8 @@ class AlarmKind(enum.Enum):
     LOG_USE = "replay-log-use"
     ENDPOINT_USE = "endpoint-use"
     STORE = "store"
+    UNCONFIRMED = "store-unconfirmed"
+    ONE_MACHINE = "one-machine"
     DAMAGE = "store-damage"
     CLOCK = "clock"
 

@@ -22,7 +22,7 @@ from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID
 from gateway.vpn.counters import Counters
 from gateway.vpn.runtime import Runtime
-from store.errors import WriteFailed
+from store.errors import Deposed, WriteFailed
 from store.histogram import Histogram
 from store.ports import Batch, Store
 
@@ -93,6 +93,9 @@ class Committer:
         self._waiting_for_room: list[Callable[[], None]] = []
         self._listeners: list[CommitListener] = []
         self._store_listeners: list[StoreListener] = []
+        self._when_deposed: Callable[[], None] | None = None
+        self.is_deposed = False
+        """Another gateway has the store: nobody is told anything any more, and nothing is written."""
         self._store = store
         self._writer = store.start_writer(self._on_commit)
 
@@ -103,6 +106,15 @@ class Committer:
     def tell_of_store(self, listener: StoreListener) -> None:
         """Tell this one, too, whether the store can be written."""
         self._store_listeners.append(listener)
+
+    def tell_when_deposed(self, deposed: Callable[[], None]) -> None:
+        """Call this, once, when another gateway has taken the store over."""
+        self._when_deposed = deposed
+
+    @property
+    def confirmed_at(self) -> float | None:
+        """See ``store.ports.Writer.confirmed_at``."""
+        return self._writer.confirmed_at
 
     @property
     def commit_seconds(self) -> Histogram:
@@ -193,7 +205,7 @@ class Committer:
 
     def _submit(self) -> None:
         self._scheduled = False
-        if not self._effects and not self._then:
+        if (not self._effects and not self._then) or self.is_deposed:
             return
         batch = Batch(self._effects, self._size_bytes, self._then)
         self._effects, self._then, self._size_bytes = [], [], 0
@@ -228,7 +240,10 @@ class Committer:
     ) -> None:
         self._in_flight -= len(batches)
         if error is not None:
-            self._not_committed(batches, error)
+            if isinstance(error, Deposed):
+                self._deposed(error)
+            else:
+                self._not_committed(batches, error)
             return
         if self.problem is not None and any(batch.effects for batch in batches):
             self.problem = None
@@ -259,6 +274,18 @@ class Committer:
         for listener in self._listeners:
             listener.committed(touched, news)
         self._offer_room()
+
+    def _deposed(self, error: Deposed) -> None:
+        """
+        Whether its batches are stored is the other gateway's to know: nobody is told of them, nor of anything after.
+        """
+        if self.is_deposed:
+            return
+        self.is_deposed = True
+        self.problem = str(error)
+        self._runtime.log.warning("store_taken_over", **{log_keys.REASON: str(error)})
+        if self._when_deposed is not None:
+            self._when_deposed()
 
     def _not_committed(self, batches: list[Batch], error: WriteFailed) -> None:
         self.problem = f"the last write failed: {error}"

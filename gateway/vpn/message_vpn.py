@@ -17,7 +17,10 @@ Everything runs on the event loop's thread, and on what it was given: a store, a
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final
 
 from gateway.config import AlarmThresholds, Limits, Vpn
 from gateway.core.broker import Broker
@@ -36,6 +39,7 @@ from gateway.vpn.delivery.readers import Readers
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.lease import Lease
 from gateway.vpn.log import MessageLog
 from gateway.vpn.publishing import Publishing
 from gateway.vpn.replay.log_search import SearchShared
@@ -47,10 +51,14 @@ from gateway.vpn.settings import CurrentSettings, log_policy
 from gateway.vpn.upkeep.alarms import AlarmWatch
 from gateway.vpn.upkeep.counting import Counting
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
+from gateway.vpn.upkeep.durability import DurabilityWatch
 from gateway.vpn.upkeep.expiry import Expiry
 from gateway.vpn.upkeep.trimmer import Trimmer
 from gateway.vpn.upkeep.unused_subscriptions import UnusedSubscriptions
-from store.ports import Store
+from store.ports import Durability, Store
+
+CLOSE_SECONDS: Final = 3.0
+"""How long a stop waits for what is under way, where the store may be out of reach."""
 
 
 class MessageVpn:
@@ -62,6 +70,7 @@ class MessageVpn:
         store: Store,
         runtime: Runtime,
         cache_budget: CacheBudget | None = None,
+        durability: Durability | None = Durability.DISK,
     ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
@@ -70,6 +79,7 @@ class MessageVpn:
             store: Opened, and closed by ``close``.
             runtime: Its logger is bound to ``name``.
             cache_budget: Shared with other Message VPNs; one of its own, if none is given.
+            durability: What the store's commits survived when it was opened; None if that is not known.
         """
         self.name = name
         self.runtime = runtime
@@ -96,9 +106,15 @@ class MessageVpn:
         self.search_turns = SearchTurns()
 
         self.committer = committer = Committer(store, broker, cache, counters, runtime)
+        self.lease = lease = self._lease()
+        """How long it delivers after a commit; None where nobody can take the store over."""
+        self.durability = DurabilityWatch(
+            store.durability, durability, lambda: current.requires_standby, runtime, name
+        )
+        """What its commits survive."""
         self.log = MessageLog(broker, committer, SearchShared(reader, counters, runtime, self.search_turns))
         selection = SelectionTurns(runtime)
-        feeds = Feeds(current, reader, cache, runtime, selection)
+        feeds = Feeds(current, reader, cache, runtime, selection, lease)
         self.consumers = consumers = Consumers(broker, feeds, committer, counters)
         self.readers = readers = Readers(LogFeedShared(reader, cache, counters, pace, selection, runtime))
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)
@@ -107,7 +123,14 @@ class MessageVpn:
         )
         self.endpoints = Endpoints(current, broker, committer, feeds, consumers, self.streams, replays)
         self.publishing = Publishing(
-            broker, committer, consumers, self.origins, counters, current, runtime.clock
+            broker,
+            committer,
+            consumers,
+            self.origins,
+            counters,
+            current,
+            runtime.clock,
+            self.durability.refusal,
         )
         self.dead_letters = dead_letters = DeadLetterMover(
             broker, self.publishing, consumers, committer, reader, cache, runtime
@@ -116,7 +139,7 @@ class MessageVpn:
         consumers.connect(dead_letters, replays)
         self.trimmer = trimmer = Trimmer(broker, committer, runtime)
         self.expiry = Expiry(broker, feeds, runtime)
-        self.alarms = AlarmWatch(broker, committer, reader, runtime)
+        self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime)
         self.counting = Counting(broker, committer, runtime)
         self.unused = UnusedSubscriptions(broker, self.endpoints.delete, current, runtime)
         committer.tell(feeds, readers, replays, trimmer)
@@ -142,18 +165,57 @@ class MessageVpn:
         self.alarms.start()
         self.counting.start()
         self.unused.start()
+        self.durability.start()
+
+    def _lease(self) -> Lease | None:
+        committer, current = self.committer, self._settings
+        first = committer.confirmed_at
+        if first is None:
+            return None
+        return Lease(
+            lambda: committer.confirmed_at or first, lambda: current.lease_seconds, self.runtime.loop
+        )
+
+    def problem(self) -> str | None:
+        """Why it cannot serve clients just now, in one sentence; None if it can."""
+        if self.committer.problem is not None:
+            return self.committer.problem
+        if self.reader.damage is not None:
+            return f"the store cannot be read: {self.reader.damage}"
+        return self.alarms.unconfirmed()
+
+    def tell_when_deposed(self, deposed: Callable[[], None]) -> None:
+        """Call this, once, when another gateway has taken the store over: what is known here is true no more."""
+
+        def tell() -> None:
+            if self.lease is not None:
+                self.lease.end()
+            deposed()
+
+        self.committer.tell_when_deposed(tell)
+
+    async def drop(self) -> None:
+        """It was deposed, and its clients are gone: the store is closed, and nothing more is written to it."""
+        self._stop()
+        await self.committer.close()
+        self.cache.close()
 
     async def close(self) -> None:
         """Commit what is under way and close the store."""
-        self.expiry.close()
-        self.alarms.close()
-        self.unused.close()
-        with suppress(Refused):
-            # What is committed can be counted.
-            await self.committer.committed()
+        self._stop()
+        with suppress(Refused, TimeoutError):
+            # What is committed can be counted; a store that cannot be reached gives up what it was given.
+            async with asyncio.timeout(None if self.lease is None else CLOSE_SECONDS):
+                await self.committer.committed()
         self.counting.close()
         await self.committer.close()
         self.cache.close()
+
+    def _stop(self) -> None:
+        self.expiry.close()
+        self.alarms.close()
+        self.unused.close()
+        self.durability.close()
 
     # --- settings -------------------------------------------------------------------------------------------------
 

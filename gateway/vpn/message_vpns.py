@@ -1,6 +1,9 @@
 """
 The Message VPNs of a gateway: opened at the start, and made, changed and deleted while it runs.
 
+One whose store another gateway has waits for it (``WaitingVpn``), and is one of these as soon as it has it; one whose
+store another gateway took is not any more, and waits. Nothing of what it knew is kept for later.
+
 Invariant: a change is durable before it takes effect, and what the configuration file names is changed there alone, see
 ``gateway.config.administered``. One change at a time.
 """
@@ -9,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol, TypeAlias, cast
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from gateway import log_keys
-from gateway.config import Configuration, Difference, Settings, Vpn
+from gateway.config import Configuration, Difference, Settings, Vpn, VpnStore
 from gateway.config.administered import (
     Changes,
     ChangesByVpn,
@@ -33,13 +38,21 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cache_budget import CacheBudget
 from gateway.vpn.clock import Clock, SteadyClock, SystemClock
 from gateway.vpn.declared import redeclare
+from gateway.vpn.endable_loop import EndableLoop
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import MEGABYTE
 from gateway.vpn.tuning import Tuning
+from gateway.vpn.waiting_vpn import OpenedStore, WaitingVpn
+from store.errors import ReadFailed, StoreError, StoreHeld
 from store.ports import StoreOptions, Stores
 
 log = structlog.get_logger()
+
+LEAVE_SECONDS: Final = 3.0
+"""How long the clients of a Message VPN that was deposed may take to be gone: longer than a connection has to close."""
+
+LEFT_SECONDS: Final = 0.01
 
 _NAME: TypeAdapter[str] = TypeAdapter(VpnName)
 
@@ -55,12 +68,17 @@ class Connected(Protocol):
         """Close, with an error."""
 
 
+StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
+"""The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
+
+
 class MessageVpns(Mapping[str, MessageVpn]):
     def __init__(
         self,
         configuration: Configuration,
         folder: Path,
-        stores: Stores,
+        stores_of: StoresOf,
+        advertised: str,
         connections: Callable[[], Iterable[Connected]],
         *,
         clock: Clock | None = None,
@@ -71,7 +89,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
 
         Args:
             folder: Where it is kept what administrators made.
-            stores: Where messages are kept.
+            stores_of: Where messages are kept.
+            advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
             connections: Those that are open now.
             clock: The machine's, made steady, if none is given.
 
@@ -81,18 +100,26 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """
         self._configuration = configuration
         self._folder = folder
-        self._stores = stores
+        self._stores_of = stores_of
+        self._advertised = advertised
         self._connections = connections
         self._clock = clock
         self._tuning = tuning or Tuning()
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
+        self._waiting: dict[str, WaitingVpn] = {}
+        self._dropping: set[asyncio.Task[None]] = set()
+        """Message VPNs that were deposed, and are not gone yet."""
+        self._is_closing = False
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         self._cache_budget = CacheBudget(settings.limits.tail_bytes)
         for name, vpn in settings.vpns.items():
-            self._open(name, vpn)
+            try:
+                self._make(name, vpn, self._open(name, vpn))
+            except StoreHeld as held:
+                self._waiting[name] = self._candidate(name, vpn, held.active)
 
     def __getitem__(self, name: str) -> MessageVpn:
         return self._vpns[name]
@@ -103,32 +130,138 @@ class MessageVpns(Mapping[str, MessageVpn]):
     def __len__(self) -> int:
         return len(self._vpns)
 
+    @property
+    def waiting(self) -> Mapping[str, WaitingVpn]:
+        """Message VPNs whose stores other gateways have, by name: none of them is among these."""
+        return self._waiting
+
     def start(self) -> None:
-        """See ``MessageVpn.start``."""
+        """See ``MessageVpn.start``; those that wait ask for their stores from now on."""
         for vpn in self._vpns.values():
             vpn.start()
+        for waiting in self._waiting.values():
+            waiting.start()
 
     async def close(self) -> None:
-        """Commit what is under way and close the files."""
-        for vpn in self._vpns.values():
+        """Commit what is under way and close the stores."""
+        self._is_closing = True
+        for waiting in self._waiting.values():
+            waiting.close()
+        for vpn in list(self._vpns.values()):
             await vpn.close()
+        if self._dropping:
+            await asyncio.wait(self._dropping)
 
     @property
     def settings(self) -> Settings:
         """The configuration's, with these Message VPNs as they are now."""
         return replace(
-            self._configuration.settings, vpns={name: vpn.settings for name, vpn in self._vpns.items()}
+            self._configuration.settings,
+            vpns={name: vpn.settings for vpns in (self._vpns, self._waiting) for name, vpn in vpns.items()},
         )
 
-    def _open(self, name: str, vpn: Vpn) -> MessageVpn:
-        settings = self._configuration.settings
+    # --- active, or waiting -----------------------------------------------------------------------------------
+
+    def _open(self, name: str, vpn: Vpn) -> OpenedStore:
+        """Open the store, and ask what its commits survive. Blocks; from any thread."""
         now_ms = (self._clock or SystemClock()).now_ms()
-        store = self._stores.open(name, now_ms, _store_options(settings, vpn))
+        options = _store_options(self._configuration.settings, vpn, self._advertised)
+        store = self._stores_of(vpn.store).open(name, now_ms, options)
+        durability = None
+        with suppress(ReadFailed):
+            durability = store.durability()
+        return OpenedStore(store, durability)
+
+    def _make(self, name: str, vpn: Vpn, opened: OpenedStore) -> MessageVpn:
+        settings, store = self._configuration.settings, opened.store
         clock = self._clock or SteadyClock(store.recovered.log.last_time_ms)
-        runtime = Runtime(self._loop, structlog.get_logger(**{log_keys.VPN: name}), clock, self._tuning)
-        opened = self._vpns[name] = MessageVpn(name, vpn, settings.limits, store, runtime, self._cache_budget)
-        opened.set_limits(settings.limits, settings.alarms)
-        return opened
+        logger = structlog.get_logger(**{log_keys.VPN: name})
+        loop = self._loop
+        endable = None if vpn.store is None else EndableLoop(loop)
+        if endable is not None:
+            loop = cast("asyncio.AbstractEventLoop", endable)
+        made = self._vpns[name] = MessageVpn(
+            name,
+            vpn,
+            settings.limits,
+            store,
+            Runtime(loop, logger, clock, self._tuning),
+            self._cache_budget,
+            opened.durability,
+        )
+        made.set_limits(settings.limits, settings.alarms)
+        if endable is not None:
+            made.tell_when_deposed(partial(self._deposed, made, endable))
+        return made
+
+    def _candidate(self, name: str, vpn: Vpn, active: str | None) -> WaitingVpn:
+        logger = structlog.get_logger(**{log_keys.VPN: name})
+        return WaitingVpn(
+            name, vpn, active, partial(self._open, name), partial(self._taken_over, name), self._loop, logger
+        )
+
+    def _taken_over(self, name: str, opened: OpenedStore) -> None:
+        """The store of a Message VPN that waited for it is this gateway's."""
+        waiting = self._waiting[name]
+        try:
+            made = self._make(name, waiting.settings, opened)
+        except BaseException:
+            self._loop.run_in_executor(None, opened.store.close)
+            raise
+        try:
+            made.start()
+        except StoreError as error:
+            why = str(error)
+            del self._vpns[name]
+            self._drop(made, lambda: waiting.put_off(why))
+            return
+        del self._waiting[name]
+        log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
+
+    def _deposed(self, vpn: MessageVpn, loop: EndableLoop) -> None:
+        """Another gateway has taken the store: nothing of the Message VPN goes on, and it waits again."""
+        name = vpn.name
+        told = Refused(
+            ErrorCode.CONNECTION_FORCED,
+            f"another gateway has taken the Message VPN {name!r} over; connect again",
+        )
+        loop.end(Refused(ErrorCode.INTERNAL, told.text))
+        if self._is_closing:
+            return
+        del self._vpns[name]
+        waiting = self._waiting[name] = self._candidate(name, vpn.settings, None)
+        for connection in list(self._connections()):
+            if connection.vpn_name == name:
+                connection.stop(told)
+        self._drop(vpn, waiting.start)
+
+    def _drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
+        """Close the store of a Message VPN that is none any more, once its clients are gone."""
+
+        async def drop() -> None:
+            until = self._loop.time() + LEAVE_SECONDS
+            while self._loop.time() < until and any(c.vpn_name == vpn.name for c in self._connections()):
+                await asyncio.sleep(LEFT_SECONDS)
+            await vpn.drop()
+            if not self._is_closing:
+                then()
+
+        task = self._loop.create_task(drop())
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+    def _active(self, name: str) -> MessageVpn:
+        """
+        A Message VPN that is to be changed.
+
+        Raises:
+            Refused: INTERNAL, it waits; NOT_FOUND, it is gone.
+        """
+        if name in self._waiting:
+            raise Refused(ErrorCode.INTERNAL, self._waiting[name].sentence)
+        if name not in self._vpns:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no Message VPN {name!r}")
+        return self._vpns[name]
 
     # --- what administrators do -------------------------------------------------------------------------------
 
@@ -147,10 +280,11 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 ErrorCode.INVALID_FIELD, f"{name[:80]!r} is no name of a Message VPN: {says}"
             ) from None
         async with self._turn:
-            if name in self._vpns:
+            if name in self._vpns or name in self._waiting:
                 raise Refused(ErrorCode.ALREADY_EXISTS, f"a Message VPN named {name!r} exists already")
             await self._keep({**self._kept, name: dict(changes)})
-            vpn = self._open(name, changed(Vpn(), changes))
+            settings = changed(Vpn(), changes)
+            vpn = self._make(name, settings, self._open(name, settings))
             vpn.start()
             log.info("vpn_created", **{log_keys.VPN: name})
             return vpn
@@ -167,7 +301,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 could not be stored.
         """
         async with self._turn:
-            vpn = self._vpns[name]
+            vpn = self._active(name)
             changes = change(vpn.settings) if callable(change) else change
             is_about_filter = any(key in ("replay_log.topics", "replay_log.filtered") for key in changes)
             changes = {key: value for key, value in changes.items() if value != value_of(vpn.settings, key)}
@@ -194,14 +328,14 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 it could not be stored.
         """
         async with self._turn:
-            vpn = self._vpns[name]
+            vpn = self._active(name)
             reason = self._why_not_delete(vpn)
             if reason is not None:
                 raise Refused(ErrorCode.PRECONDITION_FAILED, f"the Message VPN {name!r} stays: {reason}")
             await self._keep({other: changes for other, changes in self._kept.items() if other != name})
             del self._vpns[name]
             await vpn.close()
-            self._stores.remove(name)
+            self._stores_of(vpn.settings.store).remove(name)
             log.info("vpn_deleted", **{log_keys.VPN: name})
 
     def _why_not_delete(self, vpn: MessageVpn) -> str | None:
@@ -266,10 +400,12 @@ class MessageVpns(Mapping[str, MessageVpn]):
             for vpn in self._vpns.values():
                 vpn.set_limits(configuration.settings.limits, configuration.settings.alarms)
             for name, settings in vpns.items():
-                found = self._vpns.get(name)
-                if found is None:
+                found, waiting = self._vpns.get(name), self._waiting.get(name)
+                if waiting is not None:
+                    waiting.settings = settings
+                elif found is None:
                     if setting_path(name) in named or name in self._kept:
-                        self._open(name, settings).start()
+                        self._begin(name, settings)
                 elif found.settings != settings:
                     queues = redeclare(
                         name,
@@ -283,8 +419,16 @@ class MessageVpns(Mapping[str, MessageVpn]):
                     self._reconfigure(found, replace(settings, queues=queues))
             return refused
 
+    def _begin(self, name: str, settings: Vpn) -> None:
+        """Open a Message VPN that is new in the configuration; one whose store may block waits for it."""
+        if settings.store is None:
+            self._make(name, settings, self._open(name, settings)).start()
+        else:
+            waiting = self._waiting[name] = self._candidate(name, settings, None)
+            waiting.start()
 
-def _store_options(settings: Settings, vpn: Vpn) -> StoreOptions:
+
+def _store_options(settings: Settings, vpn: Vpn, advertised: str) -> StoreOptions:
     limits, store = settings.limits, settings.store
     return StoreOptions(
         page_rows=limits.read_page_rows,
@@ -295,4 +439,5 @@ def _store_options(settings: Settings, vpn: Vpn) -> StoreOptions:
         synchronous=store.synchronous,
         index=vpn.replay_log.index,
         priorities={name: queue.settings.priorities for name, queue in vpn.queues.items()},
+        advertise=(vpn.store.advertise if vpn.store is not None else None) or advertised,
     )

@@ -60,7 +60,12 @@ class Publishing:
         counters: Counters,
         settings: CurrentSettings,
         clock: Clock,
+        refusal: Callable[[], Refused | None],
     ) -> None:
+        """
+        Args:
+            refusal: Why no client's message is taken now; None when it is.
+        """
         self._broker = broker
         self._committer = committer
         self._consumers = consumers
@@ -68,6 +73,7 @@ class Publishing:
         self._counters = counters
         self._settings = settings
         self._now_ms = clock.now_ms
+        self._refusal = refusal
 
     def check_topic(self, topic: str) -> str:
         """
@@ -107,6 +113,26 @@ class Publishing:
             deliveries: One for each of ``contents``; none when they came settled (``is_direct``).
             origin: The publisher's container-id, see ``Origins``.
         """
+        refused = self._refusal()
+        if refused is None:
+            self.put(client, topic, contents, bares, deliveries, is_direct=is_direct, origin=origin)
+            return
+        client.not_stored(deliveries, refused)
+        if is_direct:
+            self._counters.direct_dropped_messages += len(contents)
+
+    def put(
+        self,
+        client: PublisherLink,
+        topic: str,
+        contents: list[bytes],
+        bares: list[int],
+        deliveries: list[Any],
+        *,
+        is_direct: bool = False,
+        origin: str = "",
+    ) -> None:
+        """The same for messages that are here already, such as dead ones, whatever is thought of new ones."""
         while contents:
             publication, taken, refused = self._broker.publish(
                 self._now_ms(),
@@ -156,6 +182,10 @@ class Publishing:
         Raises:
             Refused: ROLLED_BACK, a message is not taken; nothing has happened.
         """
+        staged = list(staged)
+        refused = self._refusal() if staged else None
+        if refused is not None:
+            raise Refused(ErrorCode.ROLLED_BACK, f"rolled back: {refused.text}")
         # First, so that a message may take the room of one that it answers.
         settlements = [self._broker.settlements.begin(flow, ids) for flow, ids in acknowledged]
         publications: list[Publication] = []

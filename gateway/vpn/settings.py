@@ -11,6 +11,9 @@ from gateway.core.log.policy import LogPolicy
 
 MEGABYTE: Final = 1_048_576
 
+LEASE_SECONDS: Final = 5.0
+"""The default of ``lease_seconds``, where a store is given that no settings name."""
+
 _ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
 """Settings that the policy has as they are."""
 
@@ -21,6 +24,16 @@ class CurrentSettings:
 
     vpn: Vpn
     limits: Limits
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long after a commit something is delivered, where another gateway can take the store over."""
+        return self.vpn.store.lease_seconds if self.vpn.store is not None else LEASE_SECONDS
+
+    @property
+    def requires_standby(self) -> bool:
+        """Whether messages are refused while one machine alone would have them."""
+        return self.vpn.store is not None and self.vpn.store.require_standby
 
 
 def log_policy(log: ReplayLog) -> LogPolicy:

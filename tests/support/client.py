@@ -112,6 +112,7 @@ class Client:
         max_frame_size: int | None = None,
         idle_timeout: float | None = None,
         user: tuple[str, str] | None = None,
+        properties: dict[Any, Any] | None = None,
     ) -> None:
         """
         Args:
@@ -120,6 +121,7 @@ class Client:
             container: What the open frame says; a name of its own if None.
             max_frame_size: Largest frame taken, in bytes.
             idle_timeout: Asked for in the open frame, in seconds.
+            properties: Of the open frame.
             user: Name and password, said with SASL PLAIN; without, there is no SASL.
         """
         if "://" in address:
@@ -137,6 +139,8 @@ class Client:
         self._collector = Collector()
         self.connection.collect(self._collector)
         self.connection.container = f"test-{next(_names)}" if container is None else container
+        if properties:
+            self.connection.properties = properties
         self.connection.hostname = host if hostname is None else hostname
         if user is not None:
             self.connection.user, self.connection.password = user

@@ -8,7 +8,7 @@ from gateway.admin import rights
 from gateway.admin.semp.documented import InVpn, listed, resource
 from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
-from gateway.admin.semp.resources import Name, vpn_of
+from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.core.alarms import Alarm
 
@@ -32,7 +32,9 @@ def alarm_routes() -> APIRouter:
         "/{vpn}/alarms", rights.WHOLE_VPN, summary="Ours: alarms that hold now", responses=listed(ALARM)
     )
     async def alarms(request: Request, vpn: Name, paging: Pages) -> Answer:
-        found = {_key(alarm): alarm for alarm in vpn_of(request, vpn).vpn.alarms.active()}
+        waiting = resources_of(request).waiting.get(vpn)
+        active = waiting.alarms if waiting is not None else vpn_of(request, vpn).vpn.alarms.active()
+        found = {_key(alarm): alarm for alarm in active}
         page, cursor = await paging.page(found, lambda key: _alarm(found[key], vpn))
         return list_answer(request, page, cursor, len(found))
 

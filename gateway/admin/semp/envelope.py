@@ -114,7 +114,10 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
         "403, may not, or a foreign web page asks; 405, the method is none of this resource; 408, the body does not "
         "come; 413, it is too large; 421, the administration is called by a name that is not its own.",
     },
-    503: {"model": Failure, "description": "The store could not write, or the gateway is ending."},
+    503: {
+        "model": Failure,
+        "description": "The store could not write, another gateway is active, or the gateway is ending.",
+    },
 }
 """What any of these resources may answer but 200, for the OpenAPI document."""
 

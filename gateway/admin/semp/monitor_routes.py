@@ -36,13 +36,17 @@ from gateway.core.replay.states import ReplayState
 from gateway.ledger import Kind
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.waiting_vpn import WaitingVpn
 
 
 class _Vpn(InVpn):
     enabled: bool
-    state: Literal["up", "down"]
+    state: Literal["up", "down", "standby"]
+    activeGateway: str | None
     storeEngine: str
     storeProblem: str | None
+    storeDurability: Literal["disk", "two-machines", "one-machine"] | None
+    storeConfirmedAge: float | None
     wireLoops: str
     clientCount: int
     endpointCount: int
@@ -115,17 +119,22 @@ def monitor_routes() -> APIRouter:
         resources = resources_of(request)
 
         def show(name: str) -> _Vpn:
+            if name in resources.waiting:
+                return _waiting(resources.waiting[name], resources.wire_loops)
             return _vpn(
                 resources.administration(name).vpn, len(resources.clients(name)), resources.wire_loops
             )
 
-        page, cursor = await paging.page(resources.names, show)
-        return list_answer(request, page, cursor, len(resources.names))
+        names = [*resources.names, *resources.waiting]
+        page, cursor = await paging.page(names, show)
+        return list_answer(request, page, cursor, len(names))
 
     @tree.get("/{vpn}", rights.WHOLE_VPN, summary="One Message VPN", responses=one(VPN))
     async def one_vpn(request: Request, vpn: Name, paging: Pages) -> Answer:
-        running = vpn_of(request, vpn).vpn
         resources = resources_of(request)
+        if vpn in resources.waiting:
+            return answer(request, paging.shown(_waiting(resources.waiting[vpn], resources.wire_loops)))
+        running = vpn_of(request, vpn).vpn
         return answer(request, paging.shown(_vpn(running, len(resources.clients(vpn)), resources.wire_loops)))
 
     for collection, kinds, right in (
@@ -247,8 +256,11 @@ def _vpn(vpn: MessageVpn, clients: int, wire_loops: str) -> _Vpn:
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,
         "state": "up" if vpn.settings.enabled else "down",
+        "activeGateway": None,
         "storeEngine": vpn.engine,
-        "storeProblem": vpn.committer.problem,
+        "storeProblem": vpn.problem() or vpn.durability.problem(),
+        "storeDurability": None if vpn.durability.found is None else vpn.durability.found.value,
+        "storeConfirmedAge": None if vpn.lease is None else round(vpn.lease.age_seconds, 1),
         "wireLoops": wire_loops,
         "clientCount": clients,
         "endpointCount": len(broker.endpoints),
@@ -259,6 +271,30 @@ def _vpn(vpn: MessageVpn, clients: int, wire_loops: str) -> _Vpn:
         "lastMsgId": broker.log.next_id - 1,
         "pendingBytes": vpn.committer.pending_bytes,
         "directDroppedMsgCount": vpn.counters.direct_dropped_messages,
+    }
+
+
+def _waiting(vpn: WaitingVpn, wire_loops: str) -> _Vpn:
+    """Nothing is known here of what is in it."""
+    return {
+        "msgVpnName": vpn.name,
+        "enabled": vpn.settings.enabled,
+        "state": "standby",
+        "activeGateway": vpn.active,
+        "storeEngine": "",
+        "storeProblem": vpn.sentence,
+        "storeDurability": None,
+        "storeConfirmedAge": None,
+        "wireLoops": wire_loops,
+        "clientCount": 0,
+        "endpointCount": 0,
+        "msgReplayInitializingCount": 0,
+        "msgReplayActiveCount": 0,
+        "msgReplayPendingCompleteCount": 0,
+        "msgReplayFailedCount": 0,
+        "lastMsgId": 0,
+        "pendingBytes": 0,
+        "directDroppedMsgCount": 0,
     }
 
 

@@ -23,6 +23,7 @@ from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
 from gateway.vpn.message_vpns import MessageVpns
+from gateway.vpn.waiting_vpn import WaitingVpn
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""
@@ -74,18 +75,27 @@ class Resources:
 
     @property
     def names(self) -> list[str]:
+        """Of the Message VPNs that are active here."""
         return list(self._administered.vpns)
+
+    @property
+    def waiting(self) -> Mapping[str, WaitingVpn]:
+        """Message VPNs that wait for other gateways."""
+        return self._administered.vpns.waiting
 
     def administration(self, name: str) -> Administration:
         """Of the Message VPN of this name.
 
         Raises:
-            SempError: NOT_FOUND, there is none.
+            SempError: NOT_FOUND, there is none; FAIL, it waits for another gateway.
         """
         vpn = self._administered.vpns.get(name)
         found = self._by_name.get(name)
         if found is None or found.vpn is not vpn:
             if vpn is None:
+                waiting = self._administered.vpns.waiting.get(name)
+                if waiting is not None:
+                    raise SempError("FAIL", f"{waiting.sentence[0].upper()}{waiting.sentence[1:]}.", 503)
                 raise SempError(
                     "NOT_FOUND", f"There is no Message VPN {name[:80]!r}; there are: {', '.join(self.names)}."
                 )

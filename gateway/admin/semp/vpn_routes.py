@@ -14,6 +14,7 @@ from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.config import ConfigError
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.waiting_vpn import WaitingVpn
 
 
 class VpnBody(BaseModel):
@@ -50,7 +51,7 @@ VPN: Final = resource("MsgVpn", NewVpn, _Fixed)
 RELOADED: Final = resource("Reloaded", _Reloaded)
 
 
-def _configured(vpn: MessageVpn) -> dict[str, Any]:
+def _configured(vpn: MessageVpn | WaitingVpn) -> dict[str, Any]:
     return {
         "msgVpnName": vpn.name,
         "enabled": vpn.settings.enabled,
@@ -66,11 +67,15 @@ def vpn_routes() -> APIRouter:
 
     @tree.get("", rights.GATEWAY_SEEN, summary="All Message VPNs", responses=listed(VPN))
     async def vpns(request: Request, paging: Pages) -> Answer:
-        found = resources_of(request).vpns
-        page, cursor = await paging.page(
-            list(found), lambda name: _configured(found[name]) if name in found else None
-        )
-        return list_answer(request, page, cursor, len(found))
+        vpns, waiting = resources_of(request).vpns, resources_of(request).waiting
+        names = [*vpns, *waiting]
+
+        def show(name: str) -> dict[str, Any] | None:
+            found = vpns.get(name) or waiting.get(name)
+            return None if found is None else _configured(found)
+
+        page, cursor = await paging.page(names, show)
+        return list_answer(request, page, cursor, len(names))
 
     @tree.post(
         "", rights.GATEWAY_CHANGED, summary="Make a Message VPN, with a file of its own", responses=one(VPN)

@@ -98,6 +98,8 @@ class Client:
         self.carrier = Carrier(connection.links, connection.output, connection.log)
         self.log = connection.log
         self.spawn = connection.tasks.spawn
+        if vpn.lease is not None:
+            connection.output.watch(vpn.lease)
         self._connection: CarryingConnection | None = connection
         self._users = users
         self._shared = shared

@@ -51,14 +51,19 @@ def condition_of(refused: Refused, room: int = UNBOUNDED) -> Condition:
     REFUSALS[refused.code.condition] += 1
     info: dict[Any, Any] = {}
     for key, value in info_of(refused).items():
-        info[symbol(key)] = symbol(str(value)) if isinstance(value, Symbol) else value
-    if refused.code.subcode is not None:
-        info[symbol("subcode")] = int32(refused.code.subcode)
+        info[symbol(key)] = _as_the_engine_has(value)
     said = len(refused.code.condition) + sum(
         len(f"{key}{value}") + _AROUND_ENTRY for key, value in info.items()
     )
     text = _cut(refused.text, room - _AROUND_BYTES - said)
     return Condition(refused.code.condition, text, info or None)
+
+
+def _as_the_engine_has(value: Any) -> Any:
+    """A value of the info map in the engine's types."""
+    if isinstance(value, Symbol):
+        return symbol(str(value))
+    return int32(int(value)) if isinstance(value, Int) else value
 
 
 def _cut(text: str, room: int) -> str:

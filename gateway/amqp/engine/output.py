@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from proton import Transport
 
 from gateway.amqp.engine.close_errors import CloseError
 from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
+
+
+class DeliveryGate(Protocol):
+    """Whether messages may go out (``gateway.vpn.lease.Lease``)."""
+
+    def holds(self) -> bool:
+        """They may, now."""
+
+    def wait(self, resume: Callable[[], None]) -> None:
+        """They may not: ``resume`` is called when they may again."""
+
+    def forget(self, resume: Callable[[], None]) -> None:
+        """Nobody waits with this any more."""
 
 
 class Output:
@@ -39,6 +52,11 @@ class Output:
         self._is_writable = True
         self._close_error: CloseError | None = None
         self._all_written: Callable[[], None] | None = None
+        self._gate: DeliveryGate | None = None
+        self._has_messages = False
+        """The engine was given messages since all that it had was written."""
+        self._held = b""
+        """What the engine had to say while messages may not go out, where it could not wait in there."""
         self._left_bytes = 0
         """What the socket had not taken when that was asked last."""
 
@@ -52,7 +70,15 @@ class Output:
         """
         if self._socket is None or not self._is_writable or self._links is None:
             return 0
+        if self._gate is not None and not self._gate.holds():
+            self._gate.wait(self.schedule_flush)
+            return 0
         return self._limit_bytes - self._socket.get_write_buffer_size() - self._links.buffered_bytes
+
+    def sent(self) -> None:
+        """The engine was given messages: write them at the end of this turn of the loop."""
+        self._has_messages = True
+        self.schedule_flush()
 
     def schedule_flush(self) -> None:
         """Write what the engine has at the end of this turn of the loop."""
@@ -74,6 +100,23 @@ class Output:
             0 if self._socket is None else self._socket.get_write_buffer_size(),
         )
         return self._left_bytes < before
+
+    def watch(self, gate: DeliveryGate) -> None:
+        """Messages go out while this says that they may, and not otherwise."""
+        self._gate = gate
+
+    def _is_held_back(self) -> bool:
+        """
+        Whether the engine has messages, and they may not go out: the process may have been stopped since they were
+        given to it, or the peer's window closed. What stands behind them waits, too.
+        """
+        gate, links = self._gate, self._links
+        if gate is None or links is None or not (self._has_messages or self._held or links.buffered_bytes):
+            return False
+        if gate.holds():
+            return False
+        gate.wait(self.schedule_flush)
+        return True
 
     def connect(self, socket: asyncio.Transport) -> None:
         """The socket is there: bytes can be written."""
@@ -112,8 +155,11 @@ class Output:
 
     def lost(self) -> None:
         """The connection is gone: nothing more is written, and nothing of it is held."""
-        self._transport = self._handle = self._links = self._socket = None
+        if self._gate is not None:
+            self._gate.forget(self.schedule_flush)
+        self._transport = self._handle = self._links = self._socket = self._gate = None
         self._filter = self._all_written = self._failed = None
+        self._held = b""
 
     def flush(self) -> None:
         """Write what the engine has, as far as the socket takes it."""
@@ -122,10 +168,16 @@ class Output:
         handle, pull = self._handle, LOOPS.pull
         if transport is None or links is None or failed is None:
             return
+        if self._gate is not None and self._is_held_back():
+            return
         try:
+            if self._held:
+                held, self._held = self._held, b""
+                self.write(held)
             while self._is_writable:
                 data = pull(handle)
                 if not data:
+                    self._has_messages = False
                     if links.names.unanswered:
                         links.names.written()
                     break
@@ -146,10 +198,14 @@ class Output:
         handle, links = self._handle, self._links
         if handle is None or links is None:
             return
+        is_held_back = self._gate is not None and self._is_held_back()
         data = b"".join(iter(lambda: LOOPS.pull(handle), b""))
         if links.names.unanswered:
             links.names.saw(data)
-        self.write(change(data))
+        if is_held_back:
+            self._held += change(data)
+        else:
+            self.write(change(data))
 
     def write(self, data: bytes) -> None:
         """Bytes for the peer, as frames or what comes before them."""

@@ -96,7 +96,7 @@ class SendingLink(BaseLink):
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """Send messages, at most ``room`` (see ``gateway.vpn.clients``)."""
         self.transfers.send(rows, attempts, end_id)
-        self._output.schedule_flush()
+        self._output.sent()
 
     def nothing_to_send(self) -> None:
         """There is nothing to send now: credit that is to be drained can be used up."""

@@ -17,6 +17,7 @@ from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, ROUTE, Row
 from gateway.vpn.delivery.kept_rows import KeptRows
 from gateway.vpn.delivery.selection_turns import SelectionTurns
+from gateway.vpn.lease import Lease
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader, RoutedPage
 
@@ -58,6 +59,8 @@ class FeedShared:
     dead_letters: DeadLetterOffice
     replays: BlockedReplays
     selection: SelectionTurns
+    lease: Lease | None
+    """Whether something may be delivered; None where that is always so."""
 
 
 def no_ttl(content: bytes) -> None:
@@ -81,6 +84,7 @@ class EndpointFeed:
         self._dead_letters = shared.dead_letters
         self._replays = shared.replays
         self._selection = shared.selection
+        self._lease = shared.lease
         self._page_rows = page_rows
         self._kept = KeptRows()
         self.is_reading = False
@@ -116,6 +120,9 @@ class EndpointFeed:
     def _hand_out_ready(self) -> None:
         endpoint = self.endpoint
         if self._is_scheduled or self._dead_letters.holds_up(endpoint):
+            return
+        if self._lease is not None and not self._lease.holds():
+            self._lease.wait(self.run)
             return
         for waiting in endpoint.waiting_flows:
             # Nothing is for them until the active one is gone.

@@ -10,6 +10,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.message_cache import MessageCache
 from gateway.vpn.delivery.endpoint_feed import BlockedReplays, DeadLetterOffice, EndpointFeed, FeedShared
 from gateway.vpn.delivery.selection_turns import SelectionTurns
+from gateway.vpn.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings
 from store.ports import Reader
@@ -23,19 +24,21 @@ class Feeds:
         cache: MessageCache,
         runtime: Runtime,
         selection: SelectionTurns,
+        lease: Lease | None,
     ) -> None:
         self._settings = settings
         self._reader = reader
         self._cache = cache
         self._runtime = runtime
         self._selection = selection
+        self._lease = lease
         self._shared: FeedShared | None = None
         self._feeds: dict[str, EndpointFeed] = {}
 
     def connect(self, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
         """Name those that feeds speak to and that are themselves made of feeds; once, before the first feed."""
         self._shared = FeedShared(
-            self._reader, self._cache, self._runtime, dead_letters, replays, self._selection
+            self._reader, self._cache, self._runtime, dead_letters, replays, self._selection, self._lease
         )
 
     def of(self, endpoint: Endpoint) -> EndpointFeed:

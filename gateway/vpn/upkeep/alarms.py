@@ -16,7 +16,9 @@ from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.vpn.committer import Committer
+from gateway.vpn.lease import Lease
 from gateway.vpn.runtime import Runtime
+from gateway.vpn.upkeep.durability import DurabilityWatch
 from store.ports import Reader
 
 LOOK_SECONDS: Final = 1.0
@@ -26,12 +28,26 @@ TURN_ENDPOINTS: Final = 500
 """Endpoints looked at in one turn of the loop: well below a millisecond."""
 
 
+_OF_THE_WHOLE: Final = frozenset(AlarmKind) - {AlarmKind.LOG_USE, AlarmKind.ENDPOINT_USE}
+"""Alarms about no quota."""
+
+
 class AlarmWatch:
-    def __init__(self, broker: Broker, committer: Committer, reader: Reader, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        committer: Committer,
+        reader: Reader,
+        durability: DurabilityWatch,
+        lease: Lease | None,
+        runtime: Runtime,
+    ) -> None:
         self.thresholds = AlarmThresholds()
         self._broker = broker
         self._committer = committer
         self._reader = reader
+        self._durability = durability
+        self._lease = lease
         self._loop = runtime.loop
         self._clock = runtime.clock
         self._now_ms = runtime.clock.now_ms
@@ -60,6 +76,15 @@ class AlarmWatch:
         """A write succeeded."""
         self._alarms.note(AlarmKind.STORE, "", None, self._now_ms())
 
+    def unconfirmed(self) -> str | None:
+        """Why nothing is delivered, and publishers wait: the store does not answer; None when it does."""
+        if self._lease is None or self._lease.holds():
+            return None
+        return (
+            "the store confirms no commit: nothing is delivered, and publishers wait; "
+            f"the last one that succeeded began {self._lease.age_seconds:.0f} s ago"
+        )
+
     def check(self) -> None:
         """Look at everything now."""
         self._begin()
@@ -83,6 +108,8 @@ class AlarmWatch:
         damage = self._reader.damage
         if damage is not None:
             self._alarms.note(AlarmKind.DAMAGE, "", f"the store cannot be read: {damage}", self._now_ms())
+        self._alarms.note(AlarmKind.UNCONFIRMED, "", self.unconfirmed(), self._now_ms())
+        self._alarms.note(AlarmKind.ONE_MACHINE, "", self._durability.problem(), self._now_ms())
         self._alarms.note(AlarmKind.CLOCK, "", self._clock.problem(), self._now_ms())
         self._alarms.keep(self._is_current)
         self._alarms.note_use(
@@ -111,7 +138,7 @@ class AlarmWatch:
                 )
 
     def _is_current(self, alarm: Alarm) -> bool:
-        if alarm.kind in (AlarmKind.STORE, AlarmKind.DAMAGE, AlarmKind.CLOCK):
+        if alarm.kind in _OF_THE_WHOLE:
             return True
         if alarm.kind is AlarmKind.LOG_USE:
             return alarm.threshold_percent in self.thresholds.log_percent

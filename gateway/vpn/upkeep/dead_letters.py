@@ -160,7 +160,7 @@ class DeadLetterMover:
         endpoint = letters.endpoint
         copies = [dead_copy(row, endpoint.name, letters.reason, letters.time_ms) for row in rows]
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
-        self._publishing.publish(
+        self._publishing.put(
             _Copies(letters.queue, self._runtime.log),
             queue_topic(letters.queue),
             contents,

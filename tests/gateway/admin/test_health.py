@@ -23,7 +23,7 @@ class Gateway:
         self.reason: str | None = None
         self.asked: Callable[[], None] = lambda: None
 
-    def problem(self) -> str | None:
+    def problem(self, vpn: str | None = None) -> str | None:
         self.asked()
         return self.reason
 
@@ -31,7 +31,7 @@ class Gateway:
 class Broken:
     """A gateway whose health cannot even be asked for."""
 
-    def problem(self) -> str | None:
+    def problem(self, vpn: str | None = None) -> str | None:
         raise RuntimeError("no broker")
 
 
@@ -96,7 +96,7 @@ def test_the_openapi_document_has_both_checks() -> None:
         async with running(AdminServer(Gateway())) as client:
             paths = (await client.get("/openapi.json")).json()["paths"]
         assert set(paths) == {"/healthz", "/readyz"}
-        assert set(paths["/readyz"]["get"]["responses"]) == {"200", "503"}
+        assert set(paths["/readyz"]["get"]["responses"]) == {"200", "404", "422", "503"}
 
     asyncio.run(scenario())
 

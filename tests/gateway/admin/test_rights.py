@@ -25,7 +25,7 @@ class Nothing:
     vpns: ClassVar[MessageVpns] = {}
     connections = ()
 
-    def problem(self) -> str | None:
+    def problem(self, vpn: str | None = None) -> str | None:
         return None
 
 

@@ -30,6 +30,8 @@ class Store:
         self.now: tuple[bool, WriteFailed | None] = (False, None)
         """What comes of a commit on the spot."""
 
+    confirmed_at = None
+
     def start_writer(self, on_commit: OnCommit) -> Store:
         self.on_commit = on_commit
         return self

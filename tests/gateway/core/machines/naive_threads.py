@@ -34,6 +34,8 @@ class NaiveWriter:
         self.owed: list[Effect] = []
         self.waiting: deque[Batch] = deque()
 
+    confirmed_at = None
+
     def submit(self, batch: Batch) -> None:
         self.waiting.append(batch)
 

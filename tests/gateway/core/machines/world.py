@@ -26,7 +26,7 @@ from gateway.vpn.runtime import Runtime
 from gateway.vpn.tuning import Tuning
 from gateway.vpn.upkeep.dead_letters import DeadLetters
 from store.errors import WriteFailed
-from store.ports import MAX_ID, OnCommit
+from store.ports import MAX_ID, Durability, OnCommit
 from tests.gateway.core.machines.model import Content, Publisher, is_expired, matches
 from tests.gateway.core.machines.naive_links import Consumer, LogConsumer
 from tests.gateway.core.machines.naive_threads import NaiveReader, NaiveWriter
@@ -102,6 +102,9 @@ class _Store:
     def start_writer(self, on_commit: OnCommit) -> Any:
         self.writer = NaiveWriter(self._store, on_commit, is_quick=self._is_quick)
         return self.writer
+
+    def durability(self) -> Durability:
+        return Durability.DISK
 
     def close(self) -> None:
         """Nothing goes on by itself."""

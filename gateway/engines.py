@@ -1,0 +1,90 @@
+"""
+The engines that Message VPNs can be kept in, and which of them a Message VPN's settings name.
+
+This is the one place in the gateway that knows them. An engine that comes with an extra of the package is loaded where
+a Message VPN names it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gateway.config import VpnStore, masked
+from store.errors import StoreError
+from store.ports import Stores
+from store.sqlite.store import SqliteStores
+
+
+def files_in(folder: Path) -> Stores:
+    """Those that a Message VPN has whose settings name no engine: a file each in the data folder."""
+    return SqliteStores(folder)
+
+
+def _postgresql(settings: VpnStore) -> Stores:
+    try:
+        from store.postgresql.store import PostgresStores  # noqa: PLC0415 - comes with an extra
+    except ImportError as error:
+        raise StoreError(
+            "cannot use", masked(settings.url), error, "Install the extra: pip install 'rewind[postgresql]'"
+        ) from error
+    return PostgresStores(
+        settings.url,
+        password_file=settings.password_file,
+        read_url=settings.read_url,
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+ENGINES: Final[dict[str, Callable[[VpnStore], Stores]]] = {
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+}
+"""By the scheme of the URL."""
+
+
+def engine_of(settings: VpnStore) -> Stores:
+    """
+    Stores on other machines.
+
+    Raises:
+        StoreError: The engine is not installed.
+    """
+    return ENGINES[settings.url.partition("://")[0]](settings)
+
+
+class ChosenStores:
+    """
+    The stores of a gateway: of files in its data folder, and of each engine that is named, made once.
+
+    Args:
+        folder: The data folder.
+        files: Makes the former.
+        engine: Makes the latter.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        files: Callable[[Path], Stores] = files_in,
+        engine: Callable[[VpnStore], Stores] = engine_of,
+    ) -> None:
+        self._files = files(folder)
+        self._engine = engine
+        self._made: dict[tuple[object, ...], Stores] = {}
+
+    def of(self, settings: VpnStore | None) -> Stores:
+        """
+        Those that a Message VPN's settings name. From any thread.
+
+        Raises:
+            StoreError: The engine is not installed.
+        """
+        if settings is None:
+            return self._files
+        key = (settings.url, settings.password_file, settings.read_url, settings.lease_seconds)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self._engine(settings)
+        return found
