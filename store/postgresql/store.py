@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 
@@ -58,27 +58,22 @@ class PostgresStores:
             partition_bits: Ids of a partition that is made now, as a power of two.
         """
         self._lease_seconds = lease_seconds
-        self._waiting: dict[str, _Waiting] = {}
+        self._successors: dict[str, takeover.Successor] = {}
+        """What was seen of the gateways that have the stores that were asked for."""
         self._database = Database(url, password_file)
         self._read_database = self._database if read_url is None else Database(read_url, password_file)
         self._partition_bits = partition_bits
 
     def open(self, vpn: str, now_ms: int, options: StoreOptions) -> PostgresStore:
-        """See ``store.ports.Stores.open``. While another gateway has it, the connection is kept for the next time."""
-        waiting = self._waiting.pop(vpn, None)
-        if waiting is None:
-            waiting = _Waiting(None, takeover.Successor(vpn, self._lease_seconds))
+        """See ``store.ports.Stores.open``."""
         place = _place(self._database, vpn)
-        connection = waiting.connection
+        connection: Connection | None = None
         try:
-            if connection is None:
-                connection = self._database.connect(vpn, takeover.WRITER)
+            connection = self._database.connect(vpn, takeover.WRITER)
             if not takeover.try_lock(connection, vpn):
-                waiting.successor.look(connection)
-                active = takeover.active_gateway(connection)
-                self._waiting[vpn] = waiting._replace(connection=connection)
-                connection = None
-                raise StoreHeld("cannot open", place, active)
+                successor = self._successors.setdefault(vpn, takeover.Successor(vpn, self._lease_seconds))
+                successor.look(connection)
+                raise StoreHeld("cannot open", place, takeover.active_gateway(connection))
             store = PostgresStore(
                 self._database,
                 self._read_database,
@@ -89,6 +84,7 @@ class PostgresStores:
                 partition_bits=self._partition_bits,
             )
             connection = None
+            self._successors.pop(vpn, None)
             return store
         except (psycopg.Error, OSError) as error:
             raise StoreError(
@@ -222,13 +218,6 @@ class PostgresStore:
             self._on_commit(batches, error)
         else:
             self._untold = error
-
-
-class _Waiting(NamedTuple):
-    """While another gateway has a store."""
-
-    connection: Connection | None
-    successor: takeover.Successor
 
 
 def _place(database: Database, vpn: str) -> str:

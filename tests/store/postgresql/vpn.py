@@ -89,7 +89,7 @@ class PostgresVpn:
         self.name = name
         self.url = server.url(database)
         self._database = database
-        self._gateways: list[Gateway] = []
+        self.gateways: list[Gateway] = []
         self._proxies: list[Proxy] = []
 
     def stores(self, proxy: Proxy | None = None, **options: float) -> PostgresStores:
@@ -106,7 +106,7 @@ class PostgresVpn:
     def gateway(self, stores: PostgresStores | None = None, options: StoreOptions = OPTIONS) -> Gateway:
         """One more, which takes the store over."""
         found = Gateway((stores or self.stores()).open(self.name, MADE_MS, options))
-        self._gateways.append(found)
+        self.gateways.append(found)
         return found
 
     def write(self, batches: Sequence[Sequence[Effect]], options: StoreOptions = OPTIONS) -> None:
@@ -117,7 +117,7 @@ class PostgresVpn:
         assert [gateway.wait(batch) for batch in sent] == [None] * len(sent)
 
     def close(self) -> None:
-        for gateway in self._gateways:
+        for gateway in self.gateways:
             gateway.close()
         for proxy in self._proxies:
             proxy.close()

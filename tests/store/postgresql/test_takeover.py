@@ -1,0 +1,170 @@
+"""One gateway at a time has a store: who waits, who is taken over, and what a commit needs to be told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from store.errors import Deposed, StoreHeld
+from store.ports import Durability
+from store.postgresql import takeover
+from store.postgresql.statements import Connection
+from store.postgresql.store import PostgresStores
+from tests.store.effects import publication
+from tests.store.postgresql.schema_state import state_of
+from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
+from tests.store.vpn_file import MADE_MS
+from tests.support.postgresql import Server, eventually
+from tests.support.tcp_proxy import Fate
+
+
+def _is_taken_over(vpn: PostgresVpn, stores: PostgresStores) -> bool:
+    try:
+        vpn.gateway(stores)
+    except StoreHeld:
+        return False
+    return True
+
+
+def test_a_store_that_is_held_says_by_whom(vpn: PostgresVpn) -> None:
+    """And is had as soon as it is free, with what was committed; its epoch is one higher."""
+    first = vpn.gateway(options=replace(OPTIONS, advertise="here:5672"))
+    stores = vpn.stores()
+    for _ in range(3):
+        with pytest.raises(StoreHeld) as held:
+            stores.open(vpn.name, MADE_MS, OPTIONS)
+        assert held.value.active == "here:5672"
+    assert first.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    first.close()
+    second = vpn.gateway(stores)
+    assert second.store.recovered.log.next_id == 2
+    with pytest.raises(StoreHeld) as held:
+        vpn.stores().open(vpn.name, MADE_MS, OPTIONS)
+    assert held.value.active is None
+
+
+def test_a_gateway_with_another_epoch_is_refused(vpn: PostgresVpn, asked: Connection) -> None:
+    """Even where it knows nothing of it, and has its session and the lock: nothing of what it sends is stored."""
+    gateway = vpn.gateway()
+    assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    asked.execute(b"update log set epoch = epoch + 1")
+    assert isinstance(gateway.commit(publication(2, [b"y"] * 100, time_ms=MADE_MS)), Deposed)
+    assert isinstance(gateway.commit(publication(3, [b"y"], time_ms=MADE_MS)), Deposed)
+    assert list(state_of(asked).messages) == [1]
+
+
+def test_an_idle_gateway_hears_that_it_was_deposed(vpn: PostgresVpn, asked: Connection) -> None:
+    """Though it has nothing to write."""
+    gateway = vpn.gateway()
+    asked.execute(b"update log set epoch = epoch + 1")
+    assert isinstance(gateway.wait_for_error(), Deposed)
+    (told,) = gateway.told
+    assert told.batches == []
+
+
+def test_a_gateway_that_was_deposed_before_it_wrote_is_told(vpn: PostgresVpn, asked: Connection) -> None:
+    """Its commits begin when its store is opened, so it may be found out before anybody listens."""
+    store = vpn.stores().open(vpn.name, MADE_MS, OPTIONS)
+    asked.execute(b"update log set epoch = epoch + 1")
+    eventually(lambda: store._untold is not None, "the end of it")
+    told: list[object] = []
+    store.start_writer(lambda batches, error: told.append((batches, error)))
+    store.close()
+    ((batches, error),) = told
+    assert batches == []
+    assert isinstance(error, Deposed)
+
+
+def test_a_gateway_that_stopped_is_taken_over(vpn: PostgresVpn, asked: Connection) -> None:
+    """
+    It keeps its session, and says nothing: after its lease another takes over. What it sends when it goes on is
+    refused.
+    """
+    proxy = vpn.proxy()
+    stopped = vpn.gateway(vpn.stores(proxy))
+    assert stopped.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
+    goes_on = threading.Event()
+    held = threading.Event()
+
+    def hold(*_: object) -> Fate:
+        held.set()
+        assert goes_on.wait(60)
+        return Fate.PASS
+
+    proxy.fate = hold
+    assert held.wait(60)
+    late = stopped.submit(publication(2, [b"late"], time_ms=MADE_MS))
+    stores = vpn.stores(lease_seconds=0.5)
+    eventually(lambda: _is_taken_over(vpn, stores), "the takeover")
+    other = vpn.gateways[-1]
+    assert other.commit(publication(2, [b"theirs"], time_ms=MADE_MS)) is None
+    goes_on.set()
+    assert isinstance(stopped.wait(late), Deposed)
+    assert [row[6] for row in state_of(asked).messages.values()] == [b"x", b"theirs"]
+
+
+def test_a_gateway_that_is_well_is_not_taken_over(vpn: PostgresVpn) -> None:
+    """However long another waits: its commits go on, though nobody publishes."""
+    gateway = vpn.gateway()
+    stores = vpn.stores(lease_seconds=0.5)
+    for _ in range(4):
+        gateway.beat()
+        for _ in range(5):
+            assert not _is_taken_over(vpn, stores)
+    assert gateway.told == []
+
+
+def test_a_barrier_sees_another_epoch(vpn: PostgresVpn, asked: Connection) -> None:
+    """It commits nothing then."""
+    vpn.write([])
+    ((epoch, commit_no),) = asked.execute(b"select epoch, commit_no from log").fetchall()
+    assert takeover.barrier(asked, epoch) == commit_no
+    with pytest.raises(Deposed):
+        takeover.barrier(asked, epoch - 1)
+
+
+@pytest.fixture
+def waited_for(postgresql: Server) -> Iterator[Server]:
+    """The server, of which every commit waits for a standby that never comes, while the test has it so."""
+    yield postgresql
+    _wait_for_standby(postgresql, "")
+
+
+def _wait_for_standby(server: Server, name: str) -> None:
+    server.execute(f"alter system set synchronous_standby_names = '{name}'")
+    server.execute("select pg_reload_conf()")
+    eventually(lambda: server.execute("show synchronous_standby_names") == [(name,)], "the setting")
+
+
+def test_a_wait_that_somebody_ended_is_no_commit(
+    vpn: PostgresVpn, asked: Connection, waited_for: Server
+) -> None:
+    """
+    The server says COMMIT all the same, with a warning: nothing is told of it before a standby has it. Then it is done,
+    once.
+    """
+    asked.execute(b"set synchronous_commit = local")
+    gateway = vpn.gateway()
+    _wait_for_standby(waited_for, "nobody")
+    batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
+    waits = b"select pid from pg_stat_activity where application_name like %s and wait_event = 'SyncRep'"
+    name = f"rewind % writer {vpn.name}"
+    eventually(lambda: asked.execute(waits, (name,)).fetchall(), "the wait")
+    for _ in range(3):
+        ((pid,),) = asked.execute(waits, (name,)).fetchall()
+        assert asked.execute(b"select pg_cancel_backend(%s::integer)", (pid,)).fetchall() == [(True,)]
+        eventually(lambda: asked.execute(waits, (name,)).fetchall(), "the next wait")
+        assert gateway.told == []
+    _wait_for_standby(waited_for, "")
+    assert gateway.wait(batch) is None
+    assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
+    assert list(state_of(asked).messages) == [1, 2]
+
+
+def test_what_a_commit_survives_is_asked(vpn: PostgresVpn) -> None:
+    """Without a standby: one machine."""
+    gateway = vpn.gateway()
+    assert gateway.store.durability() is Durability.ONE_MACHINE
