@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ import psycopg
 from gateway.core.effects import Effect, Publication
 from gateway.core.model import HELD, ID, Row
 from store.checksum import HEAD_BITS, content_sum, head_of
+from store.errors import StoreHeld
 from store.ports import StoreOptions
 from store.postgresql.check import check
 from store.postgresql.database import Database
@@ -24,7 +26,7 @@ from store.postgresql.store import PostgresStore, PostgresStores
 from store.postgresql.text import stored_text
 from tests.store.port.vpns import applied
 from tests.support.naive_store import NaiveStore
-from tests.support.postgresql import Server
+from tests.support.postgresql import Server, eventually
 
 TABLES: Final = (
     "message", "held_message", "route", "endpoint", "subscription", "cursor", "cursor_range", "attempt", "reference",
@@ -45,8 +47,16 @@ class NamedStores:
         self._folder = folder
 
     def open(self, vpn: str, now_ms: int, options: StoreOptions) -> PostgresStore:
-        """See ``store.ports.Stores.open``."""
-        return self._stores.open(_named(self._folder, vpn), now_ms, options)
+        """See ``store.ports.Stores.open``. A session that has just ended may have its lock for a moment."""
+        opened: list[PostgresStore] = []
+
+        def is_opened() -> bool:
+            with suppress(StoreHeld):
+                opened.append(self._stores.open(_named(self._folder, vpn), now_ms, options))
+            return bool(opened)
+
+        eventually(is_opened, "the end of the session before")
+        return opened[0]
 
     def remove(self, vpn: str) -> None:
         """See ``store.ports.Stores.remove``."""
