@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,12 +48,6 @@ def ask(gateway: RunningGateway, path: str) -> httpx.Response:
 def database(tmp_path: Path) -> SharedDatabase:
     """What the gateways of the test share."""
     return SharedDatabase(tmp_path / "shared")
-
-
-@pytest.fixture
-def _ending() -> Iterator[ExitStack]:
-    with ExitStack() as ending:
-        yield ending
 
 
 @pytest.fixture

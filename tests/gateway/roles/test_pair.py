@@ -1,0 +1,155 @@
+"""Two gateways on one PostgreSQL, each a process of its own: one is killed or stopped, and the other goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.gateway.roles.conftest import wait_until
+from tests.support.client import Client, Received, texts
+from tests.support.messages import data
+from tests.support.postgresql import Server, free_port
+from tests.support.publishing import Publishing
+from tests.system.gateway_process import GatewayProcess
+
+pytestmark = [pytest.mark.system, pytest.mark.postgresql]
+
+LEASE_SECONDS = 2
+
+TAKE_OVER_SECONDS = 5.0
+"""How long publishers may wait for another gateway when the active one is killed."""
+
+Start = Callable[..., GatewayProcess]
+
+
+@pytest.fixture
+def start(postgresql: Server, tmp_path: Path, _ending: ExitStack) -> Start:
+    """Starts a gateway on the test's own database: `start("a", require_standby="true")`."""
+    url = postgresql.url(postgresql.new_database())
+
+    def start(name: str, **store: str) -> GatewayProcess:
+        more = "".join(f"{key} = {value}\n" for key, value in store.items())
+        config = f'[vpn.default.store]\nurl = "{url}"\nlease_seconds = {LEASE_SECONDS}\n{more}'
+        process = GatewayProcess(tmp_path / name, config, listen=(f"127.0.0.1:{free_port()}",))
+        _ending.callback(process.stop)
+        return process
+
+    return start
+
+
+@pytest.fixture
+def pair(start: Start) -> tuple[GatewayProcess, GatewayProcess]:
+    """An active gateway, and one that waits for it."""
+    active = start("a")
+    return active, start("b")
+
+
+def url_of(gateway: GatewayProcess) -> str:
+    """Where clients connect."""
+    return str(gateway.ready["amqp"][0])
+
+
+def readiness(gateway: GatewayProcess) -> httpx.Response:
+    """Whether it serves clients."""
+    return httpx.get(f"{gateway.ready['admin']}/readyz", trust_env=False, timeout=30)
+
+
+def is_ready(gateway: GatewayProcess) -> bool:
+    return readiness(gateway).status_code == 200
+
+
+@pytest.fixture
+def stopped(pair: tuple[GatewayProcess, GatewayProcess]) -> Iterator[Callable[[], None]]:
+    """Stops the active one, as a machine that hangs; it goes on at the end of the test, if not before."""
+    pid = pair[0].pid
+    yield lambda: os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_the_other_accepts_within_seconds(pair: tuple[GatewayProcess, GatewayProcess]) -> None:
+    """The active one is killed under load: all that it had accepted is there, once and in order, with ids that rise."""
+    active, other = pair
+    waiting = readiness(other).json()
+    assert (waiting["state"], waiting["active"]) == ("waiting", f"127.0.0.1:{active.address[1]}")
+    with Publishing(url_of(active), "orders") as publishing:
+        publishing.wait_for(2_000)
+        publishing.expect_an_end()
+        active.kill()
+    killed_at = time.monotonic()
+    wait_until(lambda: is_ready(other), "the other is ready")
+    with Client(url_of(other)) as client:
+        client.sender("orders").send_all([data("after")])
+        assert time.monotonic() - killed_at < TAKE_OVER_SECONDS
+        found: list[Received] = []
+        receiver = client.receiver("orders")
+        receiver.collect(found, publishing.accepted + 1)
+        found += receiver.drain()
+    *before, after = texts(found)
+    assert after == "after"
+    assert before == [str(number) for number in range(len(before))] and len(before) >= publishing.accepted
+    ids = [message.id for message in found]
+    assert ids == sorted(set(ids))
+
+
+def test_one_that_was_stopped_tells_nobody_anything(
+    pair: tuple[GatewayProcess, GatewayProcess], stopped: Callable[[], None]
+) -> None:
+    """Past its lease another one is active; going on, it delivers nothing, accepts nothing, and closes its clients."""
+    active, other = pair
+    publisher, consumer = Client(url_of(active)), Client(url_of(active))
+    sender = publisher.sender("orders")
+    sender.send_all(data(number) for number in range(100))
+    receiver = consumer.receiver("orders", credit=10)
+    receiver.take(10)
+    stopped()
+    # What it will find when it goes on: credit for what it has in memory, and a message.
+    receiver.flow(50)
+    consumer.wait(lambda: True, "credit is on its way")
+    delivery = sender.send(data("late"))
+    publisher.wait(lambda: True, "the message is on its way")
+    wait_until(lambda: is_ready(other), "the other takes over from one that has stopped to commit")
+    with Client(url_of(other)) as client:
+        taken = client.receiver("orders", credit=200).take_and_accept(100)
+        assert texts(taken) == [str(number) for number in range(100)]
+    os.kill(active.pid, signal.SIGCONT)
+    for deposed in (consumer, publisher):
+        assert deposed.closed_by_peer().name == "amqp:connection:forced"
+        deposed.cut()
+    assert not receiver.arrived
+    assert delivery.remote_state == 0
+    wait_until(lambda: readiness(active).json().get("state") == "waiting", "it waits")
+    with Client(url_of(other)) as client:
+        assert client.receiver("log://>?replay-start=beginning&until=now").take_to_end()[-1].text == "99"
+
+
+def test_publishers_wait_while_the_database_is_gone(start: Start, postgresql: Server) -> None:
+    """A database that crashes and comes again costs nobody anything but time: what was sent meanwhile is accepted."""
+    gateway = start("a")
+    with Client(url_of(gateway)) as client:
+        sender = client.sender("orders")
+        sender.send_all([data("before")])
+        postgresql.crash()
+        deliveries = [sender.send(data(number)) for number in range(5)]
+        client.wait(lambda: not is_ready(gateway), "its lease runs out")
+        assert [delivery.remote_state for delivery in deliveries] == [0] * 5
+        postgresql.start()
+        assert {sender.outcome(delivery) for delivery in deliveries} == {"ACCEPTED"}
+        assert texts(client.receiver("orders", credit=9).take(6)) == ["before", *map(str, range(5))]
+
+
+def test_it_is_known_whether_a_standby_has_it(start: Start) -> None:
+    """Without a synchronous standby a gateway says so, and refuses messages where one is required."""
+    gateway = start("a", require_standby="true")
+    admin = gateway.ready["admin"]
+    state = httpx.get(f"{admin}/SEMP/v2/monitor/msgVpns/default", trust_env=False, timeout=30).json()["data"]
+    assert state["storeDurability"] == "one-machine" and "one machine only" in state["storeProblem"]
+    with Client(url_of(gateway)) as client:
+        sender = client.sender("orders")
+        assert "standby" in sender.rejection(sender.send(data(1))).text
