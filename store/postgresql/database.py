@@ -73,13 +73,10 @@ class Database:
             found = conninfo_to_dict(self._url)
         except psycopg.Error:
             return "postgresql"
-        hosts, ports = str(found.get("host") or ""), str(found.get("port") or "")
-        names = hosts.split(",")
-        numbers = ports.split(",") if ports else []
-        ends = [
-            f"{name}:{numbers[k] if len(numbers) == len(names) else ports}" if ports else name
-            for k, name in enumerate(names)
-        ]
+        hosts, ports = (str(found.get(name) or "").split(",") for name in ("host", "port"))
+        # One port holds for all hosts.
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        ends = [f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False)]
         return f"postgresql://{','.join(ends)}/{found.get('dbname') or ''}"
 
     def session_name(self, vpn: str, purpose: str) -> str:

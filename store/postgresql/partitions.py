@@ -131,6 +131,8 @@ class Partitions:
         self._wake = threading.Event()
         self._last_id = 0
         self._first_id = 0
+        self._has_looked = False
+        """Whether what an earlier gateway has left behind was dropped."""
         self._is_closing = False
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name=f"partitions {vpn}", daemon=True)
@@ -174,7 +176,8 @@ class Partitions:
     def _is_due(self) -> bool:
         spans = self._spans
         return bool(
-            (self._last_id and not self.has(self._last_id, self._last_id + self._size))
+            not self._has_looked
+            or (self._last_id and not self.has(self._last_id, self._last_id + self._size))
             or (spans and spans[0].end <= self._first_id)
         )
 
@@ -213,6 +216,7 @@ class Partitions:
                 self._make(connection, self._last_id, self._last_id + self._size)
         drop_below(connection, self._first_id)
         self._spans = attached_spans(connection)
+        self._has_looked = True
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -1,0 +1,79 @@
+"""Partitions: every id has one before it is written, and what is wholly trimmed is dropped, while others read."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.postgresql.partitions import Span, attached_spans, missing_spans, span_of
+from store.postgresql.statements import Connection
+from tests.store.effects import publication, trimming
+from tests.store.postgresql.schema_state import state_of
+from tests.store.postgresql.test_writer import applied, check_state
+from tests.store.postgresql.vpn import PostgresVpn
+from tests.store.vpn_file import MADE_MS, empty_model
+from tests.support.postgresql import eventually
+
+BITS = 5
+SIZE = 1 << BITS
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 70), st.sampled_from([8, 32, 64])), max_size=8))
+def test_every_id_has_one_partition(asked_for: list[tuple[int, int, int]]) -> None:
+    """Whatever sizes they had before: what is made fills what is free, and overlaps nothing."""
+    spans: list[Span] = []
+    for first, more, size in asked_for:
+        spans = sorted([*spans, *missing_spans(spans, first, first + more, size)])
+        assert not missing_spans(spans, first, first + more, size)
+        assert all(span.first < span.end for span in spans)
+        assert all(one.end <= other.first for one, other in pairwise(spans))
+    assert [span_of(span.name) for span in spans] == spans
+
+
+def test_they_are_made_ahead(vpn: PostgresVpn, asked: Connection) -> None:
+    """One more than is needed, always; and a transaction that needs more than there are has them made first."""
+    gateway = vpn.gateway(vpn.stores(partition_bits=BITS))
+    model = empty_model()
+    eventually(lambda: attached_spans(asked)[-1:] == [Span(SIZE, 2 * SIZE)], "the first two")
+    made = publication(1, [b"x"] * (5 * SIZE), time_ms=MADE_MS)
+    assert gateway.commit(*applied(model, [made])) is None
+    eventually(lambda: attached_spans(asked)[-1].end > 6 * SIZE, "the next one")
+    check_state(asked, model)
+
+
+def test_what_is_trimmed_is_dropped(vpn: PostgresVpn, asked: Connection) -> None:
+    """Not while somebody reads it, who sees it to the end; nobody else waits for that."""
+    gateway = vpn.gateway(vpn.stores(partition_bits=BITS))
+    model = empty_model()
+    made = publication(1, [b"x"] * (4 * SIZE), time_ms=MADE_MS)
+    assert gateway.commit(*applied(model, [made])) is None
+    with asked.transaction():
+        # Whoever reads has a snapshot from before.
+        before = asked.execute(b"select count(*) from message").fetchall()
+        assert gateway.commit(*applied(model, [trimming(model, 3 * SIZE)])) is None
+        assert gateway.commit(*applied(model, [publication(4 * SIZE + 1, [b"y"], time_ms=MADE_MS)])) is None
+        assert asked.execute(b"select count(*) from message where id <= %s", (4 * SIZE,)).fetchall() == before
+    eventually(lambda: attached_spans(asked)[0].first == 3 * SIZE, "the end of the first ones")
+    tables = (
+        b"select count(*) from pg_tables where schemaname = current_schema() and tablename = 'message_0_32'"
+    )
+    eventually(lambda: asked.execute(tables).fetchall() == [(0,)], "its end as a table")
+    check_state(asked, model)
+
+
+def test_what_was_left_behind_is_dropped_by_the_next(vpn: PostgresVpn, asked: Connection) -> None:
+    """A gateway that ended between detaching and dropping leaves a table, which the next one drops."""
+    stores = vpn.stores(partition_bits=BITS)
+    model = empty_model()
+    gateway = vpn.gateway(stores)
+    assert gateway.commit(*applied(model, [publication(1, [b"x"] * 70, time_ms=MADE_MS)])) is None
+    gateway.close()
+    asked.execute(b"update log set first_id = 33")
+    asked.execute(b"alter table message detach partition message_0_32 concurrently")
+    gateway = vpn.gateway(stores)
+    eventually(
+        lambda: asked.execute(b"select to_regclass('message_0_32')").fetchall() == [(None,)], "its end"
+    )
+    assert min(state_of(asked).messages) == 33
