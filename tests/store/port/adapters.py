@@ -14,8 +14,8 @@ import pytest
 from store.ports import Stores
 from store.sqlite.check import check
 from store.sqlite.store import SqliteStores, message_file
-from tests.store.port.postgresql_vpn import NamedStores, PostgresVpn, check_named
-from tests.store.port.sqlite_vpn import SqliteVpn
+from tests.store.port.postgresql_vpn import NamedStores, PostgresTables, check_named
+from tests.store.port.sqlite_vpn import SqliteFile
 from tests.store.port.vpns import StoredVpn
 from tests.store.vpn_file import new_file
 from tests.support.postgresql import Server
@@ -37,10 +37,10 @@ class Adapter:
 def _sqlite(request: pytest.FixtureRequest) -> Adapter:
     folder: Path = request.getfixturevalue("tmp_path")
     numbers = count()
-    made: list[SqliteVpn] = []
+    made: list[SqliteFile] = []
 
-    def vpn() -> SqliteVpn:
-        made.append(SqliteVpn(new_file(folder / f"vpn-{next(numbers)}.db")))
+    def vpn() -> SqliteFile:
+        made.append(SqliteFile(new_file(folder / f"vpn-{next(numbers)}.db")))
         return made[-1]
 
     request.addfinalizer(lambda: [found.close() for found in made] and None)
@@ -49,12 +49,12 @@ def _sqlite(request: pytest.FixtureRequest) -> Adapter:
 
 def _postgresql(request: pytest.FixtureRequest) -> Adapter:
     server: Server = request.getfixturevalue("postgresql")
-    made: list[PostgresVpn] = []
+    made: list[PostgresTables] = []
 
-    def vpn() -> PostgresVpn:
+    def vpn() -> PostgresTables:
         # Making a schema takes longer than most of what is done with it.
         if not made:
-            made.append(PostgresVpn(server))
+            made.append(PostgresTables(server))
         return made[0]
 
     request.addfinalizer(lambda: [found.close() for found in made] and None)

@@ -1,4 +1,4 @@
-"""A Message VPN in PostgreSQL for the tests of the port: its tables are filled by SQL, without a writer."""
+"""Message VPNs in PostgreSQL for the tests of the port."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
-from gateway.core.effects import Effect, Publication
-from gateway.core.model import HELD, ID, Row
-from store.checksum import HEAD_BITS, content_sum, head_of
+from gateway.core.effects import Effect
+from gateway.core.model import Row
 from store.errors import StoreHeld
 from store.ports import StoreOptions
-from store.postgresql.check import check
+from store.postgresql import check
 from store.postgresql.database import Database
+from store.postgresql.garbage import recover_garbage
 from store.postgresql.migrations import migrate
 from store.postgresql.reading import reader
 from store.postgresql.reading.reader import PostgresReader
-from store.postgresql.schema import HELD_COLUMNS, MESSAGE_COLUMNS, schema_name
+from store.postgresql.schema import FENCE, schema_name
+from store.postgresql.statements import Connection, Statement, carry_out
 from store.postgresql.store import PostgresStore, PostgresStores
-from store.postgresql.text import stored_text
+from store.postgresql.transaction import Transaction
+from store.promises import WRONG_PRIORITY, Promise
+from store.property_index import IndexedSpan
 from tests.store.port.vpns import applied
+from tests.store.vpn_file import MADE_MS
 from tests.support.naive_store import NaiveStore
 from tests.support.postgresql import Server, eventually
 
@@ -66,88 +70,47 @@ class NamedStores:
 def check_named(server: Server, folder: Path, vpn: str) -> list[str]:
     """What of the promises the closed store breaks."""
     connection = Database(server.url()).connect(_named(folder, vpn), "check")
-    return check(connection, schema_name(_named(folder, vpn)))
+    return check.check(connection, schema_name(_named(folder, vpn)))
 
 
 def _named(folder: Path, vpn: str) -> str:
     return f"{vpn}-{'-'.join(folder.parts[-2:])}"
 
 
-class PostgresVpn:
-    """A schema of its own. What is written stands in place of what was written before."""
+class PostgresTables:
+    """A schema of its own, without a writer. What is written stands in place of what was written before."""
 
     reader_module = reader
+    promises = (*check.PROMISES, Promise(WRONG_PRIORITY, ""))
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._schema = schema_name(f"port-{next(_numbers)}")
+        self._schema = f"rewind_port-{next(_numbers)}"
         self._readers: list[PostgresReader] = []
         self._connection = self._connect()
         self._connection.execute(f'create schema "{self._schema}"'.encode())
         migrate(self._connection, self._schema)
         self._connection.execute("create table message_all partition of message default")
 
-    def _connect(self, server: Server | None = None) -> psycopg.Connection[Any]:
+    def _connect(self, server: Server | None = None) -> Connection:
         connection = psycopg.connect((server or self._server).url(), autocommit=True)
         connection.execute(f'set search_path = "{self._schema}"'.encode())
         return connection
 
     def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-        """See ``StoredVpn``. What was trimmed stays behind in ``message``, as a trimming leaves it there."""
-        written = list(batches)
-        model = applied(written)
+        """See ``StoredVpn``."""
         self.execute(*(f"delete from {table}" for table in TABLES))
-        logged = {
-            row[ID]: row
-            for effects in written
-            for effect in effects
-            if isinstance(effect, Publication) and effect.logged
-            for row in effect.rows
-            if row[ID] < model.first_id or model.is_logged(row[ID])
-        }
-        held = [row for row in model.messages.values() if row[HELD] is not None]
-        self._copy("message", MESSAGE_COLUMNS, map(_logged, logged.values()))
-        self._copy("held_message", HELD_COLUMNS, map(_held, held))
-        self._copy(
-            "route",
-            "number, priority, endpoints",
-            [(route.number, route.priority, list(route.endpoints)) for route in model.routes.values()],
-        )
-        parts = [(number, key, part) for number, c in model.cursors.items() for key, part in c.parts.items()]
-        self._copy(
-            "cursor",
-            "number, part, floor, counted_id, messages, size_bytes",
-            [(n, key, p.floor, p.counted_id, p.messages, p.size_bytes) for n, key, p in parts],
-        )
-        self._copy(
-            "cursor_range",
-            "number, part, first, last",
-            [(n, key, first, last) for n, key, part in parts for first, last in part.ranges.items()],
-        )
-        self._copy(
-            "attempt",
-            "cursor, message, count",
-            [(n, i, times) for n, cursor in model.cursors.items() for i, times in cursor.attempts.items()],
-        )
-        self._copy(
-            "reference",
-            "cursor, message",
-            [(n, i) for n, cursor in model.cursors.items() for i in cursor.references],
-        )
         self._connection.execute(
-            "insert into log (generation, first_id, last_id, last_time, floor_time, size_bytes, largest_bytes, "
-            "next_number, archived_id, counted_id) values (1, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (
-                model.first_id, model.last_id, model.last_time_ms, model.floor_ms, model.size_bytes,
-                model.largest_bytes, model.next_number, model.archived_id, model.counted_id,
-            ),
-        )  # fmt: skip
-        return model
-
-    def _copy(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
-        with self._connection.cursor().copy(f"copy {table} ({columns}) from stdin".encode()) as copy:
-            for row in rows:
-                copy.write_row(row)
+            "insert into log (generation, last_time, floor_time) values (1, %s, %s)", (MADE_MS, MADE_MS)
+        )
+        written = list(batches)
+        for number, effects in enumerate(written):
+            transaction = Transaction(garbage=recover_garbage(self._connection))
+            transaction.apply(effects)
+            steps = transaction.finish()
+            fence = Statement(FENCE, (0, number, number + 1, *transaction.log_row()))
+            carry_out(self._connection, [Statement("begin"), fence, *steps, Statement("commit")])
+        return applied(written)
 
     def stored(self) -> list[Row]:
         """See ``StoredVpn``."""
@@ -163,6 +126,7 @@ class PostgresVpn:
         rows: int = 1_000,
         page_bytes: int = 1 << 22,
         largest_bytes: int = 64,
+        indexed: Sequence[IndexedSpan] = (),
         server: Server | None = None,
     ) -> PostgresReader:
         """
@@ -178,10 +142,15 @@ class PostgresVpn:
             page_rows=rows,
             page_bytes=page_bytes,
             largest_bytes=largest_bytes,
+            indexed=indexed,
             is_standby=server is not None,
         )
         self._readers.append(found)
         return found
+
+    def check(self) -> list[str]:
+        """See ``StoredVpn``."""
+        return check.check(self._connect(), self._schema)
 
     def reconnect(self) -> None:
         """After the server was away."""
@@ -198,14 +167,3 @@ class PostgresVpn:
             found.close()
         self._connection.execute(f'drop schema "{self._schema}" cascade'.encode())
         self._connection.close()
-
-
-def _logged(row: Row) -> tuple[Any, ...]:
-    message_id, time, topic, bare, route, _, content = row
-    checksum = (content_sum(content) << HEAD_BITS) + head_of(message_id, time, topic, bare, route)
-    return (message_id, time, checksum, route, bare, stored_text(topic), content)
-
-
-def _held(row: Row) -> tuple[Any, ...]:
-    *head, topic, content = _logged(row)
-    return (*head, row[HELD], topic, content)

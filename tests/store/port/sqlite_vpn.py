@@ -8,17 +8,20 @@ from pathlib import Path
 
 from gateway.core.effects import Effect
 from gateway.core.model import Row
-from store.sqlite import reader
+from store.promises import Promise
+from store.property_index import IndexedSpan
+from store.sqlite import check, reader
 from store.sqlite.reader import SqliteReader
 from tests.store.port.vpns import applied
 from tests.store.vpn_file import COLUMNS, commit, execute, query, writing_to
 from tests.support.naive_store import NaiveStore
 
 
-class SqliteVpn:
-    """A file of its own."""
+class SqliteFile:
+    """A file of its own, without a writer."""
 
     reader_module = reader
+    promises: tuple[Promise, ...] = check.PROMISES
 
     def __init__(self, path: Path) -> None:
         """
@@ -41,14 +44,28 @@ class SqliteVpn:
         return query(self._path, f"select {COLUMNS} from message order by id")
 
     def open_reader(
-        self, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int = 64
+        self,
+        *,
+        rows: int = 1_000,
+        page_bytes: int = 1 << 22,
+        largest_bytes: int = 64,
+        indexed: Sequence[IndexedSpan] = (),
     ) -> SqliteReader:
         """See ``StoredVpn``."""
         found = SqliteReader(
-            self._path, threads=1, page_rows=rows, page_bytes=page_bytes, largest_bytes=largest_bytes
+            self._path,
+            threads=1,
+            page_rows=rows,
+            page_bytes=page_bytes,
+            largest_bytes=largest_bytes,
+            indexed=indexed,
         )
         self._readers.append(found)
         return found
+
+    def check(self) -> list[str]:
+        """See ``StoredVpn``."""
+        return check.check(self._path)
 
     def execute(self, *statements: str) -> None:
         """See ``StoredVpn``."""

@@ -11,6 +11,7 @@ from typing import Protocol
 from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.ports import Reader
+from store.promises import Promise
 from tests.store.vpn_file import empty_model
 from tests.support.naive_store import NaiveStore
 
@@ -20,6 +21,8 @@ class StoredVpn(Protocol):
 
     reader_module: ModuleType
     """Where the bounds of its pages are constants."""
+    promises: tuple[Promise, ...]
+    """Which its check looks for."""
 
     def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
         """Commit batches to what is empty; and the naive store that holds the same."""

@@ -15,7 +15,7 @@ from store.errors import ReadFailed
 from store.postgresql.reading import reader as reader_module
 from store.postgresql.reading.reader import PostgresReader
 from tests.store.effects import publication, queue, route
-from tests.store.port.postgresql_vpn import PostgresVpn
+from tests.store.port.postgresql_vpn import PostgresTables
 from tests.store.vpn_file import MADE_MS
 from tests.support.postgresql import Server, server
 
@@ -26,9 +26,9 @@ WRITTEN = [queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=M
 
 
 @contextmanager
-def filled(found: Server) -> Iterator[PostgresVpn]:
+def filled(found: Server) -> Iterator[PostgresTables]:
     """A Message VPN with 25 messages."""
-    vpn = PostgresVpn(found)
+    vpn = PostgresTables(found)
     try:
         vpn.write(WRITTEN)
         yield vpn
@@ -37,7 +37,7 @@ def filled(found: Server) -> Iterator[PostgresVpn]:
 
 
 @pytest.fixture
-def vpn(postgresql: Server) -> Iterator[PostgresVpn]:
+def vpn(postgresql: Server) -> Iterator[PostgresTables]:
     """A Message VPN with 25 messages."""
     with filled(postgresql) as found:
         yield found
@@ -58,7 +58,7 @@ READS: list[Callable[[PostgresReader], object]] = [
 ]
 
 
-def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresVpn) -> None:
+def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresTables) -> None:
     """After every kind of read nothing is open: rows that are no more can go, partitions can be dropped."""
     reader = vpn.open_reader(rows=7)
     for read in READS:
@@ -70,13 +70,13 @@ def test_a_reader_leaves_no_snapshot_behind(postgresql: Server, vpn: PostgresVpn
         assert found == [("idle", None, None)]
 
 
-def test_a_reader_cannot_write(vpn: PostgresVpn) -> None:
+def test_a_reader_cannot_write(vpn: PostgresTables) -> None:
     """Its connection refuses: the writer alone changes the store."""
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
         vpn.open_reader().connection.connection.execute("delete from message")
 
 
-def test_a_page_is_read_along_an_index(vpn: PostgresVpn) -> None:
+def test_a_page_is_read_along_an_index(vpn: PostgresTables) -> None:
     """Pages are not sorted, and look at what they are about alone, though nobody has looked at the tables before."""
     reader = vpn.open_reader(rows=7)
     connection = reader.connection
