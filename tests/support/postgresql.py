@@ -191,22 +191,17 @@ class Server:
 
     def crash(self) -> None:
         """Kill it, all of its processes at once."""
-        found = self.pids()
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        found = self._signal(signal.SIGKILL)
         eventually(lambda: not any(map(_is_alive, found)), "the end of the killed processes")
         self._end(signal.SIGKILL)
 
     def hold(self) -> None:
         """Stop all of its processes in their tracks, as a machine that has gone away; ``go_on`` is the opposite."""
-        for pid in self.pids():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Have held processes continue."""
-        for pid in self.pids():
-            os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def pids(self) -> list[int]:
         """Its processes, the first one of which started the others."""
@@ -214,6 +209,13 @@ class Server:
         if postmaster is None:
             return []
         return [postmaster, *_children(postmaster)]
+
+    def _signal(self, number: signal.Signals) -> list[int]:
+        found = self.pids()
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        return found
 
     def _postmaster(self) -> int | None:
         try:
