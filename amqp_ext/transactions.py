@@ -35,6 +35,10 @@ _SYMBOLS: Final = {
 }
 
 
+class OutcomeError(ValueError):
+    """An outcome that is none; the text is a sentence for its sender."""
+
+
 class TransactionError(ValueError):
     """A control message or a state that is none; the text is a sentence for its sender."""
 
@@ -54,7 +58,7 @@ class Discharge:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is to become of a delivery when its transaction commits: one of the four, and what modified adds."""
+    """What is to become of a delivery: one of the four, and what modified adds."""
 
     code: int
     failed: bool = False
@@ -110,15 +114,26 @@ def read_state(fields: Any) -> TransactionalState:
         raise TransactionError("a transactional-state has a txn-id, a binary")
     if len(fields) < 2 or fields[1] is None:
         return TransactionalState(fields[0], None)
-    code, values = _described(fields[1])
+    try:
+        return TransactionalState(fields[0], read_outcome(fields[1]))
+    except OutcomeError as error:
+        raise TransactionError(f"the outcome of a transactional-state: {error}") from error
+
+
+def read_outcome(value: Any) -> Outcome:
+    """
+    A decoded outcome (section 3.4).
+
+    Raises:
+        OutcomeError: It is none.
+    """
+    code, values = _described(value)
     if code not in (ACCEPTED, REJECTED, RELEASED, MODIFIED):
-        raise TransactionError(
-            "the outcome of a transactional-state is accepted, rejected, released or modified"
-        )
+        raise OutcomeError("an outcome is accepted, rejected, released or modified")
     if code != MODIFIED:
-        return TransactionalState(fields[0], Outcome(code))
+        return Outcome(code)
     failed, undeliverable = (bool(value) for value in [*values, None, None][:2])
-    return TransactionalState(fields[0], Outcome(code, failed, undeliverable))
+    return Outcome(code, failed, undeliverable)
 
 
 def declared(txn_id: bytes) -> bytes:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from amqp_ext.codec import CodecError, Described, Symbol, UInt, ULong, decode, encode
 from amqp_ext.flow_frames import StateRequest, state_request_of
@@ -41,6 +41,7 @@ from amqp_ext.frames.performatives import (
     numbered,
 )
 from amqp_ext.frames.plain import link_key, plain_frames
+from amqp_ext.frames.termini import AttachedTermini, read_termini
 
 HEADER_BYTES: Final = 8
 PROTOCOL_HEADER: Final = b"AMQP"
@@ -68,6 +69,14 @@ Piece = tuple["bytes | memoryview", "Finding | None"]
 
 Skip = Callable[[bytes, int, set[int], set[int]], int]
 """``plain_frames``, or the same in C."""
+
+
+class Attached(NamedTuple):
+    """An attach that was handed on."""
+
+    channel: int
+    handle: int
+    termini: AttachedTermini
 
 
 @dataclass(slots=True)
@@ -108,8 +117,8 @@ class FrameWalk:
         """The message-formats of those deliveries."""
         self.begun_channels: deque[int] = deque()
         """Channels of begins that were handed on; whoever hears of the session takes the first."""
-        self.attached_handles: deque[tuple[int, int]] = deque()
-        """Channels and handles of attaches likewise."""
+        self.attached: deque[Attached] = deque()
+        """Attaches likewise."""
 
     @property
     def held_bytes(self) -> int:
@@ -287,7 +296,7 @@ class FrameWalk:
         session.handles[handle] = peer_receives
         if not peer_receives:
             self._begun.add(link_key(channel, handle))
-        self.attached_handles.append((channel, handle))
+        self.attached.append(Attached(channel, handle, read_termini(fields[5], fields[6])))
         return None
 
     def _detach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:

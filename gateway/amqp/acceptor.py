@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from proton import Link
 
+from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway.config import Limits
 from gateway.ledger import Account
@@ -45,8 +46,13 @@ class OpenClient(Protocol):
     def wait_for_room(self) -> Callable[[Callable[[], None]], bool]:
         """Whether too much is uncommitted to read more; if so, what it is given is called once it is less."""
 
-    async def attach(self, link: Link) -> None:
-        """Answer an attach; never raises for a mistake of the peer's."""
+    async def attach(self, link: Link, termini: AttachedTermini) -> None:
+        """
+        Answer an attach; never raises for a mistake of the peer's.
+
+        Args:
+            termini: What is said of its source and target.
+        """
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:
         """

@@ -378,7 +378,7 @@ class Connection(asyncio.Protocol):
         self.output.schedule_flush()
 
     def _attach(self, link: Any) -> None:
-        self._sessions.attached(link)
+        termini = self._sessions.attached(link)
         if self._client is None or self._is_ending or link.session not in self.links.sessions:
             return
         if not link.state & link.LOCAL_UNINIT:
@@ -395,7 +395,7 @@ class Connection(asyncio.Protocol):
         older = self.links.replaced_by(link)
         if older is not None:
             older.refuse(Refused(ErrorCode.STOLEN, "the session has attached a link of this name anew"))
-        self.tasks.spawn(self._client.attach(link))
+        self.tasks.spawn(self._client.attach(link, termini))
 
     def _detach(self, link: Any, *, closed: bool) -> None:
         self._sessions.detached(link)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import structlog
 from proton import Link
 
+from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway import log_keys
 from gateway.amqp.admission import Admission, Admitted, NoRoom
@@ -112,8 +113,8 @@ class ServedClient:
         self.vpn_name = client.vpn.name
         self.wait_for_room = client.vpn.committer.wait_for_room
 
-    async def attach(self, link: Link) -> None:
-        await attach(self.client, link)
+    async def attach(self, link: Link, termini: AttachedTermini) -> None:
+        await attach(self.client, link, termini)
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:
         self.client.transactions.retired(txn_id, count, found)

@@ -12,6 +12,7 @@ from proton import Link, Session
 
 from amqp_ext.flow_frames import with_handle_max
 from amqp_ext.frames.findings import BadLink, BadSession
+from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.frames.walk import FrameWalk
 from gateway import log_keys
 from gateway.amqp.connection_log import ConnectionLog
@@ -108,12 +109,14 @@ class PeerSessions:
 
     # --- links ----------------------------------------------------------------------------------------------------
 
-    def attached(self, link: Link) -> None:
-        """The peer has attached a link."""
-        if self._walk.attached_handles:
-            place = self._walk.attached_handles.popleft()
-            self._at[place] = link
-            self._places[link] = place
+    def attached(self, link: Link) -> AttachedTermini:
+        """The peer has attached a link; what is said of its source and target."""
+        if not self._walk.attached:
+            return AttachedTermini()
+        channel, handle, termini = self._walk.attached.popleft()
+        self._at[channel, handle] = link
+        self._places[link] = channel, handle
+        return termini
 
     def detached(self, link: Link) -> None:
         """The peer has detached a link: its handle is free."""

@@ -110,7 +110,7 @@ def test_handles_and_channels_are_told_in_the_order_in_which_they_come() -> None
     """For those who hear of sessions and links from the engine, which does not say them."""
     walk = FrameWalk(LARGEST, 4)
     walked(walk, [OPENED, ATTACHED, frame(ATTACH, ["m", UInt(2), True])])
-    assert (list(walk.begun_channels), list(walk.attached_handles)) == ([0], [(0, 0), (0, 2)])
+    assert (list(walk.begun_channels), [one[:2] for one in walk.attached]) == ([0], [(0, 0), (0, 2)])
 
 
 def test_an_outcome_in_a_transaction_is_found_with_its_range() -> None:

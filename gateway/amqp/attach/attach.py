@@ -11,6 +11,8 @@ from __future__ import annotations
 from proton import Link, Terminus
 
 from amqp_ext.addresses.address import without_host
+from amqp_ext.codec import Symbol
+from amqp_ext.frames.termini import AttachedTermini
 from gateway import log_keys
 from gateway.amqp.attach.client import Client
 from gateway.amqp.attach.link_setup import LinkSetup
@@ -19,14 +21,19 @@ from gateway.amqp.attach.request_node import RequestNodeTerminus
 from gateway.amqp.attach.sources import source_setup
 from gateway.amqp.attach.target_coordinator import CoordinatorTarget
 from gateway.amqp.attach.target_publisher import PublisherTarget
-from gateway.amqp.engine.conditions import condition_of, room_of
+from gateway.amqp.engine.conditions import code_of, condition_of, room_of
 from gateway.amqp.refusals import rule_of
 from gateway.core.errors import ErrorCode, Refused
 
 
-async def attach(client: Client, link: Link) -> None:
-    """Answer an attach; never raises for a mistake of the peer's."""
-    request = AttachRequest(link)
+async def attach(client: Client, link: Link, termini: AttachedTermini) -> None:
+    """
+    Answer an attach; never raises for a mistake of the peer's.
+
+    Args:
+        termini: What is said of its source and target.
+    """
+    request = AttachRequest(link, termini)
     client.steal(request.name, publishes=request.publishes)
     try:
         await _set_up(client, request, await _setup_of(client, request))
@@ -51,6 +58,9 @@ async def _setup_of(client: Client, request: AttachRequest) -> LinkSetup:
     if not request.name:
         # Mandatory (AMQP 1.0 section 2.7.3); a durable subscription is named by it.
         raise Refused(ErrorCode.INVALID_FIELD, "an attach needs a name for its link")
+    bad = request.termini.bad
+    if bad is not None:
+        raise Refused(code_of(bad.condition), bad.text, field=Symbol(bad.field))
     address = request.address or ""
     if address and request.is_dynamic:
         # Sections 3.5.3 and 3.5.4: it could mean either.

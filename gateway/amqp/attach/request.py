@@ -15,6 +15,7 @@ from amqp_ext import codec
 from amqp_ext.codec import CodecError, Symbol
 from amqp_ext.filters.filter_set import Filters, read_filter_set
 from amqp_ext.filters.forms import FilterError
+from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.lifetime import Lifetime, LifetimeError, read_lifetime
 from amqp_ext.message.reader_batches import BATCHES
 from amqp_ext.outcomes import OutcomesError, read_outcomes
@@ -33,10 +34,12 @@ class AttachRequest:
 
     Args:
         link: The engine's; what is read is the peer's side of it.
+        termini: What is said of its source and target, and the engine does not tell.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, termini: AttachedTermini) -> None:
         self.link = link
+        self.termini = termini
         self.publishes: bool = link.is_receiver
         """The peer sends on it."""
 

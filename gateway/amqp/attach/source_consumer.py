@@ -106,6 +106,8 @@ class ConsumerSource(LinkSetup):
             committer=vpn.committer,
             transactions=client.transactions,
             lease=self._lease,
+            default_outcome=request.termini.default_outcome,
+            is_stopping=client.is_stopping,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
         if self._replays:

@@ -18,6 +18,7 @@ from cproton_ffi import lib
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.transactions import Outcome
 from gateway.amqp.engine.loops import LOOPS, Loops
 from gateway.amqp.engine.native import (
     ACCEPTED,
@@ -61,7 +62,7 @@ class OutgoingTransfers:
         account: Account,
         *,
         pre_settled: bool,
-        default_outcome: int,
+        default_outcome: Outcome,
         on_credit: Callable[[], None],
         on_outcomes: Callable[
             [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None
@@ -207,12 +208,11 @@ class OutgoingTransfers:
     def _note(self, structure: Any, message_id: int, state: int) -> None:
         if state not in (REJECTED, RELEASED, MODIFIED):
             # Settled without an outcome: the source's default outcome holds (AMQP 1.0 section 3.5.3).
-            state = self._default_outcome
-            if state == ACCEPTED:
+            default = self._default_outcome
+            if default.code == ACCEPTED:
                 self._accepted.append(message_id)
-                return
-            # Modified, as JMS clients name it in their sources: delivery-failed.
-            self._others.append((message_id, state, True, False))
+            else:
+                self._others.append((message_id, default.code, default.failed, default.undeliverable))
             return
         failed = undeliverable = False
         if state == MODIFIED:

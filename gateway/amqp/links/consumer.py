@@ -5,7 +5,7 @@ The link of a consumer of an endpoint: messages go out on it, and what the peer 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from proton import Link, Terminus
 
@@ -13,14 +13,18 @@ from amqp_ext.message.annotations import Splicer
 from amqp_ext.transactions import Outcome
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.carrier import Carrier
-from gateway.amqp.engine.native import ACCEPTED, MODIFIED, RELEASED
+from gateway.amqp.engine.native import ACCEPTED, MODIFIED, REJECTED, RELEASED
 from gateway.amqp.links.local_transactions import LocalTransaction, LocalTransactions
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
+from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
+
+FAILED: Final = Outcome(MODIFIED, failed=True)
+"""What a delivery has come to where nothing is said of it: nothing is lost, and the next consumer knows."""
 
 
 class Consumer(SendingLink):
@@ -29,6 +33,9 @@ class Consumer(SendingLink):
 
     Args:
         lease: What it has on a temporary node.
+        default_outcome: What its source says that deliveries come to which its receiver settles without an outcome,
+            or has not settled when the source is gone (AMQP 1.0 section 3.5.3); None where it says nothing.
+        is_stopping: Whether the gateway is being stopped: nothing is said of deliveries then.
         max_unsettled: Deliveries it may leave unsettled, where its endpoint does not say.
     """
 
@@ -43,15 +50,17 @@ class Consumer(SendingLink):
         committer: Committer,
         transactions: LocalTransactions,
         lease: NodeLease | None,
+        default_outcome: Outcome | None,
+        is_stopping: Callable[[], bool],
         max_unsettled: int,
     ) -> None:
+        self._default_outcome = default_outcome or FAILED
         super().__init__(
             link,
             carrier,
             client,
             splicer,
-            # The engine does not show the source's default outcome; a failed delivery loses nothing.
-            default_outcome=MODIFIED,
+            default_outcome=self._default_outcome,
             on_credit=self._set_demand,
             on_outcomes=self._outcomes,
         )
@@ -59,6 +68,10 @@ class Consumer(SendingLink):
         self._committer = committer
         self._transactions = transactions
         self._lease = lease
+        self._is_stopping = is_stopping
+        self._never_expires = link.remote_source.expiry_policy == Terminus.EXPIRE_NEVER
+        self._source_goes_on = False
+        """Its link ends, and its source not by what its peer did: deliveries have not come to anything."""
         self._max_unsettled = max_unsettled
         self.flow: Flow | None = None
         self.in_transaction: dict[int, LocalTransaction | None] = {}
@@ -171,13 +184,16 @@ class Consumer(SendingLink):
     def revert(self, message_id: int, delivery: Any) -> None:
         """
         What was said of a delivery in a transaction is void. It stays with its consumer, which says what becomes of it;
-        one that the consumer has settled (None) is as one that failed (AMQP 1.0 section 4.4.2).
+        one that the consumer has settled (None) gets the default outcome (AMQP 1.0 section 4.4.2).
         """
         self.in_transaction.pop(message_id, None)
         if delivery is not None:
             self.in_transaction[message_id] = None
         elif self.flow is not None:
-            self._consumers.release(self.flow, [message_id], failed=True)
+            default = self._default_outcome
+            accepted = [message_id] if default.code == ACCEPTED else []
+            others = [] if accepted else [(message_id, default.code, default.failed, default.undeliverable)]
+            self._outcomes(accepted, others, None)
             self._set_demand()
 
     def _confirmed(self, confirm: Callable[[], None]) -> None:
@@ -214,10 +230,30 @@ class Consumer(SendingLink):
         self.in_transaction.clear()
         if self.flow is not None:
             self._transactions.has_lost_any |= bool(self.flow.unsettled)
-            self._consumers.unbind(self.flow)
+            self._unbind(self.flow, closed=closed)
             self.flow = None
         if self._lease is not None:
             self._lease.release()
+
+    def _unbind(self, flow: Flow, *, closed: bool) -> None:
+        """Its link has ceased to exist: where its source has, too, the default outcome is of what is unsettled."""
+        is_source_gone = (closed or not self._never_expires) and not self._source_goes_on
+        default = self._default_outcome if is_source_gone and not self._is_stopping() else FAILED
+        if default.code == ACCEPTED:
+            self._consumers.unbind_settling(flow)
+        elif default.code == REJECTED:
+            self._consumers.unbind_rejecting(flow)
+        else:
+            self._consumers.unbind(flow, failed=default.failed)
+
+    def resume(self, older: Any) -> None:
+        super().resume(older)
+        if isinstance(older, Consumer):
+            older._source_goes_on = True
+
+    def refuse(self, refused: Refused) -> None:
+        self._source_goes_on = True
+        super().refuse(refused)
 
     def finish(self) -> None:
         """A bounded replay is over: detach without error."""

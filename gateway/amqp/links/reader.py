@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.transactions import Outcome
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.native import ACCEPTED
@@ -60,7 +61,7 @@ class ReaderLink(SendingLink):
             client,
             splicer,
             settles=settles,
-            default_outcome=ACCEPTED,
+            default_outcome=Outcome(ACCEPTED),
             on_credit=self._run,
             on_outcomes=self._outcomes,
         )

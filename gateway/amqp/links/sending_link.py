@@ -11,6 +11,7 @@ from typing import Any
 from proton import Link
 
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.transactions import Outcome
 from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.engine.attached_link import Sending
 from gateway.amqp.engine.carrier import Carrier
@@ -38,7 +39,7 @@ class SendingLink(BaseLink):
         splicer: Splicer,
         *,
         settles: bool = False,
-        default_outcome: int,
+        default_outcome: Outcome,
         on_credit: Callable[[], None],
         on_outcomes: Callable[
             [list[int], list[tuple[int, int, bool, bool]], Callable[[], None] | None], None

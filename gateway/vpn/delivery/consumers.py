@@ -33,8 +33,8 @@ class ReplayListener(Protocol):
 class RejectedMessages(Protocol):
     """Where messages go that a consumer rejected."""
 
-    def reject(self, flow: Flow, ids: list[int]) -> None:
-        """They leave the endpoint for good."""
+    def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = ...) -> None:
+        """They leave the endpoint for good; ``done`` is called once none of them is the flow's any more."""
 
 
 class Consumers:
@@ -87,10 +87,26 @@ class Consumers:
             self._displace(displaced, Refused(ErrorCode.STOLEN, f"{who} took {endpoint.name!r} over"))
         return flow
 
-    def unbind(self, flow: Flow) -> None:
-        """The consumer is gone; what it had not settled is ready for others."""
-        self._take_back(flow)
+    def unbind(self, flow: Flow, *, failed: bool = True) -> None:
+        """
+        The consumer is gone; what it had not settled is ready for others.
+
+        Args:
+            failed: This counts as a failed delivery.
+        """
+        self._take_back(flow, failed=failed)
         self._feeds.deliver(flow.endpoint)
+
+    def unbind_settling(self, flow: Flow) -> None:
+        """The consumer is gone; what it had not settled is consumed."""
+        flow.demand = 0
+        self.settle(flow, list(flow.unsettled))
+        self.unbind(flow)
+
+    def unbind_rejecting(self, flow: Flow) -> None:
+        """The consumer is gone; what it had not settled is rejected, and nobody is given it meanwhile."""
+        flow.endpoint.suspended.suspend(flow)
+        self._dead_letters.reject(flow, list(flow.unsettled), lambda: self.unbind(flow))
 
     def suspend(self, flow: Flow) -> None:
         """The consumer is given nothing more, and keeps what it has not settled until ``unbind``."""
@@ -108,9 +124,9 @@ class Consumers:
         flow.link.refuse(refused)
 
     @staticmethod
-    def _take_back(flow: Flow) -> None:
+    def _take_back(flow: Flow, *, failed: bool = True) -> None:
         # The consumer may have seen what it had not settled: the next one is told so by the delivery-count.
-        flow.endpoint.release(flow, list(flow.unsettled), failed=True)
+        flow.endpoint.release(flow, list(flow.unsettled), failed=failed)
         flow.endpoint.unbind(flow)
         flow.endpoint.suspended.end(flow)
 

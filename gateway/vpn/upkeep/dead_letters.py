@@ -14,7 +14,7 @@ A copy has the bare message as it was, and annotations that say why it is there:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -72,6 +72,10 @@ def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes,
             "x-opt-dead-sequence-number": Long(row[ID]),
         },
     )
+
+
+def _nothing() -> None:
+    """Nobody waits."""
 
 
 @dataclass(eq=False, slots=True)
@@ -216,28 +220,36 @@ class DeadLetterMover:
             del self._under_way[letters]
             self._consumers.deliver(endpoint)
 
-    def reject(self, flow: Flow, ids: list[int]) -> None:
-        """Messages that a consumer rejected."""
+    def reject(self, flow: Flow, ids: list[int], done: Callable[[], None] = _nothing) -> None:
+        """
+        Messages that a consumer rejected.
+
+        Args:
+            done: Called once none of them is the flow's any more.
+        """
         if not flow.endpoint.settings.dead_message_queue:
             self._consumers.settle(flow, ids)
+            done()
             return
         ids = sorted(i for i in ids if i in flow.unsettled)
-        if ids and ids[0] >= self._cache.first_id:
+        if ids and ids[0] < self._cache.first_id:
+            self._start(self._read_and_remove(flow, ids, done))
+            return
+        if ids:
             self.remove(flow, self._cache.pick(ids), "rejected")
-        elif ids:
-            self._start(self._read_and_remove(flow, ids))
+        done()
 
-    async def _read_and_remove(self, flow: Flow, ids: list[int]) -> None:
+    async def _read_and_remove(self, flow: Flow, ids: list[int], done: Callable[[], None]) -> None:
         while ids:
             try:
                 rows = await self._read(ids)
             except ReadFailed as error:
                 # Given back, they would be delivered to somebody, and rejected means never again.
                 self._runtime.report("dead_messages_not_read", error)
-                self._loop.call_later(TRY_AGAIN_S, partial(self.reject, flow, ids))
+                self._loop.call_later(TRY_AGAIN_S, partial(self.reject, flow, ids, done))
                 return
             if not rows:
-                return
+                break
             # Meanwhile the flow may have gone, and given back what it had.
             rejected = [row for row in rows if row[ID] in flow.unsettled]
             if rejected:
@@ -245,6 +257,7 @@ class DeadLetterMover:
                 # Its link may have waited for room among what it has unsettled.
                 self._consumers.set_demand(flow, flow.link.room())
             ids = ids[len(rows) :]
+        done()
 
     async def _read(self, ids: Sequence[int]) -> list[Row]:
         reader = self._reader

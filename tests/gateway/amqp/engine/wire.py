@@ -11,6 +11,7 @@ from proton import Described as EngineDescribed
 from amqp_ext import codec
 from amqp_ext.codec import Described, ULong
 from amqp_ext.message.annotations import Splicer
+from amqp_ext.transactions import Outcome
 from gateway.amqp.connection_log import ConnectionLog
 from gateway.amqp.engine.attached_link import Receiving, Sending
 from gateway.amqp.engine.event_pump import EventPump
@@ -112,7 +113,7 @@ class Outgoing:
             Splicer(1),
             end.account,
             pre_settled=link.remote_snd_settle_mode == Link.SND_SETTLED,
-            default_outcome=MODIFIED,
+            default_outcome=Outcome(MODIFIED, failed=True),
             on_credit=lambda: end.told.append((name, "credit", self.transfers.credit)),
             on_outcomes=self._outcomes,
             on_transactional=self._transactional,

@@ -1,0 +1,160 @@
+"""
+Sources and targets as a peer's attach has them (AMQP 1.0 sections 3.5.3 and 3.5.4): whether their fields are of the
+types and within the values that they have to be, and what an engine may not tell of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from amqp_ext.codec import Described, Symbol, UInt
+from amqp_ext.frames.performatives import numbered
+from amqp_ext.transactions import Outcome, OutcomeError, read_outcome
+
+SOURCE: Final = 0x28
+TARGET: Final = 0x29
+DECODE_ERROR: Final = "amqp:decode-error"
+INVALID_FIELD: Final = "amqp:invalid-field"
+
+
+@dataclass(frozen=True, slots=True)
+class BadTerminus:
+    """
+    A source or target that a link cannot be attached with.
+
+    Attributes:
+        field: Its name.
+        text: A sentence for the peer.
+    """
+
+    condition: str
+    field: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedTermini:
+    """
+    What is said of the source and the target of an attach.
+
+    Attributes:
+        default_outcome: Of the source; None where it says none.
+        bad: What is wrong with them; None where they are as they may be.
+    """
+
+    default_outcome: Outcome | None = None
+    bad: BadTerminus | None = None
+
+
+def _is_string(value: Any) -> bool:
+    return isinstance(value, str) and not isinstance(value, Symbol)
+
+
+def _is_symbols(value: Any) -> bool:
+    """A field with several values: one of them, or an array; some peers write a list."""
+    return isinstance(value, Symbol) or (
+        isinstance(value, list) and all(isinstance(v, Symbol) for v in value)
+    )
+
+
+def _is_fields(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, Symbol) for key in value)
+
+
+_Check = tuple[str, Callable[[Any], bool], str, frozenset[Any] | None]
+"""A field's name, whether a value is of its type, that type in words, and the values there are."""
+
+
+def _of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind)
+
+
+_COMMON: Final[tuple[_Check, ...]] = (
+    ("address", _is_string, "a string", None),
+    ("durable", _of(UInt), "a uint", frozenset({0, 1, 2})),
+    (
+        "expiry-policy",
+        _of(Symbol),
+        "a symbol",
+        frozenset({"link-detach", "session-end", "connection-close", "never"}),
+    ),
+    ("timeout", _of(UInt), "a uint", None),
+    ("dynamic", _of(bool), "a boolean", None),
+    ("dynamic-node-properties", _is_fields, "a map with symbols for keys", None),
+)
+_CAPABILITIES: Final[_Check] = ("capabilities", _is_symbols, "one or several symbols", None)
+_DYNAMIC: Final = 4
+_NODE_PROPERTIES: Final = 5
+_DEFAULT_OUTCOME: Final = 8
+
+_CHECKS: Final[dict[int, tuple[str, tuple[_Check, ...]]]] = {
+    SOURCE: (
+        "source",
+        (
+            *_COMMON,
+            ("distribution-mode", _of(Symbol), "a symbol", frozenset({"move", "copy"})),
+            ("filter", _is_fields, "a map with symbols for keys", None),
+            # The next is read below, and what outcomes are, by amqp_ext.outcomes.
+            ("default-outcome", _of(Described), "described", None),
+            ("outcomes", lambda _: True, "", None),
+            _CAPABILITIES,
+        ),
+    ),
+    TARGET: ("target", (*_COMMON, _CAPABILITIES)),
+}
+
+
+def read_termini(source: Any, target: Any) -> AttachedTermini:
+    """
+    What is said of two termini, decoded; null, and what is neither source nor target, as a coordinator, has nothing
+    said of it.
+    """
+    for terminus in (source, target):
+        bad = _bad(numbered(terminus))
+        if bad is not None:
+            return AttachedTermini(bad=bad)
+    said = numbered(source)
+    if not isinstance(said, Described) or said.descriptor != SOURCE or len(said.value) <= _DEFAULT_OUTCOME:
+        return AttachedTermini()
+    outcome = said.value[_DEFAULT_OUTCOME]
+    if outcome is None:
+        return AttachedTermini()
+    try:
+        return AttachedTermini(default_outcome=read_outcome(outcome))
+    except OutcomeError as error:
+        return AttachedTermini(
+            bad=BadTerminus(INVALID_FIELD, "default-outcome", f"the default-outcome of the source: {error}")
+        )
+
+
+def _bad(terminus: Any) -> BadTerminus | None:
+    if not isinstance(terminus, Described) or terminus.descriptor not in (SOURCE, TARGET):
+        return None
+    end, checks = _CHECKS[int(terminus.descriptor)]
+    if not isinstance(terminus.value, list):
+        return BadTerminus(DECODE_ERROR, end, f"a {end} is a list")
+    fields = terminus.value
+    for (name, is_its_type, type_name, there_are), value in zip(checks, fields, strict=False):
+        if value is None:
+            continue
+        if not is_its_type(value):
+            return BadTerminus(
+                DECODE_ERROR, name, f"the field {name} of a {end} is {type_name}, not {value!r:.60}"
+            )
+        if there_are is not None and value not in there_are:
+            return BadTerminus(
+                INVALID_FIELD,
+                name,
+                f"the field {name} of a {end} is one of {', '.join(map(str, sorted(there_are)))},"
+                f" not {value!r:.60}",
+            )
+    has_properties = len(fields) > _NODE_PROPERTIES and fields[_NODE_PROPERTIES]
+    if has_properties and fields[_DYNAMIC] is not True:
+        return BadTerminus(
+            INVALID_FIELD,
+            "dynamic-node-properties",
+            f"dynamic-node-properties are of a {end} that is dynamic, and this one is not",
+        )
+    return None
