@@ -33,7 +33,7 @@ from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.peer_sessions import PeerSessions
-from gateway.amqp.redirects import as_followed
+from gateway.amqp.redirects import as_followed, is_better_unopened
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
@@ -351,6 +351,9 @@ class Connection(asyncio.Protocol):
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname)
         except Refused as error:
+            if is_better_unopened(error, engine.remote_properties):
+                self._leave_unopened(error)
+                return
             refused = as_followed(error, engine.remote_properties)
             properties[symbol(NOT_ESTABLISHED)] = True
         engine.properties = properties
@@ -362,6 +365,15 @@ class Connection(asyncio.Protocol):
         assert self._client is not None
         self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
         self._loop.call_soon(self._tick)
+
+    def _leave_unopened(self, refused: Refused) -> None:
+        """End the connection without a word: its client does better with its next address than with a reason."""
+        self._log_refused(refused)
+        self.output.flush()
+        self._is_ending = True
+        self.input.drop()
+        if self._socket is not None:
+            self._socket.close()
 
     def _act_on(self, found: Finding) -> None:
         """Something is wrong in what the peer sent, or worth more than the engine tells."""
@@ -479,10 +491,7 @@ class Connection(asyncio.Protocol):
             return
         if self._is_ending:
             return
-        self.log.warning(
-            "connection_refused",
-            **{log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text},
-        )
+        self._log_refused(refused)
         self._drop_links()
         if engine.state & EngineConnection.LOCAL_UNINIT:
             # The engine writes no close before the peer's open, which it was not given.
@@ -493,6 +502,10 @@ class Connection(asyncio.Protocol):
         engine.condition = condition_of(refused)
         engine.close()
         self._end()
+
+    def _log_refused(self, refused: Refused) -> None:
+        keys = {log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text}
+        self.log.warning("connection_refused", **keys)
 
     def stop(self, refused: Refused) -> None:
         """

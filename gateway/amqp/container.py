@@ -214,7 +214,7 @@ class Container:
 
         Raises:
             Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
-                is not enabled; REDIRECT, another gateway is active, or CONNECTION_FORCED, nobody knows which.
+                is not enabled; REDIRECT, another gateway is active.
         """
         vpn = self._vpn_for(hostname, None if shows_tokens else connection.identity.user)
         return Client(

@@ -119,7 +119,7 @@ class ErrorCode(enum.Enum):
         "amqp:connection:redirect",
         None,
         None,
-        "another gateway is active; a client that is not known to follow is closed with `amqp:connection:forced`",
+        "another gateway is active; clients that are not known to follow are told otherwise",
     )
     ONE_MACHINE = (
         "amqp:precondition-failed",

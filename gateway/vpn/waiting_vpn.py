@@ -90,16 +90,14 @@ class WaitingVpn:
 
     def refusal(self, hostname: str | None = None) -> Refused:
         """
-        What a client is told that wants to enter (AMQP 1.0 section 2.8.18).
+        What a client is told that wants to enter (AMQP 1.0 section 2.8.18): where to go, as far as that is known.
 
         Args:
             hostname: What its open frame says to the active gateway, where that has a meaning.
         """
         host, _, port = (self.active or "").rpartition(":")
         if not (host and port.isdigit()):
-            return Refused(
-                ErrorCode.CONNECTION_FORCED, f"{self.sentence}; try another gateway, or again later"
-            )
+            return Refused(ErrorCode.REDIRECT, f"{self.sentence}; try another gateway, or again later")
         info: dict[str, Any] = {
             "network-host": host.removeprefix("[").removesuffix("]"),
             "port": Int(int(port)),

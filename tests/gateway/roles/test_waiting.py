@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proton import symbol
+from proton import Event, Message, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 
 from tests.gateway.roles.conftest import Connect, Start, ask, is_active, wait_until
-from tests.support.client import Client, texts
+from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 from tests.support.shared_store import SharedDatabase
 
 
-def closed(gateway: RunningGateway, *, product: str | None = None, hostname: str = "localhost") -> Any:
+def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost") -> Any:
     """With what a client's connection is closed; `product` is what it calls itself."""
-    properties = {} if product is None else {symbol("product"): product}
-    with Client(gateway.url, hostname=hostname, properties=properties) as client:
+    with Client(gateway.url, hostname=hostname, properties={symbol("product"): product}) as client:
         refused = client.closed_by_peer()
         assert client.connection.remote_properties[symbol("amqp:connection-establishment-failed")] is True
         return refused
@@ -56,14 +57,42 @@ def test_the_hostname_that_chose_the_message_vpn_goes_along(database: SharedData
 def test_any_other_client_is_told_where_it_is(database: SharedDatabase, start: Start) -> None:
     """Clients that reconnect by themselves do so for `forced` alone: that is what they get, with the address."""
     database.hold("other.example.com:5673")
-    refused = closed(start())
+    refused = closed(start(), product="another")
     assert refused.name == "amqp:connection:forced"
     assert refused.info == {"network-host": "other.example.com", "port": 5673}
     assert "other.example.com:5673" in refused.text
 
 
-@pytest.mark.parametrize("product", [None, "QpidJMS"])
-def test_nobody_knows_who_is_active(database: SharedDatabase, start: Start, product: str | None) -> None:
+def test_a_client_of_proton_goes_on_with_its_next_address(start: Start) -> None:
+    """Whatever the order of its addresses: one that we had opened would begin with the first again."""
+    active, waiting = start("a"), start("b")
+    told: list[str] = []
+
+    class Sending(MessagingHandler):
+        def on_start(self, event: Event) -> None:
+            self.connection = event.container.connect(urls=[waiting.url, active.url])
+            event.container.create_sender(self.connection, "orders")
+            self.timer = event.container.schedule(WAIT_SECONDS, self)
+
+        def on_sendable(self, event: Event) -> None:
+            if event.sender.credit and not told:
+                told.append("sent")
+                event.sender.send(Message(body="x"))
+
+        def on_accepted(self, event: Event) -> None:
+            told.append("accepted")
+            self.timer.cancel()
+            event.connection.close()
+
+        def on_timer_task(self, event: Event) -> None:
+            self.connection.close()
+
+    Container(Sending()).run()
+    assert told == ["sent", "accepted"]
+
+
+@pytest.mark.parametrize("product", ["another", "QpidJMS"])
+def test_nobody_knows_who_is_active(database: SharedDatabase, start: Start, product: str) -> None:
     """There is no redirect without an address."""
     database.hold("")
     refused = closed(start(), product=product)
