@@ -18,6 +18,7 @@ from typing import Final
 
 import click
 
+from gateway.config import masked
 from store.copies.copying import Copied, Copying
 from store.copies.tables import StoreTables
 from store.data_folder import DataFolder
@@ -39,6 +40,12 @@ _data = click.option(
     help="Folder of the gateway's data.",
 )
 _vpn = click.option("--vpn", metavar="NAME", default="default", show_default=True, help="The Message VPN.")
+_password_file = click.option(
+    "--password-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The password of a postgresql:// url.",
+)
 
 
 @click.group()
@@ -47,21 +54,39 @@ def store() -> None:
 
 
 @store.command("check")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("places", metavar="FILES...", nargs=-1, required=True)
+@_vpn
+@_password_file
 @click.pass_context
-def check_store(context: click.Context, files: tuple[Path, ...]) -> None:
-    """Say what is wrong with FILES, which may be in use; exit status 1 if anything is."""
-    from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without
+def check_store(
+    context: click.Context, places: tuple[str, ...], vpn: str, password_file: Path | None
+) -> None:
+    """Say what is wrong with FILES, which may be in use; exit status 1 if anything is.
 
+    The url of a PostgreSQL database stands for what `--vpn` has there.
+    """
     is_sound = True
-    for file in files:
-        problems = check(file)
+    for place in places:
+        problems = _problems(place, vpn, password_file)
         is_sound = is_sound and not problems
+        shown = masked(place)
         for problem in problems:
-            click.echo(f"{file}: {problem}")
+            click.echo(f"{shown}: {problem}")
         if not problems:
-            click.echo(f"{file}: sound")
+            click.echo(f"{shown}: sound")
     context.exit(0 if is_sound else 1)
+
+
+def _problems(place: str, vpn: str, password_file: Path | None) -> list[str]:
+    if "://" not in place:
+        from store.sqlite.check import check  # noqa: PLC0415 - the other verbs do without
+
+        return check(Path(place))
+    with _the_extra():
+        from store.postgresql.check import check_vpn  # noqa: PLC0415 - it needs an extra
+        from store.postgresql.database import Database  # noqa: PLC0415
+    with _told_to_the_user():
+        return check_vpn(Database(place, password_file), vpn)
 
 
 @store.command()
@@ -142,12 +167,7 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int) -> N
     "--vpn", metavar="NAME", help="The Message VPN, where a place has several; that of a file is its name."
 )
 @click.option("--to-vpn", metavar="NAME", help="What it is called at TO, if otherwise.")
-@click.option(
-    "--password-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The password of a postgresql:// url, on the first line.",
-)
+@_password_file
 @click.option(
     "--as-new-log", is_flag=True, help="Give the copy a generation of its own, and leave FROM open."
 )
@@ -224,7 +244,12 @@ def _opened(
     """
     name = vpn or other_vpn or "default"
     if "://" in place:
-        raise StoreError("cannot use", place, "no such engine", "Give a folder, a file or postgresql://")
+        with _the_extra():
+            from store.postgresql.copies.tables import PostgresTables  # noqa: PLC0415 - it needs an extra
+            from store.postgresql.database import Database  # noqa: PLC0415
+        found = PostgresTables(Database(place, password_file), name, is_target=is_target)
+        stack.callback(found.close)
+        return found
     from store.sqlite.copies.tables import SqliteTables  # noqa: PLC0415 - see above
     from store.sqlite.store import message_file  # noqa: PLC0415
 
@@ -250,6 +275,17 @@ def _held(data: Path) -> Iterator[None]:
         yield
     finally:
         folder.release()
+
+
+@contextmanager
+def _the_extra() -> Iterator[None]:
+    """Say what to install where PostgreSQL's library is missing: it comes with an extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"a store in PostgreSQL needs {error.name}: pip install 'rewind-gateway[postgresql]'"
+        ) from None
 
 
 @contextmanager

@@ -13,7 +13,9 @@ import psycopg
 
 from gateway.core.model import ID
 from store.checksum import NOT_AS_WRITTEN
+from store.errors import StoreError
 from store.postgresql import schema
+from store.postgresql.database import Database
 from store.postgresql.migrations import applied_migrations
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ReadConnection
@@ -86,6 +88,20 @@ def check(connection: psycopg.Connection[Any], place: str) -> list[str]:
             reading.close()
     except psycopg.Error as error:
         return [f"it cannot be read: {error}"]
+
+
+def check_vpn(database: Database, vpn: str) -> list[str]:
+    """
+    What is wrong with what a Message VPN has in a database, as ``check`` says it.
+
+    Raises:
+        StoreError: The database cannot be asked.
+    """
+    try:
+        connection = database.connect(vpn, "check")
+    except (psycopg.Error, OSError) as error:
+        raise StoreError("cannot check", database.place, error, "Look at the url and the password") from error
+    return check(connection, f"{database.place}, schema {schema.schema_name(vpn)}")
 
 
 def _check(reading: ReadConnection, place: str) -> list[str]:

@@ -13,9 +13,11 @@ from typing import Final
 
 import psycopg
 
+from store.copies.mark import check_whole
 from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
 from store.postgresql import takeover
+from store.postgresql.copies.mark import read_mark
 from store.postgresql.database import Database, engine
 from store.postgresql.migrations import migrate
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
@@ -241,6 +243,7 @@ def _take_over(
         name = schema_name(vpn).replace('"', '""')
         connection.execute(f'create schema "{name}"'.encode())
     migrate(connection, place)
+    check_whole(place, read_mark(connection))
     with connection.transaction():
         # The generation is random: a log made anew must never be taken for the one before.
         connection.execute(

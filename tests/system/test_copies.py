@@ -12,6 +12,7 @@ from proton import symbol
 from store.copies.log_row import SKIP_IDS
 from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data
+from tests.support.postgresql import Server
 from tests.support.publishing import Publishing
 from tests.system.conftest import Start
 from tests.system.gateway_process import ROOT, GatewayProcess
@@ -145,3 +146,36 @@ def test_a_store_moves_to_another_folder(start: Start, tmp_path: Path) -> None:
     moved.stop()
     with pytest.raises(AssertionError, match="which goes on with its ids"):
         start(CONFIG)
+
+
+@pytest.mark.postgresql
+def test_a_store_moves_to_postgresql_and_back(start: Start, tmp_path: Path, postgresql: Server) -> None:
+    """Consumers go on where they were, both times; what was closed is not opened, by name of where it went."""
+    place = f"url = '{postgresql.url()}'"
+    on_postgresql = f"{CONFIG}\n[vpn.default.store]\n{place}\n"
+    gateway = start(CONFIG)
+    publish(gateway, *range(5))
+    assert on_queue(gateway, 3) == numbers(range(3))
+    (last,) = read(gateway, 1, "last")
+    replay_id = str(last.annotations["x-opt-replay-id"])
+    gateway.stop()
+    said = rewind("copy", gateway.data, postgresql.url())
+    assert "schema rewind_default: sound, 5 messages, the next is 6; " in said
+    assert "default.db: closed; the copy goes on with its ids" in said
+    moved = start(on_postgresql, data=tmp_path / "moved")
+    publish(moved, 5, 6)
+    assert texts(read(moved, 2, replay_id)) == ["5", "6"]
+    assert on_queue(moved, 1) == ["3"]
+    said = rewind("copy", postgresql.url(), tmp_path / "back", status=1)
+    assert "cannot copy" in said
+    assert "has it" in said
+    moved.stop()
+    assert rewind("check", postgresql.url()).endswith(": sound\n")
+    said = rewind("copy", postgresql.url(), tmp_path / "back")
+    assert "default.db: sound, 7 messages, the next is 8; " in said
+    with pytest.raises(AssertionError, match="which goes on with its ids"):
+        start(on_postgresql, data=tmp_path / "moved")
+    back = start(CONFIG, data=tmp_path / "back")
+    publish(back, 7)
+    assert texts(read(back, 3, replay_id)) == ["5", "6", "7"]
+    assert on_queue(back, 4) == numbers(range(4, 8))

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gateway.core.effects import Effect, SavePoint, SaveSubscription
-from gateway.core.log.point import Point
+from gateway.core.effects import Effect
 from store.copies import copying
 from store.copies.copying import Copied, Copy, Copying
 from store.copies.log_row import SKIP_IDS
@@ -23,10 +22,11 @@ from store.sqlite.check import check
 from store.sqlite.copies.backup import back_up
 from store.sqlite.copies.tables import SqliteTables
 from store.sqlite.database import open_file
-from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.effects import publication
 from tests.store.ended import ended_at, steps_of
+from tests.store.filled_file import filled_file, rows_of
 from tests.store.histories import histories
-from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, next_id, query, state_of, writing_to
+from tests.store.vpn_file import MADE_MS, commit, execute, next_id, query, state_of, writing_to
 
 SLOW = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -47,36 +47,7 @@ def generation_of(path: Path) -> int:
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    """
-    Something of everything: queues, one by priority; messages logged, held and trimmed, of several spans, with a gap;
-    a topic with U+0000; a point, an index.
-    """
-    model = empty_model()
-    with closing(writing_to(path)) as connection:
-
-        def write(*effects: Effect) -> None:
-            commit(connection, effects)
-            for effect in effects:
-                model.apply(effect)
-
-        write(*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), SaveSubscription(1, "a/>"))
-        write(
-            publication(
-                1, [b"12345" * 200] * 40, topic="a\0/\1", endpoints=(1, 2), time_ms=MADE_MS, ranked=True
-            )
-        )
-        write(publication(41, [b"12"] * 40, endpoints=(1,), logged=False, time_ms=MADE_MS + 5))
-        write(publication(5_000, [b"12"] * 40, endpoints=(1, 2), time_ms=MADE_MS + 6, ranked=True))
-        write(*settled(model, 1, [2, 4, 6], is_joined=False))
-        write(trimming(model, 30))
-        write(SavePoint(Point("p", 40, MADE_MS, MADE_MS)))
-        write(publication(20_000, [b"1"] * 2, endpoints=(1, 2), time_ms=MADE_MS + 9, ranked=True))
-    execute(
-        path,
-        "insert into indexed values (3, 'p', 1, null)",
-        "insert into property_value values (0, 3, 'x', 35), (0, 3, 'x', 36), (2, 3, 'y', 20000)",
-    )
-    assert check(path) == []
+    filled_file(path)
     return path
 
 
@@ -97,15 +68,6 @@ def test_a_copy_is_the_same_store(fresh: Callable[[], Path], history: list[list[
     open_file(target, MADE_MS, synchronous="OFF").close()
     assert check(target) == []
     assert next_id(target) == before.last_id + 1
-
-
-def rows_of(path: Path) -> dict[str, list[Any]]:
-    tables = [name for (name,) in query(path, "select name from sqlite_schema where type = 'table'")]
-    return {
-        name: query(path, f"select * from {name}")
-        for name in tables
-        if name[0] != "_" and name != "copy_mark"
-    }
 
 
 def test_ended_at_any_step_it_goes_on(

@@ -1,0 +1,55 @@
+"""A file with something of everything, for what has to do with all of it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from gateway.core.effects import Effect, SavePoint, SaveSubscription
+from gateway.core.log.point import Point
+from store.sqlite.check import check
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, query, writing_to
+
+
+def filled_file(path: Path) -> None:
+    """
+    Fill an empty file: queues, one by priority; messages logged, held and trimmed, of several spans, with gaps; a topic
+    with U+0000; a point, an index.
+    """
+    model = empty_model()
+    with closing(writing_to(path)) as connection:
+
+        def write(*effects: Effect) -> None:
+            commit(connection, effects)
+            for effect in effects:
+                model.apply(effect)
+
+        write(*queue(1, "q"), *queue(2, "r", settings=BY_PRIORITY), SaveSubscription(1, "a/>"))
+        write(
+            publication(
+                1, [b"12345" * 200] * 40, topic="a\0/\1", endpoints=(1, 2), time_ms=MADE_MS, ranked=True
+            )
+        )
+        write(publication(41, [b"12"] * 40, endpoints=(1,), logged=False, time_ms=MADE_MS + 5))
+        write(publication(5_000, [b"12"] * 40, endpoints=(1, 2), time_ms=MADE_MS + 6, ranked=True))
+        write(*settled(model, 1, [2, 4, 6], is_joined=False))
+        write(trimming(model, 30))
+        write(SavePoint(Point("p", 40, MADE_MS, MADE_MS)))
+        write(publication(20_000, [b"1"] * 2, endpoints=(1, 2), time_ms=MADE_MS + 9, ranked=True))
+    execute(
+        path,
+        "insert into indexed values (3, 'p', 1, null)",
+        "insert into property_value values (0, 3, 'x', 35), (0, 3, 'x', 36), (2, 3, 'y', 20000)",
+    )
+    assert check(path) == []
+
+
+def rows_of(path: Path) -> dict[str, list[Any]]:
+    tables = [name for (name,) in query(path, "select name from sqlite_schema where type = 'table'")]
+    return {
+        name: query(path, f"select * from {name}")
+        for name in tables
+        if name[0] != "_" and name != "copy_mark"
+    }

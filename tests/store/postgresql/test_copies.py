@@ -1,0 +1,246 @@
+"""Copies between SQLite and PostgreSQL, either way: all is as it was, and one at most goes on with the ids."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gateway.core.effects import Effect
+from store.copies import copying
+from store.copies.copying import Copy, Copying
+from store.copies.mark import MarkState
+from store.errors import StoreError, StoreHeld
+from store.postgresql.copies.tables import PostgresTables
+from store.postgresql.database import Database
+from store.sqlite.check import check
+from store.sqlite.copies.tables import SqliteTables
+from tests.store.ended import ended_at, steps_of
+from tests.store.filled_file import filled_file, rows_of
+from tests.store.histories import histories
+from tests.store.vpn_file import commit, execute, next_id, state_of, writing_to
+from tests.support.postgresql import Server, eventually
+
+pytestmark = pytest.mark.postgresql
+
+SLOW = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=8,
+    deadline=None,
+)
+
+_numbers = count(1)
+
+
+class Place:
+    """A Message VPN's schema that no test had before."""
+
+    def __init__(self, server: Server) -> None:
+        self.database = Database(server.url())
+        self.vpn = f"copied-{next(_numbers)}"
+
+    def opened(self, *, is_target: bool = False) -> PostgresTables:
+        return PostgresTables(self.database, self.vpn, is_target=is_target)
+
+
+def opened(place: Path | Place, *, is_target: bool = False) -> SqliteTables | PostgresTables:
+    if isinstance(place, Path):
+        return SqliteTables(place, is_target=is_target)
+    return place.opened(is_target=is_target)
+
+
+def copied(source: Path | Place, target: Path | Place, **options: Any) -> Copy:
+    with ExitStack() as stack:
+        ours = stack.enter_context(closing(opened(source)))
+        theirs = stack.enter_context(closing(opened(target, is_target=True)))
+        return Copying(ours, theirs, **options).run()
+
+
+@pytest.fixture
+def place(postgresql: Server) -> Callable[[], Place]:
+    return lambda: Place(postgresql)
+
+
+@SLOW
+@given(history=histories())
+def test_there_and_back_it_is_the_same_store(
+    fresh: Callable[[], Path], place: Callable[[], Place], history: list[list[Effect]]
+) -> None:
+    """Whatever happened to it: every row of every table, and the copies keep every promise on the way."""
+    path, back, there = fresh(), fresh(), place()
+    back.unlink()
+    with closing(writing_to(path)) as connection:
+        for effects in history:
+            commit(connection, effects)
+    before = state_of(path)
+    first = copied(path, there)
+    assert first.has_closed
+    second = copied(there, back)
+    assert (second.messages, second.log) == (first.messages, first.log)
+    assert state_of(back) == before
+    assert {**rows_of(back), "log": []} == {**rows_of(path), "log": []}
+    assert check(back) == []
+    assert next_id(back) == before.last_id + 1
+
+
+def test_gaps_holes_and_every_character(
+    path: Path, tmp_path: Path, place: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids that leap over partitions, topics with U+0000, what endpoints alone hold, an index."""
+    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    filled_file(path)
+    there = place()
+    copied(path, there)
+    copied(there, tmp_path / "back.db")
+    assert {**rows_of(tmp_path / "back.db"), "log": []} == {**rows_of(path), "log": []}
+    assert state_of(tmp_path / "back.db") == state_of(path)
+
+
+def released(run: Callable[[], Any]) -> Any:
+    """Run it once the session of a process that was killed has ended, which its server sees a moment later."""
+    found: list[Any] = []
+
+    def is_done() -> bool:
+        try:
+            found.append(run())
+        except StoreHeld:
+            return False
+        return True
+
+    eventually(is_done, "the end of the killed process's session")
+    return found[0]
+
+
+@pytest.mark.parametrize("to_postgresql", [True, False])
+def test_ended_at_any_step_it_goes_on(
+    path: Path,
+    tmp_path: Path,
+    place: Callable[[], Place],
+    fresh: Callable[[], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    to_postgresql: bool,
+) -> None:
+    """Nothing is lost or there twice, and at no moment are there two stores that would open, nor after it none."""
+    monkeypatch.setattr(copying, "COMMIT_BYTES", 10_000)
+    filled_file(path)
+
+    def fresh_source() -> Path | Place:
+        source = fresh()
+        shutil.copy(path, source)
+        if to_postgresql:
+            return source
+        there = place()
+        copied(source, there)
+        return there
+
+    def fresh_target() -> Path | Place:
+        if to_postgresql:
+            return place()
+        target = fresh()
+        target.unlink()
+        return target
+
+    source, target = fresh_source(), fresh_target()
+    names = steps_of(lambda step: copied(source, target, step=step))
+    assert names.count("messages") > 4
+    # Every kind of step, and of messages the first, and one in the middle.
+    for at in sorted({names.index(kind) for kind in names} | {names.index("messages") + 2}):
+        source, target = fresh_source(), fresh_target()
+        numbers = count()
+        assert ended_at(
+            "here",
+            lambda step, at=at, numbers=numbers, source=source, target=target: copied(
+                source, target, step=lambda name: step("here" if next(numbers) == at else name)
+            ),
+        )
+
+        def marks(source: Path | Place = source, target: Path | Place = target) -> list[MarkState | None]:
+            with closing(opened(source)) as ours, closing(opened(target, is_target=True)) as theirs:
+                return [mark and mark.state for mark in (ours.mark(), theirs.mark())]
+
+        assert released(marks) in (
+            [None, MarkState.UNFINISHED],
+            [MarkState.MOVED, MarkState.UNFINISHED],
+            [MarkState.MOVED, None],
+        )
+        again = copied(source, target)
+        assert again.copied.messages < again.messages or names[at] == "marked"
+        back = target
+        if isinstance(target, Place):
+            back = fresh()
+            back.unlink()
+            copied(target, back)
+        assert isinstance(back, Path)
+        assert state_of(back) == state_of(path)
+
+
+def test_a_gateway_keeps_its_store(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
+    """One that has it, or waits for it: nothing is copied from it, or over it."""
+    there = place()
+    copied(path, there)
+    with there.database.connect(there.vpn, "writer") as gateway:
+        for source, target in ((there, tmp_path / "b.db"), (path, there)):
+            with pytest.raises(StoreError, match="a gateway waits for it"):
+                copied(source, target)
+        gateway.execute("select 1")
+    with closing(there.opened()), pytest.raises(StoreHeld):
+        there.opened()
+
+
+def test_a_store_that_was_taken_over_meanwhile_is_not_closed(
+    path: Path, tmp_path: Path, place: Callable[[], Place]
+) -> None:
+    """A gateway that came in between, whatever became of the lock, has commits that are not in the copy."""
+    there = place()
+    copied(path, there)
+
+    def taken_over(name: str) -> None:
+        if name == "compared":
+            with there.database.connect(there.vpn, "test") as connection:
+                connection.execute("update log set epoch = epoch + 1")
+
+    with pytest.raises(StoreError, match="a gateway has taken it over"):
+        copied(there, tmp_path / "b.db", step=taken_over)
+    with closing(there.opened()) as tables:
+        assert tables.mark() is None
+    with closing(SqliteTables(tmp_path / "b.db")) as tables:
+        mark = tables.mark()
+    assert mark is not None
+    assert mark.state is MarkState.UNFINISHED
+
+
+def test_there_has_to_be_a_store(
+    path: Path, tmp_path: Path, place: Callable[[], Place], postgresql: Server
+) -> None:
+    """What is not there is said, without a password."""
+    with pytest.raises(StoreError, match="there is no such store"):
+        copied(place(), tmp_path / "b.db")
+    nowhere = Place(postgresql)
+    nowhere.database = Database("postgresql://ann:secret@127.0.0.1:9/none")
+    with pytest.raises(StoreError, match=r"cannot open postgresql://127\.0\.0\.1:9/none") as refused:
+        copied(path, nowhere)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place]) -> None:
+    """And the next run goes on."""
+    execute(path, "insert into point values ('p', 1, 1, 1)")
+    there = place()
+
+    def lost(name: str) -> None:
+        if name == "tables":
+            with there.database.connect(there.vpn, "test") as connection:
+                connection.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where application_name like %s",
+                    (f"% copy {there.vpn}",),
+                )
+
+    with pytest.raises(StoreError, match=r"cannot copy .*Run it again"):
+        copied(path, there, step=lost)
+    released(lambda: copied(path, there))
