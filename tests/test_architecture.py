@@ -16,8 +16,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("amqp_ext", "gateway", "spark_bridge", "store")
-WITH_SPARK = ("spark_bridge/", "store/archive/")
-"""What may import the libraries of the extra `spark`."""
+WITH_EXTRA = {"spark": ("spark_bridge/", "store/archive/"), "postgresql": ("store/postgresql/",)}
+"""What may import the libraries of an extra."""
 
 # Distributions whose modules are not simply called as they are.
 MODULES = {
@@ -54,14 +54,16 @@ def imports_of(package: str) -> Iterator[tuple[str, str]]:
 def test_imports_are_declared(package: str) -> None:
     """A package imports the standard library, its siblings and what pyproject.toml asks for by name."""
     allowed = {*PACKAGES, *sys.stdlib_module_names} | modules_of(PROJECT["dependencies"])
-    extra = modules_of(PROJECT["optional-dependencies"]["spark"])
+    extras = {
+        module: places
+        for name, places in WITH_EXTRA.items()
+        for module in modules_of(PROJECT["optional-dependencies"][name])
+    }
     imports = list(imports_of(package))
     assert imports, f"{package} has no imports: is it still there?"
     undeclared = [(where, module) for where, module in imports if module not in allowed]
     assert [
-        (where, module)
-        for where, module in undeclared
-        if module not in extra or not where.startswith(WITH_SPARK)
+        (where, module) for where, module in undeclared if not where.startswith(extras.get(module, ()))
     ] == []
 
 

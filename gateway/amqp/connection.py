@@ -33,7 +33,7 @@ from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.peer_sessions import PeerSessions
-from gateway.amqp.redirects import as_followed, is_better_unopened
+from gateway.amqp.redirects import NOT_ESTABLISHED, as_followed, is_better_unopened
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
@@ -44,10 +44,6 @@ CLOSE_SECONDS: Final = 2.0
 
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
-
-NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
-"""Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one
-that was open and got lost."""
 
 OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
 """Capabilities of our open frame, on every listener."""
