@@ -46,7 +46,7 @@ from gateway.vpn.message_vpns import MessageVpns
 from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder
 from store.errors import StoreError
-from store.ports import Stores
+from store.ports import Archive, StoreOptions, Stores
 
 SWITCH_SECONDS: Final = 0.0005
 """How long the loop may keep the interpreter from the writer's thread: with Python's 5 ms, a commit that has five
@@ -60,6 +60,25 @@ M_ARENA_MAX: Final = -8
 EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
 log = structlog.get_logger()
+
+
+def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
+    """
+    The archive of a log.
+
+    Raises:
+        StoreError: What it needs is not installed.
+    """
+    try:
+        from store.archived_log import ArchivedLog  # noqa: PLC0415 - it comes with an extra
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            "cannot read the archive",
+            place,
+            f"it needs {error.name}, which is not installed",
+            "Install it with: pip install 'rewind-gateway[archive]'",
+        ) from None
+    return ArchivedLog(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes)
 
 
 class Gateway:
@@ -123,6 +142,7 @@ class Gateway:
                 lambda: self.connections,
                 clock=self._clock,
                 tuning=self._tuning,
+                open_archive=open_archive,
             )
             self._vpns.start()
             self._users = Users(settings)

@@ -26,6 +26,7 @@ from gateway.core.effects import (
     SettleInTransaction,
     TrimLog,
 )
+from gateway.core.log.history import ArchivedRun
 from gateway.core.log.point import Point
 from gateway.core.model import LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
@@ -211,7 +212,9 @@ class Batch(NamedTuple):
     @property
     def settled(self) -> int:
         """Messages with which endpoints are done by it."""
-        return sum(len(effect.done) for effect in self.effects if isinstance(effect, MoveCursor))
+        return sum(
+            len(effect.done) + effect.archived for effect in self.effects if isinstance(effect, MoveCursor)
+        )
 
 
 OnCommit: TypeAlias = Callable[[list[Batch], WriteFailed | None], None]
@@ -289,6 +292,71 @@ class SearchPage(NamedTuple):
     """The next id to be looked at: below it there is none, except ``found``."""
     unknown: int = 0
     """Messages of which an answer would have taken too long: they are not what is looked for."""
+
+
+class TallyPage(NamedTuple):
+    """What a bounded piece of the log has."""
+
+    found: list[tuple[str, int, int]]
+    """(topic, messages, bytes of content); a topic may come more than once."""
+    position: int
+    """The next id to be counted."""
+
+
+class Archive(Protocol):
+    """
+    A replay log's archive: what the log no longer has, in pages that are bounded as a reader's are.
+
+    All methods block, perhaps for long, except ``submit``, and are called from within what is submitted. They raise
+    ``LogTrimmed`` for an id that the archive does not have either, and ``ReadFailed`` when it cannot be read.
+    """
+
+    @property
+    def place(self) -> str:
+        """Where it is, as a person is told; without secrets."""
+
+    @property
+    def run(self) -> ArchivedRun | None:
+        """What it has, as it was looked at last; None before that."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why it, or something in it, could not be read, until it can be again; or why it is not read."""
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        """Run something that reads on a thread of the archive's own pool."""
+
+    def close(self) -> None:
+        """Read no more. Does not wait."""
+
+    def look(self) -> ArchivedRun:
+        """What it has now."""
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+        """Messages from ``position`` on, below ``end``; see ``Reader.log_page``."""
+
+    def search_page(self, search: Search, position: int, end: int) -> SearchPage:
+        """Look for a message from ``position`` on, below ``end``."""
+
+    def tally(self, position: int, end: int) -> TallyPage:
+        """Count the messages from ``position`` on, below ``end``."""
+
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        """These messages (rising ids), as many from the first on as a page holds; what is not there is left out."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        """The first id that arrived at or after a time; None where all that is archived arrived before."""
+
+    def time_of(self, message_id: int) -> int | None:
+        """When a message arrived, if the archive has it."""
+
+    def last_page(self, matches: Callable[[str], bool] | None, before: int) -> tuple[int | None, int]:
+        """
+        Look backwards for a message whose topic matches.
+
+        Returns:
+            The id of the last such one below ``before``, if it was found, and the id below which to look next.
+        """
 
 
 class Reader(LogProbe, Protocol):

@@ -43,6 +43,7 @@ _FIXED: Final[Mapping[Path, str]] = {
         ("vpn", "*", "store", key): _TAKEN_OVER
         for key in ("url", "password_file", "read_url", "standby_reads", "lease_seconds", "advertise")
     },
+    ("vpn", "*", "archive"): "is opened with its Message VPN",
     ("vpn", "*", "queue", "*", "kind"): "decides whether messages lie there at all",
     **{
         ("vpn", "*", "queue", "*", found.key): found.setting.fixed

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.config import toml
 from gateway.config.settings import Settings, Tls, User, WebSocket
 from gateway.config.settings_schema import settings_of
-from gateway.config.vpn import Queue
+from gateway.config.vpn import ArchivedLog, Queue
 from gateway.config.vpn_store import VpnStore, masked
 
 _WIDTH = 100
@@ -46,6 +46,7 @@ _SAMPLES: dict[str, object] = {
         read_url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=prefer-standby",
         advertise="rewind-1.example.com:5672",
     ),
+    "archive": ArchivedLog(place="/srv/archive"),
     "queues": {
         "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
             exclusive="wait", subscriptions=("orders/>", "!orders/test/>")

@@ -8,6 +8,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 
@@ -92,6 +93,14 @@ def _replay_start(text: str) -> str:
     return text
 
 
+def _archive_place(text: str) -> str:
+    if not text.strip():
+        raise ValueError("name a folder or a URI")
+    if "@" in urlsplit(text).netloc:
+        raise ValueError("has a key in it; give keys by the environment, as the bucket's own tools take them")
+    return text
+
+
 def _property_name(name: str) -> str:
     if not name.strip():
         raise ValueError("a property's name is not empty")
@@ -139,6 +148,7 @@ Quota = Annotated[int, Field(ge=0, le=2**40)]
 VpnName = Annotated[str, AfterValidator(_vpn_name)]
 QueueName = Annotated[str, AfterValidator(_queue_name)]
 TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
+ArchivePlace = Annotated[str, AfterValidator(_archive_place)]
 PropertyName = Annotated[str, AfterValidator(_property_name)]
 StartText = Annotated[str, AfterValidator(_replay_start)]
 PasswordHash = Annotated[str, AfterValidator(check_password_hash)]

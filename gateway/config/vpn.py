@@ -10,7 +10,15 @@ from pydantic import Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
 from gateway.config.queue_settings import endpoint_settings, with_queue_settings
-from gateway.config.setting_types import Count, PropertyName, QueueName, Quota, TopicFilter, table
+from gateway.config.setting_types import (
+    ArchivePlace,
+    Count,
+    PropertyName,
+    QueueName,
+    Quota,
+    TopicFilter,
+    table,
+)
 from gateway.config.vpn_store import VpnStore
 from gateway.core.endpoint.settings import EndpointSettings
 
@@ -35,12 +43,15 @@ class ReplayLog:
     bound but the disk. The oldest messages are trimmed near it; those still on a queue are delivered all the same, and
     count no longer."""
 
+    max_age_hours: Quota = 0
+    """Hours after which a message is trimmed, looked at once a minute. 0 is no bound but the quota."""
+
     topics: tuple[TopicFilter, ...] = ()
     """Topic subscriptions the log takes, `!` before an exception; none takes every topic. A log for some
     topics only lasts longer on the same disk."""
 
     keep_until_archived: bool = False
-    """Whether nothing is trimmed, by the quota or by an administrator, before `rewind archive` has it. A log that
+    """Whether nothing is trimmed, by quota, age or an administrator, before `rewind archive` has it. A log that
     is full then takes nothing new, and publishers are told. Off, because it needs an archiver that keeps up."""
 
     filtered: bool = True
@@ -62,6 +73,17 @@ class ReplayLog:
     """Properties by which replay starts are looked up: `message-id`, `correlation-id`, `group-id`, `subject`, or
     an application property's name. None, because each takes about 15 us of every message; a start by another
     reads the log from its beginning, and so it does for messages from before the property was named here."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedLog:
+    """The archive of a Message VPN's replay log, which `rewind archive` keeps. What was trimmed from the log is read
+    from there, by log readers, streams and replays, as if it were in the log still. Needs the extra `archive`."""
+
+    place: Annotated[ArchivePlace, Field(alias="from")]
+    """A folder, or a URI that pyarrow's file systems take, such as `s3://bucket/folder?region=eu-west-1`; what
+    `rewind archive` has as `--to`. Keys of a bucket belong in the environment, not here."""
 
 
 @table
@@ -118,6 +140,9 @@ class Vpn:
 
     store: VpnStore | None = None
     """Where messages are kept, if not in a file of the data folder."""
+
+    archive: ArchivedLog | None = None
+    """Where replays read on before the log begins."""
 
     queues: Annotated[dict[QueueName, Queue], Field(alias="queue")] = field(default_factory=dict)
     """Queues by name."""

@@ -22,6 +22,7 @@ class AlarmKind(enum.Enum):
     UNCONFIRMED = "store-unconfirmed"
     ONE_MACHINE = "one-machine"
     DAMAGE = "store-damage"
+    ARCHIVE = "archive"
     CLOCK = "clock"
 
 

@@ -28,6 +28,7 @@ from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.disk_usage import stored_bytes
+from gateway.core.log.history import History
 from gateway.core.log.point import Point, check_point_name
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
@@ -35,7 +36,7 @@ from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
-from gateway.core.replay.starts import LogFacts
+from gateway.core.replay.starts import LogFacts, facts_of
 from gateway.core.replay.states import Replay
 from gateway.core.router import FanOut, Router
 from gateway.core.routes import Put, Route, RouteTable
@@ -76,7 +77,8 @@ class Broker:
         self.policy = policy
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
-        self.points = Points(log)
+        self.history = History(log)
+        self.points = Points(self.history)
         self.replay_commands = ReplayCommands(self)
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
@@ -161,7 +163,7 @@ class Broker:
             if kept is not None:
                 endpoint.backlog.restore_replay(replay.cursor, cursor)
             position, first_id = cursor.floor + 1, self.log.first_id
-            if position < first_id:
+            if position < first_id and not replay.is_archived:
                 # What it had read and the log has dropped since is here by references; what it had not fails it.
                 position = min(replay.position, first_id)
             acknowledged = 0 if kept is None else -kept.messages
@@ -530,13 +532,12 @@ class Broker:
         self._router.forget()
 
     def log_facts(self, endpoint: Endpoint | None = None) -> LogFacts:
-        """What is known of the log; of the part that a stream shows, if one is given."""
-        log = self.log
-        first_id, floor_ms = log.first_id, log.floor_ms
-        if endpoint is not None:
-            first_id = max(first_id, endpoint.settings.purged_below)
-            floor_ms = max(floor_ms, endpoint.settings.purged_ms)
-        return LogFacts(self.policy.reads, log.generation, first_id, log.next_id, floor_ms, self.points)
+        """What is known of the log and its archive; of the part that a stream shows, if one is given."""
+        reads, points = self.policy.reads, self.points
+        if endpoint is None:
+            return facts_of(self.history, points, reads=reads)
+        purged = endpoint.settings
+        return facts_of(self.history, points, purged.purged_below, purged.purged_ms, reads=reads)
 
     def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
         """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""

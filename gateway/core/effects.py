@@ -85,9 +85,11 @@ class MoveCursor:
         done: Ids with which it is done now: what is held by endpoints alone is let go of by this one.
         attempts: Ids of which no failed deliveries need be on record any more.
         references: Those of ``done`` that it had by a reference.
+        archived: How many more it is done with that the log's archive alone has: the store has nothing of them.
     """
 
     __slots__ = (
+        "archived",
         "attempts",
         "counted_id",
         "cursor",
@@ -112,6 +114,7 @@ class MoveCursor:
         done: Sequence[int] = (),
         attempts: Sequence[int] = (),
         references: Sequence[int] = (),
+        archived: int = 0,
     ) -> None:
         self.cursor = cursor
         self.part = part
@@ -123,6 +126,7 @@ class MoveCursor:
         self.done = done
         self.attempts = attempts
         self.references = references
+        self.archived = archived
 
 
 class SettleInTransaction(MoveCursor):

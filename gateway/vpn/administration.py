@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, NamedTuple
 
 from amqp_ext.message.priority import priority_of
@@ -21,8 +20,8 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.replay.search_turns import ADMINISTRATION
-from store.errors import LogTrimmed, WriteFailed
+from gateway.vpn.user_turns import ADMINISTRATION
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
 TALLY_IDS: Final = 50_000
 """Ids of the log counted in one statement: some ten milliseconds on a reader's thread."""
@@ -276,14 +275,22 @@ class Administration:
         position, end = resolved.first, vpn.broker.log.next_id
         while position < end:
             stop = min(position + TALLY_IDS, end)
-            async with vpn.search_turns.turn(ADMINISTRATION):
-                tally = vpn.reader.submit(partial(vpn.reader.tally, position, stop, patterns))
-                found = await asyncio.wrap_future(tally)
+            try:
+                async with vpn.search_turns.turn(ADMINISTRATION):
+                    found, position = await vpn.history.tally(position, stop, patterns, ADMINISTRATION)
+            except LogTrimmed as trimmed:
+                raise Refused(
+                    ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the preview: {trimmed}"
+                ) from None
+            except ReadFailed as error:
+                vpn.runtime.report("archive_read_failed", error)
+                raise Refused(
+                    ErrorCode.INTERNAL, "the history could not be read; the gateway's log says why"
+                ) from None
             for topic, count, size in found:
                 if matches(topic):
                     messages += count
                     size_bytes += size
-            position = stop
         return Preview(resolved.first, resolved.time_ms, messages, size_bytes)
 
     # --- the log ----------------------------------------------------------------------------------------------
@@ -308,7 +315,7 @@ class Administration:
             raise Refused(
                 ErrorCode.UNKNOWN_START, "the date to trim to is in the future; name one in the past"
             )
-        resolved = await self.vpn.log.resolve_start(place, (">",))
+        resolved = await self.vpn.log.resolve_start(place, (">",), with_archive=False)
         return await self.vpn.trimmer.trim_before(resolved.first)
 
     async def archived(self, last_id: int, generation: int) -> int:
@@ -328,6 +335,7 @@ class Administration:
             await vpn.committer.committed([effect])
             vpn.broker.trimming.archive_saved(effect)
             vpn.trimmer.run()
+            vpn.archive_watch.archived()
         return vpn.broker.log.archived_id
 
     async def logged_messages(self, position: int, count: int, patterns: Sequence[str]) -> LoggedMessages:
@@ -338,17 +346,15 @@ class Administration:
             count: At most so many.
             patterns: Their topics; none for all.
         """
-        vpn, reader = self.vpn, self.vpn.reader
+        vpn = self.vpn
         matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
-        position = max(position, vpn.broker.log.first_id)
+        position = max(position, vpn.history.first_id)
         rows: list[Row] = []
         end = vpn.broker.log.next_id
         while position < end:
             try:
                 async with vpn.search_turns.turn(ADMINISTRATION):
-                    page = await asyncio.wrap_future(
-                        reader.submit(partial(reader.log_page, position, end, patterns))
-                    )
+                    page, _ = await asyncio.wrap_future(vpn.history.page(position, end, patterns))
             except LogTrimmed as trimmed:
                 position = trimmed.first_id
                 continue

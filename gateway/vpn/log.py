@@ -12,14 +12,22 @@ from collections.abc import Callable, Sequence
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import topic_matcher
 from gateway.core.log.point import ListedPoint, Point
 from gateway.core.replay.search import search_for
-from gateway.core.replay.starts import LogFacts, LogProbe, Resolved, check_start, resolve
+from gateway.core.replay.starts import (
+    LogFacts,
+    LogProbe,
+    Resolved,
+    check_start,
+    is_before_log,
+    resolve,
+)
 from gateway.vpn.committer import Committer
 from gateway.vpn.replay.log_search import LogSearch, SearchShared
-from gateway.vpn.replay.search_turns import ADMINISTRATION
-from store.errors import WriteFailed
+from gateway.vpn.user_turns import ADMINISTRATION
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import Reader
 
 
@@ -39,8 +47,8 @@ class MessageLog:
 
     @property
     def first_id(self) -> int:
-        """The oldest id that may be in the log."""
-        return self._broker.log.first_id
+        """The oldest id that may be read, in the log or in its archive."""
+        return self._broker.history.first_id
 
     @property
     def next_id(self) -> int:
@@ -62,7 +70,7 @@ class MessageLog:
         self._broker.policy.check_reads(without)
 
     def facts(self, endpoint: Endpoint | None = None) -> LogFacts:
-        """What is known of the log without reading it; of the part that a stream shows, if one is given."""
+        """What is known of log and archive without reading them; of the part that a stream shows, if one is given."""
         return self._broker.log_facts(endpoint)
 
     def patterns_of(self, endpoint: Endpoint) -> tuple[str, ...]:
@@ -76,18 +84,24 @@ class MessageLog:
     # --- where a replay starts ------------------------------------------------------------------------------------
 
     async def resolve_start(
-        self, start: ReplayStart, patterns: Sequence[str], user: str = ADMINISTRATION
+        self,
+        start: ReplayStart,
+        patterns: Sequence[str],
+        user: str = ADMINISTRATION,
+        *,
+        with_archive: bool = True,
     ) -> Resolved:
         """
         Where a replay of these topics starts, as it was asked for.
 
         Args:
             user: Who asks: of searches, users take turns.
+            with_archive: Whether what lies before the log is looked for in its archive.
 
         Raises:
             Refused: It cannot start there.
         """
-        return await self._resolve(start, patterns, topic_matcher(patterns), user)
+        return await self._resolve(start, patterns, topic_matcher(patterns), user, with_archive=with_archive)
 
     async def resolve_start_on(
         self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
@@ -104,6 +118,8 @@ class MessageLog:
         matches: Callable[[str], bool] | None,
         user: str,
         endpoint: Endpoint | None = None,
+        *,
+        with_archive: bool = True,
     ) -> Resolved:
         """
         A message-id or a selector is searched for first, in what the log holds at this moment.
@@ -112,20 +128,61 @@ class MessageLog:
             patterns: The topics to be replayed.
             matches: Whether a topic is one of them; None when every topic is.
             endpoint: What is replayed or read, if it is not the log itself: a stream may show no more than a part.
+            with_archive: Whether what lies before the log is looked for in its archive.
         """
         now_ms = self._now_ms()
         # What can be refused at once is refused before a search that may take minutes.
         facts = self.facts(endpoint)
         check_start(start, facts)
+        with_archive = with_archive and self._search.history.archive is not None
+        if with_archive and is_before_log(start, facts, now_ms):
+            return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
         search = search_for(start, matches)
         found = None
         if search is not None:
             found = await LogSearch(self._search, user, start, search, patterns, facts).run()
         facts, reader = self.facts(endpoint), self.reader
         probe: LogProbe = reader
-        return await asyncio.wrap_future(
+        resolved = await asyncio.wrap_future(
             reader.submit(lambda: resolve(start, facts, probe, now_ms, matches, found))
         )
+        if with_archive and is_before_log(start, self.facts(endpoint), now_ms):
+            # It was trimmed meanwhile.
+            return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
+        return resolved
+
+    async def _resolve_before_log(
+        self,
+        start: ReplayStart,
+        patterns: Sequence[str],
+        matches: Callable[[str], bool] | None,
+        user: str,
+        endpoint: Endpoint | None,
+        now_ms: int,
+    ) -> Resolved:
+        """The same for a start that may lie in the archive: whoever asks for one waits until that was seen."""
+        history = self._search.history
+        try:
+            await history.look(user)
+            facts = self.facts(endpoint)
+            search = search_for(start, matches)
+            found = None
+            if search is not None:
+                found = await LogSearch(self._search, user, start, search, patterns, facts).run()
+            facts = self.facts(endpoint)
+            return await history.ask(
+                lambda probe: resolve(start, facts, probe, now_ms, matches, found),
+                matches,
+                user,
+                last=start.kind is StartKind.LAST,
+            )
+        except (LogTrimmed, ReadFailed) as error:
+            self._search.runtime.report("archive_read_failed", error)
+            raise Refused(
+                ErrorCode.INTERNAL,
+                f"the start may lie before the replay log, which {self.facts(endpoint).holds}, and its archive cannot "
+                "be read now; the gateway's log says why; try again later",
+            ) from None
 
     # --- points ---------------------------------------------------------------------------------------------------
 

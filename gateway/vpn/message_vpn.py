@@ -9,7 +9,8 @@ What a client or an administrator asks for goes to one of these:
   of streams, ``readers`` those of the log and the browsers of queues;
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
-- ``trimmer``, ``expiry``, ``dead_letters``, ``alarms``, ``counting``: what a Message VPN does by itself;
+- ``trimmer``, ``ageing``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``, ``counting``: what a Message VPN
+  does by itself;
 - ``origins``, ``counters``, ``settings``, ``limits``: what it knows.
 
 Everything runs on the event loop's thread, and on what it was given: a store, a loop, a clock, a logger, a tuning.
@@ -41,21 +42,24 @@ from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.lease import Lease
 from gateway.vpn.log import MessageLog
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
 from gateway.vpn.replay.log_search import SearchShared
 from gateway.vpn.replay.pump import PumpShared
 from gateway.vpn.replay.runner import ReplayRunner
-from gateway.vpn.replay.search_turns import SearchTurns
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings, log_policy
+from gateway.vpn.upkeep.ageing import Ageing
 from gateway.vpn.upkeep.alarms import AlarmWatch
+from gateway.vpn.upkeep.archive_watch import ArchiveWatch
 from gateway.vpn.upkeep.counting import Counting
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.durability import DurabilityWatch
 from gateway.vpn.upkeep.expiry import Expiry
 from gateway.vpn.upkeep.trimmer import Trimmer
 from gateway.vpn.upkeep.unused_subscriptions import UnusedSubscriptions
-from store.ports import Durability, Store
+from gateway.vpn.user_turns import UserTurns
+from store.ports import Archive, Durability, Store
 
 CLOSE_SECONDS: Final = 3.0
 """How long a stop waits for what is under way, where the store may be out of reach."""
@@ -71,6 +75,7 @@ class MessageVpn:
         runtime: Runtime,
         cache_budget: CacheBudget | None = None,
         durability: Durability | None = Durability.DISK,
+        archive: Archive | None = None,
     ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
@@ -80,6 +85,7 @@ class MessageVpn:
             runtime: Its logger is bound to ``name``.
             cache_budget: Shared with other Message VPNs; one of its own, if none is given.
             durability: What the store's commits survived when it was opened; None if that is not known.
+            archive: Of its log, where that has one; closed by ``close``.
         """
         self.name = name
         self.runtime = runtime
@@ -100,10 +106,13 @@ class MessageVpn:
         broker.restore(found.endpoints, found.routes, found.replays, found.next_number, found.points)
         self.cache = cache = MessageCache(cache_budget or CacheBudget(limits.tail_bytes), found.log.next_id)
         self.reader = reader
+        self.history = history = LogHistory(
+            broker.history, lambda: broker.trimming.below, reader, archive, runtime
+        )
         self.counters = counters = Counters()
         self.origins = Origins()
         pace = HistoryPace(counters, runtime.clock, runtime.tuning.longest_pause)
-        self.search_turns = SearchTurns()
+        self.search_turns = UserTurns()
 
         self.committer = committer = Committer(store, broker, cache, counters, runtime)
         self.lease = lease = self._lease()
@@ -112,14 +121,18 @@ class MessageVpn:
             store.durability, durability, lambda: current.requires_standby, runtime, name
         )
         """What its commits survive."""
-        self.log = MessageLog(broker, committer, SearchShared(reader, counters, runtime, self.search_turns))
+        self.log = MessageLog(
+            broker, committer, SearchShared(reader, history, counters, runtime, self.search_turns)
+        )
         selection = SelectionTurns(runtime)
-        feeds = Feeds(current, reader, cache, runtime, selection, lease)
+        feeds = Feeds(current, reader, history, cache, runtime, selection, lease)
         self.consumers = consumers = Consumers(broker, feeds, committer, counters)
-        self.readers = readers = Readers(LogFeedShared(reader, cache, counters, pace, selection, runtime))
+        self.readers = readers = Readers(
+            LogFeedShared(history, cache, counters, pace, selection, runtime), reader
+        )
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)
         self.replays = replays = ReplayRunner(
-            PumpShared(broker, committer, reader, cache, runtime), feeds, consumers, current
+            PumpShared(broker, committer, reader, history, cache, runtime), feeds, consumers, current
         )
         self.endpoints = Endpoints(current, broker, committer, feeds, consumers, self.streams, replays)
         self.publishing = Publishing(
@@ -133,13 +146,15 @@ class MessageVpn:
             self.durability.refusal,
         )
         self.dead_letters = dead_letters = DeadLetterMover(
-            broker, self.publishing, consumers, committer, reader, cache, runtime
+            broker, self.publishing, consumers, committer, history, cache, runtime
         )
         feeds.connect(dead_letters, replays)
         consumers.connect(dead_letters, replays)
         self.trimmer = trimmer = Trimmer(broker, committer, runtime)
         self.expiry = Expiry(broker, feeds, runtime)
-        self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime)
+        self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
+        self.ageing = Ageing(broker, reader, trimmer, runtime)
+        self.archive_watch = ArchiveWatch(history, runtime)
         self.counting = Counting(broker, committer, runtime)
         self.unused = UnusedSubscriptions(broker, self.endpoints.delete, current, runtime)
         committer.tell(feeds, readers, replays, trimmer)
@@ -163,6 +178,8 @@ class MessageVpn:
             self.replays.restarted(endpoint)
         self.expiry.start()
         self.alarms.start()
+        self.ageing.start()
+        self.archive_watch.start()
         self.counting.start()
         self.unused.start()
         self.durability.start()
@@ -197,6 +214,7 @@ class MessageVpn:
     async def drop(self) -> None:
         """It was deposed, and its clients are gone: the store is closed, and nothing more is written to it."""
         self._stop()
+        self.history.close()
         await self.committer.close()
         self.cache.close()
 
@@ -208,12 +226,15 @@ class MessageVpn:
             async with asyncio.timeout(None if self.lease is None else CLOSE_SECONDS):
                 await self.committer.committed()
         self.counting.close()
+        self.history.close()
         await self.committer.close()
         self.cache.close()
 
     def _stop(self) -> None:
         self.expiry.close()
         self.alarms.close()
+        self.ageing.close()
+        self.archive_watch.close()
         self.unused.close()
         self.durability.close()
 
@@ -233,6 +254,7 @@ class MessageVpn:
         """Make these the settings in effect; what they say of queues and of the log's index was seen to."""
         self._settings.vpn = settings
         self.broker.reconfigure(log_policy(settings.replay_log), create_queues=settings.create_queues)
+        self.ageing.run()
         self.trimmer.run()
 
     def set_limits(self, limits: Limits, alarms: AlarmThresholds) -> None:

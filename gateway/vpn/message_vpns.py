@@ -45,9 +45,12 @@ from gateway.vpn.settings import MEGABYTE
 from gateway.vpn.tuning import Tuning
 from gateway.vpn.waiting_vpn import OpenedStore, WaitingVpn
 from store.errors import ReadFailed, StoreError, StoreHeld
-from store.ports import StoreOptions, Stores
+from store.ports import Archive, StoreOptions, Stores
 
 log = structlog.get_logger()
+
+OpenArchive: TypeAlias = "Callable[[str, int, StoreOptions], Archive]"
+"""Called with a place, the generation of the log, and the bounds of a page."""
 
 LEAVE_SECONDS: Final = 3.0
 """How long the clients of a Message VPN that was deposed may take to be gone: longer than a connection has to close."""
@@ -83,6 +86,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         *,
         clock: Clock | None = None,
         tuning: Tuning | None = None,
+        open_archive: OpenArchive | None = None,
     ) -> None:
         """
         Open all that are configured, and all that administrators made.
@@ -93,6 +97,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
             connections: Those that are open now.
             clock: The machine's, made steady, if none is given.
+            open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
 
         Raises:
             store.errors.StoreError: A file cannot be used.
@@ -105,6 +110,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._connections = connections
         self._clock = clock
         self._tuning = tuning or Tuning()
+        self._open_archive = open_archive
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
@@ -115,6 +121,11 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._kept: ChangesByVpn = read_administered(folder)
         settings = administered_over(configuration.settings, self._kept, configuration.named)
         self._cache_budget = CacheBudget(settings.limits.tail_bytes)
+        for vpn in settings.vpns.values():
+            # What it needs is missed now, and not when a store has been opened, or taken over.
+            archive = self._archive(vpn, 0)
+            if archive is not None:
+                archive.close()
         for name, vpn in settings.vpns.items():
             try:
                 self._make(name, vpn, self._open(name, vpn))
@@ -188,11 +199,19 @@ class MessageVpns(Mapping[str, MessageVpn]):
             Runtime(loop, logger, clock, self._tuning),
             self._cache_budget,
             opened.durability,
+            self._archive(vpn, store.recovered.log.generation),
         )
         made.set_limits(settings.limits, settings.alarms)
         if endable is not None:
             made.tell_when_deposed(partial(self._deposed, made, endable))
         return made
+
+    def _archive(self, vpn: Vpn, generation: int) -> Archive | None:
+        if vpn.archive is None:
+            return None
+        assert self._open_archive is not None
+        options = _store_options(self._configuration.settings, vpn, self._advertised)
+        return self._open_archive(vpn.archive.place, generation, options)
 
     def _candidate(self, name: str, vpn: Vpn, active: str | None) -> WaitingVpn:
         logger = structlog.get_logger(**{log_keys.VPN: name})

@@ -50,6 +50,12 @@ class Tuning:
     expiry_sweep_seconds: float = 1.0
     """From the end of a sweep for expired messages to the next: how late a message may be taken off, about."""
 
+    ageing_seconds: float = 60.0
+    """From one look for messages that are older than the log keeps to the next: such a look is a binary search."""
+
+    archive_look_seconds: float = 60.0
+    """From one look at what the log's archive has to the next, beside those that attaches make: one small read."""
+
     search_progress_seconds: float = 3.0
     """Between two log lines about one search for a replay's start."""
 

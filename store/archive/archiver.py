@@ -19,7 +19,7 @@ import pyarrow as pa
 from store.archive.errors import ArchiveError, ConnectionFailed, DataLoss, LogError, LogUnavailable
 from store.archive.id_range import IdRange
 from store.archive.manifest import Manifest, Segment, segment_name
-from store.archive.segment import SegmentWriter, with_envelopes
+from store.archive.segment import SegmentWriter, footer_checksum, with_envelopes
 from store.archive.source import ArchivableLog, LogWatch
 from store.archive.storage import ArchiveStorage, Step, no_step
 
@@ -223,7 +223,16 @@ class Archiver:
         self.storage.publish(name, write)
         self._ahead = ahead
         (writer,) = writers
-        return Segment(name, first, last, writer.rows, writer.bytes, writer.first_ms, writer.last_ms)
+        return Segment(
+            name,
+            first,
+            last,
+            writer.rows,
+            writer.bytes,
+            writer.first_ms,
+            writer.last_ms,
+            footer_checksum(self.storage, name),
+        )
 
     def _next_batch(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         ahead, self._ahead = self._ahead, None

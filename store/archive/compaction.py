@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from store.archive.errors import ArchiveError
 from store.archive.manifest import Manifest, Segment, State, segment_name
-from store.archive.segment import SCHEMA, SegmentWriter, batches
+from store.archive.segment import SCHEMA, SegmentWriter, batches, footer_checksum
 from store.archive.storage import ArchiveStorage, Step, no_step
 
 DAY_MS = 86_400_000
@@ -115,5 +115,12 @@ def _merged(storage: ArchiveStorage, manifest: Manifest, group: list[Segment]) -
             f"{group[0].file} and those behind it have {writer.rows} rows, and should have {rows}."
         )
     return Segment(
-        name, group[0].first, group[-1].last, rows, writer.bytes, group[0].first_ms, group[-1].last_ms
+        name,
+        group[0].first,
+        group[-1].last,
+        rows,
+        writer.bytes,
+        group[0].first_ms,
+        group[-1].last_ms,
+        footer_checksum(storage, name),
     )

@@ -21,7 +21,8 @@ from store.archive.errors import ArchiveError
 from store.archive.storage import ArchiveStorage
 
 FOLDER = "_manifest"  # Spark and pyarrow take names that begin with _ for no data
-FORMAT = 1
+FORMAT = 2
+"""Of an entry. Entries of format 1 have no checksums of footers, and are read, too."""
 SNAPSHOT = 64  # entries: a new reader reads no more than this, and their list is short
 
 
@@ -36,6 +37,8 @@ class Segment:
     bytes: int
     first_ms: int
     last_ms: int
+    footer: int | None = None
+    """CRC-32 of the file's footer (``store.archive.segment.footer_checksum``); None as earlier versions wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ class Manifest:
     def _apply(self, text: bytes, name: str) -> None:
         try:
             entry = json.loads(text)
-            if entry["format"] != FORMAT:
+            if entry["format"] > FORMAT:
                 raise ArchiveError(f"{name} was written by a later version: use that.")
             added = [Segment(**segment) for segment in entry["added"]]
             if "segments" in entry:

@@ -10,6 +10,7 @@ reader gets it, with the gateway's annotations.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,7 @@ class SegmentWriter:
             compression="zstd",
             use_dictionary=_PLAIN,  # columns with few values; on bodies and ids a dictionary is only overhead
             write_statistics=["offset", "enqueuedTime", "topic"],
+            write_page_checksum=True,  # so that a byte that is not what was written is noticed
         )
         self._group: list[pa.RecordBatch] = []
         self._group_rows = self._group_bytes = 0
@@ -138,6 +140,29 @@ def batches(
             wanted = batch.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
             if wanted.num_rows:
                 yield wanted
+
+
+def read_footer(source: Any) -> bytes:
+    """
+    The footer of a file, with its length and the mark at the end.
+
+    Raises:
+        ArchiveError: It has none.
+    """
+    size = source.size()
+    source.seek(max(size - 8, 0))
+    end = source.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length + 8 > size:
+        raise ArchiveError("it has no footer of a Parquet file")
+    source.seek(size - 8 - length)
+    return bytes(source.read(length + 8))
+
+
+def footer_checksum(storage: ArchiveStorage, name: str) -> int:
+    """CRC-32 of the footer of a published file: what says where all else is, and has no checksum of its own in it."""
+    with storage.open(name) as source:
+        return zlib.crc32(read_footer(source))
 
 
 class Chooser:

@@ -76,6 +76,8 @@ class _LogState(TypedDict):
     firstMsgId: int
     lastMsgId: int
     archivedMsgId: int
+    archiveFirstMsgId: int
+    archiveLastMsgId: int
     oldestMsgTimeMs: int | None
     newestMsgTimeMs: int | None
     wholeFromTimeMs: int
@@ -90,7 +92,7 @@ async def log_attributes(administration: Administration) -> dict[str, Any]:
     """The log, in the monitor tree."""
     broker = administration.vpn.broker
     oldest_ms, newest_ms = await administration.log_age()
-    log = broker.log
+    log, archived = broker.log, broker.history.archived
     state: _LogState = {
         "msgSpoolUsage": log.size_bytes,
         "usagePercent": round(broker.trimming.usage * 100, 2),
@@ -98,6 +100,8 @@ async def log_attributes(administration: Administration) -> dict[str, Any]:
         "firstMsgId": log.first_id,
         "lastMsgId": log.next_id - 1,
         "archivedMsgId": log.archived_id,
+        "archiveFirstMsgId": archived.first_id if archived else 0,
+        "archiveLastMsgId": archived.last_id if archived else 0,
         "oldestMsgTimeMs": oldest_ms,
         "newestMsgTimeMs": newest_ms,
         "wholeFromTimeMs": log.floor_ms,

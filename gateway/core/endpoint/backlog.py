@@ -45,6 +45,8 @@ class Backlog:
         self.replayed: Cursor | None = None
         """The cursor of the replay that puts messages here; its open ones are those that lie here."""
         self.replay_cursor_number = 0
+        self.archived: set[int] = set()
+        """What the replay has put that the log's archive alone has: the store has nothing of it to be let go of."""
         self.references: set[int] = set()
         self._orphans: set[int] = set()
         """References that a failed replay has left, which a transaction is about to settle."""
@@ -59,6 +61,8 @@ class Backlog:
         self._dropped_on_way = 0
         self._replayed_done: list[int] = []
         """Settled by the replay's cursor, and not told yet."""
+        self._archived_done = 0
+        """The same of those that the archive alone has."""
         self._put_messages = 0
         """By the replay, and by references."""
         self._put_bytes = 0
@@ -282,10 +286,22 @@ class Backlog:
             effects.append(self._settle_references(references, attempts))
         if self.replayed is not None:
             replayed = ids if self.replayed.has_all(ids) else [i for i in ids if self.was_put(i)]
+            for i in references:
+                if not self.was_put(i):
+                    # Put before a restart: what the archive has is read again from the cursor on, and this is in it.
+                    self.replayed.add(i, i)
             if replayed:
                 self.replayed.settle(replayed)
                 self._replayed_done = [i for i in replayed if i not in references] if references else replayed
+                self._pass_archived()
         return effects
+
+    def _pass_archived(self) -> None:
+        if self.archived:
+            stored = [i for i in self._replayed_done if i not in self.archived]
+            self._archived_done = len(self._replayed_done) - len(stored)
+            self.archived.difference_update(self._replayed_done)
+            self._replayed_done = stored
 
     @property
     def put_ids(self) -> list[int]:
@@ -305,7 +321,10 @@ class Backlog:
         assert self.replayed is not None
         floor, ranges = self.replayed.change()
         done, self._replayed_done = self._replayed_done, []
-        return MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges, None, -count, 0, done)
+        archived, self._archived_done = self._archived_done, 0
+        return MoveCursor(
+            self.replay_cursor_number, WHOLE, floor, ranges, None, -count, 0, done, archived=archived
+        )
 
     def was_put(self, message_id: int) -> bool:
         """Whether the replay has put this one here, and it was not settled."""
@@ -374,10 +393,19 @@ class Backlog:
         if self.replayed is not None and (put or acknowledged):
             replayed = sorted(i for i in put if self.was_put(i))
             ranges = dict(self.replayed.ranges_of(replayed)) if replayed else {}
-            done = [i for i in replayed if i not in self.references]
+            done = [i for i in replayed if i not in self.references and i not in self.archived]
+            archived = sum(i in self.archived for i in replayed)
             effects.append(
                 SettleInTransaction(
-                    self.replay_cursor_number, WHOLE, None, ranges, None, -acknowledged, 0, done
+                    self.replay_cursor_number,
+                    WHOLE,
+                    None,
+                    ranges,
+                    None,
+                    -acknowledged,
+                    0,
+                    done,
+                    archived=archived,
                 )
             )
         return effects
@@ -411,6 +439,7 @@ class Backlog:
         referenced = {i for e in written if isinstance(e, MoveCursor) for i in e.references}
         newer = [i for i in sorted(sizes) if i in self.references and i not in referenced]
         self.references.difference_update(sizes)
+        self.archived.difference_update(sizes)
         replayed = sorted(i for i in sizes if self.was_put(i))
         if replayed:
             assert self.replayed is not None
@@ -436,9 +465,15 @@ class Backlog:
         self.replayed = replayed
         self.replay_cursor_number = number
 
-    def put(self, ids: Sequence[int], size_bytes: int) -> None:
-        """The replay puts these here, rising."""
+    def put(self, ids: Sequence[int], size_bytes: int, archived: Collection[int] = ()) -> None:
+        """
+        The replay puts these here, rising.
+
+        Args:
+            archived: Those that the log's archive alone has.
+        """
         assert self.replayed is not None
+        self.archived.update(archived)
         self.replayed.load(ids)
         self._put_messages += len(ids)
         self._put_bytes += size_bytes
@@ -447,6 +482,7 @@ class Backlog:
         """All that the replay had put is settled, or has references."""
         number, self.replay_cursor_number = self.replay_cursor_number, 0
         self.replayed = None
+        self.archived.clear()
         return [DropCursor(number, 0, 0)] if number else []
 
     def keep_put(self, withdrawn: Collection[int]) -> list[Effect]:
@@ -503,6 +539,7 @@ class Backlog:
             put = self.replayed.open
             found.update(put[bisect_left(put, first) : bisect_left(put, stop)])
         self.references.update(found)
+        self.archived.difference_update(found)
         return sorted(found.union(i for i in self.coming if first <= i < stop))
 
     def not_kept(self, ids: Iterable[int]) -> None:
@@ -527,6 +564,7 @@ class Backlog:
                 self.parts[self.part_of(route)].count(-route.messages, -route.size_bytes)
         self.replayed = None
         self.replay_cursor_number = 0
+        self.archived.clear()
         self.references.clear()
         self._orphans.clear()
         self._put_messages = self._put_bytes = 0

@@ -321,6 +321,7 @@ class Endpoint:
         size_bytes: int,
         routed: Sequence[int],
         position: int,
+        archived: Sequence[int] = (),
     ) -> None:
         """
         Messages read from the log are put here.
@@ -331,13 +332,14 @@ class Endpoint:
             size_bytes: Content of those that are not among ``routed``.
             routed: Those that the log did not take, and that lie here by their routes.
             position: The next id of the log to read.
+            archived: Those that the log's archive alone has.
         """
         replay = self.replay
         assert replay is not None
         if priorities is not None:
             self.ready.note_priorities(ids, priorities)
         among = set(routed)
-        self.backlog.put([i for i in ids if i not in among] if among else ids, size_bytes)
+        self.backlog.put([i for i in ids if i not in among] if among else ids, size_bytes, archived)
         replay.put_up_to(position, len(ids))
         self.ready.add_put(ids, routed)
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from gateway.core.effects import DeletePoint, Effect, SavePoint
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.history import History
 from gateway.core.log.point import Point, check_point_name
-from gateway.core.model import LogState
 
 
 class Points(dict[str, Point]):
     """Commands come from the broker."""
 
-    def __init__(self, log: LogState) -> None:
+    def __init__(self, history: History) -> None:
         super().__init__()
-        self._log = log
+        self._history = history
 
     def check(self, name: str) -> None:
         """
@@ -62,5 +62,5 @@ class Points(dict[str, Point]):
             del self[point.name]
 
     def is_trimmed(self, point: Point) -> bool:
-        """Whether the log no longer reaches back to the point."""
-        return point.position < self._log.first_id
+        """Whether neither the log nor its archive reaches back to the point."""
+        return point.position < self._history.first_id

@@ -26,6 +26,8 @@ class LogPolicy:
     promote_direct: bool = False
     replay_temporary: bool = True
     max_replays: int = 1000
+    max_age_hours: int = 0
+    """What is older is trimmed; 0 for no bound."""
     keep_until_archived: bool = False
     """Nothing is trimmed that is not in an archive."""
 

@@ -110,6 +110,7 @@ class ReplayCommands:
         size_bytes: int,
         routed: Sequence[int],
         position: int,
+        archived: Sequence[int] = (),
     ) -> None:
         """
         Messages read from the log go on the endpoint; ``position`` is the next id to read.
@@ -119,11 +120,24 @@ class ReplayCommands:
             size_bytes: Content of those that are not among ``routed``.
             routed: Ids of those that the log did not take, and that lie on the endpoint by their routes: acknowledged,
                 they count as the others do.
+            archived: Ids of those that the log's archive alone has.
         """
         priorities = None
         if endpoint.settings.priorities:
             priorities = priorities_of([row[CONTENT] for row in rows], [row[BARE] for row in rows])
-        endpoint.put_replayed(ids, priorities, size_bytes, routed, position)
+        endpoint.put_replayed(ids, priorities, size_bytes, routed, position, archived)
+
+    @staticmethod
+    def reads_archive(endpoint: Endpoint) -> list[Effect]:
+        """
+        What is put next is in the log's archive alone; to be ordered before it is delivered. A start after a stop reads
+        it there again, where of what the log has dropped it else has what references lead to.
+        """
+        replay = _replay_of(endpoint)
+        if replay.is_archived:
+            return []
+        replay.is_archived = True
+        return [endpoint.replay_definition()]
 
     @staticmethod
     def subscriptions_changed(endpoint: Endpoint, position: int) -> list[Effect]:
@@ -168,8 +182,18 @@ class ReplayCommands:
         """
         The replay is to end where it is: nothing more is read, what it has put stays, and live messages follow. One
         that is still reading is ended by ``finish_reading``, when nothing of it is on its way to the store.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, some of what it has put is in the log's archive alone.
         """
         replay = _replay_of(endpoint)
+        archived = len(endpoint.backlog.archived)
+        if archived:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{archived} of the messages that the replay of {endpoint.name!r} has put are in the log's archive "
+                "alone, and cannot stay without it: have them consumed, or cancel it",
+            )
         if replay.is_reading:
             replay.force()
             return [] if replay.live_from is not None else self.hand_over(endpoint)

@@ -14,6 +14,7 @@ from typing import Protocol, assert_never
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.history import History
 from gateway.core.log.point import Point
 from gateway.core.log.policy import log_is_off
 
@@ -25,20 +26,57 @@ class LogFacts:
     enabled: bool
     generation: int
     first_id: int
-    """The oldest id that may be in the log."""
+    """The oldest id that may be in the log, or in its archive."""
     next_id: int
     """One past the last committed id."""
     floor_ms: int
-    """From this time on nothing is missing: when the log was made, or the newest trimmed message arrived."""
+    """From this time on nothing is missing: when the log was made, or the newest message arrived that is gone."""
     points: Mapping[str, Point] = field(default_factory=dict)
     """Named points, by name."""
+    log_first_id: int = 0
+    """The oldest id that may be in the log itself."""
+    log_floor_ms: int = 0
+    """From this time on nothing is missing in the log itself."""
+    archive: str = ""
+    """What the log's archive has, as the end of a sentence; empty where it has none."""
 
     @property
     def holds(self) -> str:
         """What there is, as a refusal says it."""
         if self.first_id == self.next_id:
-            return f"is empty; the next message is {self.next_id}"
-        return f"holds ids {self.first_id} to {self.next_id - 1}"
+            return f"is empty; the next message is {self.next_id}{self.archive}"
+        first = max(self.log_first_id, self.first_id)
+        held = f"holds ids {first} to {self.next_id - 1}" if first < self.next_id else "is empty"
+        return f"{held}{self.archive}"
+
+
+def facts_of(
+    history: History,
+    points: Mapping[str, Point],
+    purged_below: int = 0,
+    purged_ms: int = 0,
+    *,
+    reads: bool,
+) -> LogFacts:
+    """
+    What is known of a log and its archive.
+
+    Args:
+        purged_below: Ids below this are out of a stream's view; what arrived before ``purged_ms``, too.
+        reads: It can be read.
+    """
+    log = history.log
+    return LogFacts(
+        reads,
+        log.generation,
+        max(history.first_id, purged_below),
+        log.next_id,
+        max(history.floor_ms, purged_ms),
+        points,
+        log.first_id,
+        log.floor_ms,
+        history.says,
+    )
 
 
 class LogProbe(Protocol):
@@ -79,6 +117,39 @@ def check_start(start: ReplayStart, facts: LogFacts) -> None:
             ErrorCode.LOG_MODIFIED,
             f"the position is from log generation {start.generation}, this log is generation {facts.generation}",
         )
+
+
+def is_before_log(start: ReplayStart, facts: LogFacts, now_ms: int) -> bool:
+    """
+    Whether a start may lie before the log, where the log's archive has to be asked. What is searched for, and the last
+    message on a topic, may lie anywhere.
+    """
+    first_id, floor_ms = facts.log_first_id, facts.log_floor_ms
+    if first_id <= 1:
+        return False  # Nothing ever left it.
+    until = start.until
+    if until is not None and until.kind not in ("now", "offset", "id") and int(until.value) < floor_ms:  # type: ignore[arg-type]
+        return True
+    match start.kind:
+        case StartKind.LIVE:
+            return False
+        case StartKind.DATE:
+            return int(start.value) < floor_ms  # type: ignore[arg-type]
+        case StartKind.AGO:
+            return now_ms - int(start.value) < floor_ms  # type: ignore[arg-type]
+        case StartKind.OFFSET:
+            return int(start.value) < first_id  # type: ignore[arg-type]
+        case StartKind.AFTER | StartKind.AT:
+            position = start.value
+            assert isinstance(position, ReplayId)
+            return position.number < first_id
+        case StartKind.POINT:
+            point = facts.points.get(str(start.value))
+            return point is not None and point.position < first_id
+        case StartKind.BEGINNING | StartKind.LAST | StartKind.MESSAGE_ID | StartKind.MATCH:
+            return True
+        case _:
+            assert_never(start.kind)
 
 
 def resolve(
@@ -184,12 +255,16 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
             return facts.first_id
         raise Refused(
             ErrorCode.START_TIME_NOT_AVAILABLE,
-            "the start date is before the log, which is whole from "
-            f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on; "
+            f"the start date is before the log{_with_archive(facts)} whole from "
+            f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on{facts.archive}; "
             "ask for the beginning, or say missing=clamp",
         )
     found = probe.first_since(time_ms)
     return facts.next_id if found is None else found
+
+
+def _with_archive(facts: LogFacts) -> str:
+    return " and its archive, which are" if facts.first_id < facts.log_first_id else ", which is"
 
 
 def _at_offset(offset: int, facts: LogFacts, clamp: bool) -> int:
@@ -212,7 +287,7 @@ def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
         raise Refused(
             ErrorCode.START_MESSAGE_UNAVAILABLE,
             f"point {name!r} was trimmed: it stands at id {point.position} "
-            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id {facts.first_id}",
+            f"({ReplayStart(StartKind.DATE, point.time_ms)}), and the log begins at id {facts.first_id}{facts.archive}",
         )
     return _clamped(point.position, facts)
 

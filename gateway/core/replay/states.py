@@ -140,6 +140,8 @@ class Replay:
     """It is to end where it is, and everything on the endpoint stays."""
     is_blocked: bool = False
     """What it has put is not what the selectors of the endpoint's consumers want: it would not complete."""
+    is_archived: bool = False
+    """Some of what it has put was in the log's archive alone: a start reads that again, from its cursor on."""
     record: ReplayRecord = field(default_factory=ReplayRecord)
 
     def move(self, event: ReplayEvent) -> None:

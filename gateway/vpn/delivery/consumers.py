@@ -172,8 +172,11 @@ class Consumers:
         if not back:
             return
         if failed:
-            attempts = [(i, endpoint.attempts[i]) for i in back]
-            self._committer.commit_when_convenient(CountAttempts(endpoint.cursor_number, attempts))
+            # Of what the log's archive alone has, nothing is kept: to the store it is no message.
+            archived = endpoint.backlog.archived
+            attempts = [(i, endpoint.attempts[i]) for i in back if i not in archived]
+            if attempts:
+                self._committer.commit_when_convenient(CountAttempts(endpoint.cursor_number, attempts))
         self._feeds.deliver(endpoint)
 
     def reject(self, flow: Flow, ids: list[int]) -> None:

@@ -18,6 +18,7 @@ from gateway.core.model import ID, ROUTE, Row
 from gateway.vpn.delivery.kept_rows import KeptRows
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.lease import Lease
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader, RoutedPage
 
@@ -54,6 +55,7 @@ class FeedShared:
     """What all feeds of a Message VPN have in common."""
 
     reader: Reader
+    history: LogHistory
     cache: MessageCache
     runtime: Runtime
     dead_letters: DeadLetterOffice
@@ -76,6 +78,7 @@ class EndpointFeed:
     def __init__(self, endpoint: Endpoint, shared: FeedShared, page_rows: int) -> None:
         self.endpoint = endpoint
         self._reader = shared.reader
+        self._history = shared.history
         self._cache = shared.cache
         self._runtime = shared.runtime
         self._loop = shared.runtime.loop
@@ -336,7 +339,7 @@ class EndpointFeed:
             rows = page.rows
             return page, reader.attempts(number, rows[0][ID], rows[-1][ID]) if rows else []
 
-        self._read(read, lambda page: self._add_page(queue, page, read_up_to))
+        self._read(lambda: reader.submit(read), lambda page: self._add_page(queue, page, read_up_to))
 
     def _cached_page(self, routes: list[int], after: int, until: int, limit: int | None) -> Page:
         """
@@ -378,8 +381,8 @@ class EndpointFeed:
         return rows[0] if rows else None
 
     def _read_rows(self, ids: Sequence[int]) -> None:
-        reader = self._reader
-        self._read(lambda: reader.messages(ids), lambda rows: self.keep([row[ID] for row in rows], rows))
+        history = self._history
+        self._read(lambda: history.messages(ids), lambda rows: self.keep([row[ID] for row in rows], rows))
 
     def _add_page(self, queue: ReadyQueue, found: Page, read_up_to: int) -> None:
         page, attempts = found
@@ -393,7 +396,7 @@ class EndpointFeed:
             ids = [row[ID] for row in rows]
         self.keep(ids, rows)
 
-    def _read(self, read: Callable[[], T], use: Callable[[T], None]) -> None:
+    def _read(self, begin: Callable[[], Future[T]], use: Callable[[T], None]) -> None:
         if self.is_reading:
             return
         self.is_reading = True
@@ -413,4 +416,4 @@ class EndpointFeed:
                 use(future.result())
             self.run()
 
-        self._reader.submit(read).add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))
+        begin().add_done_callback(lambda future: loop.call_soon_threadsafe(done, future))

@@ -11,6 +11,7 @@ from gateway.core.log.message_cache import MessageCache
 from gateway.vpn.delivery.endpoint_feed import BlockedReplays, DeadLetterOffice, EndpointFeed, FeedShared
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.lease import Lease
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings
 from store.ports import Reader
@@ -21,6 +22,7 @@ class Feeds:
         self,
         settings: CurrentSettings,
         reader: Reader,
+        history: LogHistory,
         cache: MessageCache,
         runtime: Runtime,
         selection: SelectionTurns,
@@ -28,6 +30,7 @@ class Feeds:
     ) -> None:
         self._settings = settings
         self._reader = reader
+        self._history = history
         self._cache = cache
         self._runtime = runtime
         self._selection = selection
@@ -38,7 +41,14 @@ class Feeds:
     def connect(self, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
         """Name those that feeds speak to and that are themselves made of feeds; once, before the first feed."""
         self._shared = FeedShared(
-            self._reader, self._cache, self._runtime, dead_letters, replays, self._selection, self._lease
+            self._reader,
+            self._history,
+            self._cache,
+            self._runtime,
+            dead_letters,
+            replays,
+            self._selection,
+            self._lease,
         )
 
     def of(self, endpoint: Endpoint) -> EndpointFeed:

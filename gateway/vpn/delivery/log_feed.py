@@ -20,9 +20,9 @@ from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_source import LogSource
 from gateway.vpn.delivery.selection_turns import RowsAtOnce, SelectionTurns, WaitingTurn
 from gateway.vpn.delivery.waiting_readers import WaitingReaders
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import Reader
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
 
@@ -34,7 +34,7 @@ SHORTEST_WAIT = 0.001
 class LogFeedShared:
     """What all log feeds of a Message VPN have in common."""
 
-    reader: Reader
+    history: LogHistory
     cache: MessageCache
     counters: Counters
     pace: HistoryPace
@@ -77,7 +77,13 @@ class LogFeed:
         self._is_waiting = False
         """It has all there is, and its link takes more."""
         self._source = LogSource(
-            shared.cache, shared.reader, shared.runtime, cursor.position, patterns, self._woken
+            shared.cache,
+            shared.history,
+            shared.runtime,
+            cursor.position,
+            patterns,
+            self._woken,
+            user=client.client.user,
         )
         self._closed = False
         self._turn: asyncio.Handle | WaitingTurn | None = None

@@ -1,5 +1,5 @@
 """
-The replay log in id order: out of the message cache while it reaches back far enough, else in pages from the store, one
+The replay log in id order: out of the message cache while it reaches back far enough, else in pages of its history, one
 ahead.
 """
 
@@ -10,8 +10,10 @@ from concurrent.futures import Future
 
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, Row
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
-from store.ports import LogPage, Reader
+from gateway.vpn.user_turns import ADMINISTRATION
+from store.ports import LogPage
 
 
 class LogSource:
@@ -20,7 +22,8 @@ class LogSource:
 
     Args:
         patterns: Topics of interest; rows of others may come along all the same. Empty: all.
-        held: With all that endpoints alone hold, whatever its topic.
+        user: Who reads.
+        routes: With what an endpoint alone holds (``LogHistory.page``).
         wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
             be read.
     """
@@ -28,18 +31,20 @@ class LogSource:
     def __init__(
         self,
         cache: MessageCache,
-        reader: Reader,
+        history: LogHistory,
         runtime: Runtime,
         position: int,
         patterns: Sequence[str],
         wake: Callable[[BaseException | None], None],
         *,
-        held: bool = False,
+        user: str = ADMINISTRATION,
+        routes: Callable[[], Sequence[int]] | None = None,
     ) -> None:
-        self._held = held
+        self._user = user
+        self._routes = routes
         self.position = position
         self._cache = cache
-        self._reader = reader
+        self._history = history
         self._runtime = runtime
         self._patterns = patterns
         self._wake: Callable[[BaseException | None], None] | None = wake
@@ -86,6 +91,8 @@ class LogSource:
 
     def close(self) -> None:
         """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
+        if self._next is not None:
+            self._next.cancel()
         self._wake = self._page = self._next = None
 
     def spent_reading(self) -> float:
@@ -128,16 +135,7 @@ class LogSource:
         return page
 
     def _ask(self, position: int) -> Future[tuple[LogPage, float]]:
-        end, patterns, reader, held = self._cache.next_id, self._patterns, self._reader, self._held
-
-        processor_seconds = self._runtime.clock.processor_seconds
-
-        def read() -> tuple[LogPage, float]:
-            started = processor_seconds()
-            page = reader.log_page(position, end, patterns, held=held)
-            return page, processor_seconds() - started
-
-        return reader.submit(read)
+        return self._history.page(position, self._cache.next_id, self._patterns, self._user, self._routes)
 
     def _done(self, future: Future[tuple[LogPage, float]]) -> None:
         self._waits = False

@@ -17,15 +17,17 @@ from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.delivery.browse_feed import BrowseFeed
 from gateway.vpn.delivery.log_feed import LogFeed, LogFeedShared
 from gateway.vpn.delivery.waiting_readers import WaitingReaders
+from store.ports import Reader
 
 
 class Readers:
     """The feeds of one Message VPN that each commit of news is shown to."""
 
-    def __init__(self, shared: LogFeedShared) -> None:
+    def __init__(self, shared: LogFeedShared, reader: Reader) -> None:
         self.log_feeds: dict[LogFeed, None] = {}
         """Links that read the log, or a stream."""
         self._shared = shared
+        self._reader = reader
         self._waiting = WaitingReaders(shared.cache.next_id)
         self._browsers: dict[str, dict[BrowseFeed, None]] = {}
         """By the endpoint's name; of those that have any."""
@@ -73,7 +75,7 @@ class Readers:
             endpoint,
             client,
             selects,
-            shared.reader,
+            self._reader,
             shared.cache,
             shared.runtime,
             shared.selection,

@@ -17,8 +17,10 @@ from gateway import log_keys
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogFacts
 from gateway.vpn.counters import Counters
-from gateway.vpn.replay.search_turns import SearchTurns
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
+from gateway.vpn.user_turns import UserTurns
+from store.errors import LogTrimmed
 from store.ports import Reader
 
 
@@ -27,9 +29,10 @@ class SearchShared:
     """What all searches of a Message VPN's log have in common."""
 
     reader: Reader
+    history: LogHistory
     counters: Counters
     runtime: Runtime
-    turns: SearchTurns
+    turns: UserTurns
     """Held by the one search that reads a page of the log."""
 
 
@@ -80,11 +83,15 @@ class LogSearch:
         return found
 
     async def _read_page(self) -> int | None:
-        reader, search, patterns, end = self._shared.reader, self._search, self._patterns, self._end
-        position = self._position
-        page = await asyncio.wrap_future(
-            reader.submit(lambda: reader.search_page(search, patterns, position, end))
-        )
+        history = self._shared.history
+        try:
+            page = await history.search_page(
+                self._search, self._patterns, self._position, self._end, self._user
+            )
+        except LogTrimmed as trimmed:
+            # What is gone is no start; the search goes on with what is left.
+            self._position = min(trimmed.first_id, self._end)
+            return None
         self._position = page.position
         self._unknown += page.unknown
         return page.found

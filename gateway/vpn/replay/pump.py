@@ -24,6 +24,7 @@ from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
 from gateway.vpn.delivery.log_source import LogSource
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
@@ -52,6 +53,7 @@ class PumpShared:
     broker: Broker
     committer: Committer
     reader: Reader
+    history: LogHistory
     cache: MessageCache
     runtime: Runtime
 
@@ -73,9 +75,10 @@ class _ReplayCursor(LogCursor):
         self._matchers = [endpoint.topics.matching(texts) for _, texts in in_force]
 
     def choose(self, rows: Sequence[Row]) -> list[Row]:
-        replayed, starts, matchers = self._endpoint.backlog.replayed, self._starts, self._matchers
+        backlog, starts, matchers = self._endpoint.backlog, self._starts, self._matchers
+        replayed, references = backlog.replayed, backlog.references
         assert replayed is not None
-        if len(matchers) == 1 and rows and not replayed.has_done_after(rows[0][ID]):
+        if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
             return of_topics(logged(rows), matchers[0])
         return [
             row
@@ -83,6 +86,8 @@ class _ReplayCursor(LogCursor):
             if row[HELD] is None
             and matchers[max(bisect_right(starts, row[ID]) - 1, 0)](row[TOPIC])
             and not replayed.is_done(row[ID])
+            # Put before a stop, and kept by a reference when the log was trimmed under it.
+            and row[ID] not in references
         ]
 
 
@@ -119,8 +124,20 @@ class ReplayPump:
             text: None for _, texts in replay.subscriptions for text in endpoint.topics.patterns_with(texts)
         }
         self._source = LogSource(
-            shared.cache, shared.reader, shared.runtime, position, tuple(patterns), self._woken, held=True
+            shared.cache,
+            shared.history,
+            shared.runtime,
+            position,
+            tuple(patterns),
+            self._woken,
+            user=endpoint.settings.owner,
+            routes=self._routes,
         )
+
+    def _routes(self) -> list[int]:
+        """By what the log does not take comes to the endpoint."""
+        backlog = self._endpoint.backlog
+        return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
 
     def subscriptions_changed(self) -> None:
         """
@@ -204,16 +221,26 @@ class ReplayPump:
         return limit - self._replay.outstanding
 
     def _put(self, rows: list[Row]) -> None:
-        if rows and rows[0][ID] < self._broker.trimming.below:
-            self._woken(LogTrimmed(rows[0][ID], self._broker.trimming.below))
-            return
+        below = self._broker.trimming.below
+        archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
+        if archived:
+            history = self._shared.history
+            if history.archive is None:
+                self._woken(LogTrimmed(archived[0], below))
+                return
+            if not (history.is_archived(archived[0]) and history.is_archived(archived[-1])):
+                # It was read before it was trimmed: whether the archive has it, is seen by reading it there.
+                self._read_from(archived[0])
+                return
+            if not self._replay.is_archived:
+                self._committer.commit(self._broker.replay_commands.reads_archive(self._endpoint))
         position = self._read_up_to
         passed = [row for row in self._routed if row[ID] < position]
         self._routed = self._routed[len(passed) :]
         size = sum(map(len, map(CONTENT_OF, rows)))
         rows = sorted([*rows, *passed]) if passed else rows
         ids, routed = list(map(ID_OF, rows)), list(map(ID_OF, passed))
-        self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position)
+        self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)
         if rows:
             self._feed.keep(ids, rows)
             self._feed.run()

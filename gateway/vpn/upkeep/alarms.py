@@ -19,7 +19,7 @@ from gateway.vpn.committer import Committer
 from gateway.vpn.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.upkeep.durability import DurabilityWatch
-from store.ports import Reader
+from store.ports import Archive, Reader
 
 LOOK_SECONDS: Final = 1.0
 """From one look to the next: how late an alarm may be, about."""
@@ -41,6 +41,7 @@ class AlarmWatch:
         durability: DurabilityWatch,
         lease: Lease | None,
         runtime: Runtime,
+        archive: Archive | None = None,
     ) -> None:
         self.thresholds = AlarmThresholds()
         self._broker = broker
@@ -48,6 +49,7 @@ class AlarmWatch:
         self._reader = reader
         self._durability = durability
         self._lease = lease
+        self._archive = archive
         self._loop = runtime.loop
         self._clock = runtime.clock
         self._now_ms = runtime.clock.now_ms
@@ -110,6 +112,12 @@ class AlarmWatch:
             self._alarms.note(AlarmKind.DAMAGE, "", f"the store cannot be read: {damage}", self._now_ms())
         self._alarms.note(AlarmKind.UNCONFIRMED, "", self.unconfirmed(), self._now_ms())
         self._alarms.note(AlarmKind.ONE_MACHINE, "", self._durability.problem(), self._now_ms())
+        if self._archive is not None:
+            problem = self._archive.problem
+            text = (
+                None if problem is None else f"the log's archive {self._archive.place} is not read: {problem}"
+            )
+            self._alarms.note(AlarmKind.ARCHIVE, "", text, self._now_ms())
         self._alarms.note(AlarmKind.CLOCK, "", self._clock.problem(), self._now_ms())
         self._alarms.keep(self._is_current)
         self._alarms.note_use(

@@ -31,10 +31,10 @@ from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
 from gateway.vpn.runtime import Runtime
 from store.errors import ReadFailed, WriteFailed
-from store.ports import Reader
 
 TRY_AGAIN_S: Final = 1.0
 """Seconds after a read or a write that failed until messages are read again for their copies."""
@@ -102,7 +102,7 @@ class DeadLetterMover:
         publishing: Publishing,
         consumers: Consumers,
         committer: Committer,
-        reader: Reader,
+        history: LogHistory,
         cache: MessageCache,
         runtime: Runtime,
     ) -> None:
@@ -110,7 +110,7 @@ class DeadLetterMover:
         self._publishing = publishing
         self._consumers = consumers
         self._committer = committer
-        self._reader = reader
+        self._history = history
         self._cache = cache
         self._runtime = runtime
         self._loop = runtime.loop
@@ -260,8 +260,7 @@ class DeadLetterMover:
         done()
 
     async def _read(self, ids: Sequence[int]) -> list[Row]:
-        reader = self._reader
-        return await asyncio.wrap_future(reader.submit(partial(reader.messages, ids)))
+        return await asyncio.wrap_future(self._history.messages(ids))
 
     def _start(self, reading: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(reading)

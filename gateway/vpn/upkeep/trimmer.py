@@ -1,5 +1,5 @@
 """
-Trims the log: by itself near its quota, and when an administrator says so.
+Trims the log: by itself near its quota and of what is too old, and when an administrator says so.
 
 Piece by piece, each a commit of its own among those of publishers: trimming goes on at the pace of commits and never
 holds them up for long (Solace, "Message Replay", section "Trimming the Replay Log").
@@ -35,6 +35,8 @@ class Trimmer:
         self._runtime = runtime
         self._before_id = 0
         """What an administrator asked for: everything below this goes."""
+        self._aged_below = 0
+        """Everything below this is older than the log keeps."""
         self._is_making_room = False
         self._is_busy = False
         self._waits = False
@@ -57,7 +59,7 @@ class Trimmer:
         return (
             self._is_making_room
             or bool(self._waiting)
-            or self._before_id > self._broker.log.first_id
+            or max(self._before_id, self._aged_below) > self._broker.log.first_id
             or self._broker.trimming.usage > TRIM_AT
         )
 
@@ -72,7 +74,7 @@ class Trimmer:
         elif self._is_making_room and broker.trimming.usage <= TRIM_TO:
             self._is_making_room = False
             self._log.info("trimming_ended", **{log_keys.FIRST: broker.log.first_id})
-        before_id = self._before_id
+        before_id = max(self._before_id, self._aged_below)
         if self._is_making_room:
             before_id = max(before_id, broker.trimming.room_below(TRIM_NO_FURTHER))
         effect = broker.trimming.next_piece(before_id)
@@ -109,6 +111,11 @@ class Trimmer:
             self.run()
 
         self._committer.commit([*broker.trimming.replay_positions(), effect], committed)
+
+    def trim_aged(self, before_id: int) -> None:
+        """Trim everything below an id that is older than the log keeps; what is not archived yet follows when it is."""
+        self._aged_below = max(self._aged_below, before_id)
+        self.run()
 
     async def trim_before(self, message_id: int) -> int:
         """

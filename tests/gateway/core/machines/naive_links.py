@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import ErrorCode, Refused
@@ -154,6 +155,8 @@ class LogConsumer:
     Args:
         is_live: Its start was resolved when the log had nothing from there on: all that it gets is live.
     """
+
+    client: Any = SimpleNamespace(user="")
 
     def __init__(
         self, world: World, patterns: Sequence[str], first: int, last: int | None, *, is_live: bool

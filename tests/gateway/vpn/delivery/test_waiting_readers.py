@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ ENOUGH = 1_000
 class Link:
     """A reader's link; it counts how often it is asked for room, as it is once whenever its feed is looked at."""
 
-    client: Any = None
+    client: Any = SimpleNamespace(user="ann")
 
     def __init__(self, credit: int = ENOUGH) -> None:
         self.credit = credit

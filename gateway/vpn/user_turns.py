@@ -1,8 +1,8 @@
 """
-Whose turn it is to search the log: one page at a time, and users one after the other.
+Whose turn it is to read for long: one page at a time, and users one after the other.
 
-However many searches one user has under way, another's waits for one page of that user's, and not for one of each. A
-page is bounded in what it reads and in what it asks, so turns are alike.
+However many searches, or readers of an archive, one user has, another's waits for one page of that user's, and not for
+one of each. A page is bounded in what it reads and in what it asks, so turns are alike.
 """
 
 from __future__ import annotations
@@ -14,23 +14,28 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 ADMINISTRATION: Final = ""
-"""Who searches where no user of a listener does: administrators, together."""
+"""Who reads where no user of a listener does: administrators, together."""
 
 
-class SearchTurns:
-    """The searches of one Message VPN's log."""
+class UserTurns:
+    """
+    The turns of one Message VPN's users at one thing.
 
-    def __init__(self) -> None:
-        self._is_taken = False
+    Args:
+        at_once: How many have a turn at the same time.
+    """
+
+    def __init__(self, at_once: int = 1) -> None:
+        self._free = at_once
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """Searches that wait, by user."""
+        """Those that wait, by user."""
         self._turns = 0
         self._last: dict[str, int] = {}
         """Which turn was the last one of a user; nothing is known where nobody waits."""
 
     @asynccontextmanager
     async def turn(self, user: str) -> AsyncIterator[None]:
-        """One page of a search of this user's."""
+        """One page for this user."""
         await self._take(user)
         try:
             yield
@@ -38,7 +43,7 @@ class SearchTurns:
             self._pass_on()
 
     async def _take(self, user: str) -> None:
-        if not self._is_taken:
+        if self._free:
             self._give_to(user)
             return
         turn = asyncio.get_running_loop().create_future()
@@ -52,7 +57,7 @@ class SearchTurns:
             raise
 
     def _pass_on(self) -> None:
-        self._is_taken = False
+        self._free += 1
         while self._waiting:
             # Whoever has not had one for the longest.
             user = min(self._waiting, key=lambda user: self._last.get(user, 0))
@@ -67,6 +72,6 @@ class SearchTurns:
         self._last.clear()
 
     def _give_to(self, user: str) -> None:
-        self._is_taken = True
+        self._free -= 1
         self._turns += 1
         self._last[user] = self._turns

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.vpn.replay.search_turns import SearchTurns
+from gateway.vpn.user_turns import UserTurns
 
 
 def order_of(searches: list[str], pages: int, cancelled: frozenset[int] = frozenset()) -> list[str]:
     """Whose pages are read, in which order, where each search reads so many; some are given up while they wait."""
     read: list[str] = []
 
-    async def search(turns: SearchTurns, user: str) -> None:
+    async def search(turns: UserTurns, user: str) -> None:
         for _ in range(pages):
             async with turns.turn(user):
                 read.append(user)
                 await asyncio.sleep(0)
 
     async def run() -> None:
-        turns = SearchTurns()
+        turns = UserTurns()
         tasks = [asyncio.create_task(search(turns, user)) for user in searches]
         await asyncio.sleep(0)
         for number in cancelled:

@@ -1,0 +1,349 @@
+"""
+The history of a Message VPN as it is read: out of the store, and before the log's beginning out of the log's archive.
+
+Whoever reads names a place and is given what is there; which of the two has it is decided here, at the moment of each
+read. Invariant: no gap and no duplicate where they meet, whatever is trimmed, archived or compacted meanwhile. An id is
+looked for in the store while the log has it, and where that turns out to have dropped it, in the archive as it is then;
+what neither has fails the read.
+
+The archive has threads of its own, and users take turns at them, a page each: however far away it is, whoever reads the
+store does not wait for it. Where there is no archive, all of this is the store's reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from gateway.core.log.history import History
+from gateway.core.model import HELD, ID, Row
+from gateway.core.replay.search import Search
+from gateway.core.replay.starts import LogProbe
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage
+
+T = TypeVar("T")
+
+TimedPage: TypeAlias = "tuple[LogPage, float]"
+"""A page, and the seconds of a processor that it took."""
+
+PAGES_AT_ONCE: Final = 2
+"""Reads of the archive under way: as many as it has threads."""
+
+LOOK_SECONDS: Final = 1.0
+"""What the archive has is asked for again after this: an attach that came in between goes by what is known."""
+
+MOST_MESSAGES: Final = 512
+"""Messages that the store gives at once, by their ids (``Reader.messages``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryProbe:
+    """Questions to log and archive that are answered on a thread of the archive's (``LogProbe``)."""
+
+    archive: Archive
+    store: Reader
+    history: History
+    last: int | None
+    """The last message on the topics asked for, which was looked for before."""
+
+    def first_since(self, time_ms: int) -> int | None:
+        if time_ms < self.history.log.floor_ms:
+            found = self.archive.first_since(time_ms)
+            if found is not None:
+                return found
+        return self.store.submit(partial(self.store.first_since, time_ms)).result()
+
+    def time_of(self, message_id: int) -> int | None:
+        found = self.store.submit(partial(self.store.time_of, message_id)).result()
+        return self.archive.time_of(message_id) if found is None else found
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        return self.last
+
+
+class LogHistory:
+    """
+    Args:
+        history: Which ids lie where; it is told here what the archive has.
+        below: The id below which everything is trimmed, or is about to be.
+        archive: None where the log has none.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        below: Callable[[], int],
+        store: Reader,
+        archive: Archive | None,
+        runtime: Runtime,
+    ) -> None:
+        self._history = history
+        self._below = below
+        self._store = store
+        self._archive = archive
+        self._runtime = runtime
+        self._turns = UserTurns(PAGES_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._looked: float | None = None
+        history.has_archive = archive is not None
+
+    @property
+    def archive(self) -> Archive | None:
+        """The log's archive, where it has one."""
+        return self._archive
+
+    @property
+    def first_id(self) -> int:
+        """The oldest id that may be read."""
+        return self._history.first_id
+
+    def _is_stored(self, message_id: int) -> bool:
+        """Whether the log may still have an id, itself."""
+        return message_id >= max(self._history.log.first_id, self._below())
+
+    def is_archived(self, message_id: int) -> bool:
+        """Whether the archive is known to have an id."""
+        return self._history.is_archived(message_id)
+
+    def close(self) -> None:
+        """Read no more."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._archive is not None:
+            self._archive.close()
+
+    # --- pages ------------------------------------------------------------------------------------------------
+
+    def page(
+        self,
+        position: int,
+        end: int,
+        patterns: Sequence[str],
+        user: str = ADMINISTRATION,
+        routes: Callable[[], Sequence[int]] | None = None,
+    ) -> Future[TimedPage]:
+        """
+        Messages from ``position`` on, below ``end``; as ``Reader.log_page``.
+
+        Args:
+            user: Whose turn it takes at the archive.
+            routes: With what an endpoint holds alone: of all topics in the store, of these routes where the log no
+                longer reaches.
+
+        Raises, by the future:
+            LogTrimmed: Neither log nor archive has what comes next.
+            ReadFailed: It cannot be read.
+        """
+        stored = partial(self._stored_page, position, end, patterns, routes is not None)
+        if self._archive is None:
+            return self._store.submit(stored)
+        return self._begun(self._page(stored, self._archive, position, end, patterns, user, routes))
+
+    def _stored_page(self, position: int, end: int, patterns: Sequence[str], held: bool) -> TimedPage:
+        processor_seconds = self._runtime.clock.processor_seconds
+        started = processor_seconds()
+        page = self._store.log_page(position, end, patterns, held=held)
+        return page, processor_seconds() - started
+
+    async def _page(
+        self,
+        stored: Callable[[], TimedPage],
+        archive: Archive,
+        position: int,
+        end: int,
+        patterns: Sequence[str],
+        user: str,
+        routes: Callable[[], Sequence[int]] | None,
+    ) -> TimedPage:
+        if self._is_stored(position):
+            try:
+                return await asyncio.wrap_future(self._store.submit(stored))
+            except LogTrimmed:
+                pass  # It was archived before, or is lost.
+        processor_seconds = self._runtime.clock.processor_seconds
+
+        def read() -> TimedPage:
+            started = processor_seconds()
+            page = archive.log_page(position, end, patterns)
+            return page, processor_seconds() - started
+
+        page, taken = await self._from_archive(position, user, read)
+        if routes is not None:
+            numbers = routes()
+            found = await asyncio.wrap_future(
+                self._store.submit(partial(self._store.routed_page, numbers, position - 1, page.position))
+            )
+            page = _with_held(page, found.rows, min(page.position, found.position))
+        return page, taken
+
+    async def _from_archive(self, position: int, user: str, read: Callable[[], T]) -> T:
+        archive = self._archive
+        assert archive is not None
+        try:
+            async with self._turns.turn(user):
+                return await asyncio.wrap_future(archive.submit(read))
+        except LogTrimmed:
+            raise LogTrimmed(position, self._history.log.first_id) from None
+        finally:
+            self._history.archived = archive.run
+
+    def messages(self, ids: Sequence[int], user: str = ADMINISTRATION) -> Future[list[Row]]:
+        """These messages (rising ids), as ``Reader.messages``; what only the archive has is among them."""
+        if self._archive is None:
+            return self._store.submit(partial(self._store.messages, ids))
+        return self._begun(self._messages(ids[:MOST_MESSAGES], self._archive, user))
+
+    async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
+        rows = await asyncio.wrap_future(self._store.submit(partial(self._store.messages, ids)))
+        there = {row[ID] for row in rows}
+        # Behind the last one the store may have left some out for want of room.
+        last = rows[-1][ID] if rows else ids[-1]
+        missing = [i for i in ids if i <= last and not self._is_stored(i) and i not in there]
+        if not missing:
+            return rows
+        try:
+            found = await self._from_archive(missing[0], user, partial(archive.messages, missing))
+        except LogTrimmed as trimmed:
+            # Whoever has it to deliver, tries again.
+            raise ReadFailed(f"message {missing[0]} is in neither log nor archive: {trimmed}") from None
+        if len(found) < len(missing) and found:
+            last = min(last, found[-1][ID])
+        return sorted((row for row in [*rows, *found] if row[ID] <= last), key=lambda row: row[ID])
+
+    async def search_page(
+        self, search: Search, patterns: Sequence[str], position: int, end: int, user: str
+    ) -> SearchPage:
+        """
+        Look for a message from ``position`` on, below ``end``; as ``Reader.search_page``.
+
+        Raises:
+            LogTrimmed: Neither log nor archive has what comes next.
+            ReadFailed: It cannot be read.
+        """
+        store, archive = self._store, self._archive
+        if archive is None or self._is_stored(position):
+            page = await asyncio.wrap_future(
+                store.submit(partial(store.search_page, search, patterns, position, end))
+            )
+            if archive is None or self._is_stored(position):
+                return page
+            # Some of it was trimmed before it was looked at, perhaps.
+        return await self._from_archive(position, user, partial(archive.search_page, search, position, end))
+
+    async def tally(self, position: int, end: int, patterns: Sequence[str], user: str) -> TallyPage:
+        """
+        Count the messages from ``position`` on, below ``end``.
+
+        Args:
+            patterns: Topics of interest; others may be counted, too.
+
+        Raises:
+            LogTrimmed: Neither log nor archive has what comes next.
+            ReadFailed: It cannot be read.
+        """
+        store, archive = self._store, self._archive
+        if archive is None or self._is_stored(position):
+            found = await asyncio.wrap_future(store.submit(partial(store.tally, position, end, patterns)))
+            if archive is None or self._is_stored(position):
+                return TallyPage(found, end)
+        return await self._from_archive(position, user, partial(archive.tally, position, end))
+
+    # --- where things are -------------------------------------------------------------------------------------
+
+    async def look(self, user: str = ADMINISTRATION, *, anew: bool = False) -> None:
+        """
+        See what the archive has, unless that was seen a moment ago, and reaches to the log.
+
+        Raises:
+            ReadFailed: It cannot be read: until it can, nothing of it is part of the history.
+        """
+        archive = self._archive
+        if archive is None:
+            return
+        now = self._runtime.clock.seconds()
+        is_recent = self._looked is not None and now - self._looked < LOOK_SECONDS
+        if is_recent and self._history.is_joined and not anew:
+            return
+        try:
+            async with self._turns.turn(user):
+                self._history.archived = await asyncio.wrap_future(archive.submit(archive.look))
+        except ReadFailed:
+            self._history.archived = None
+            raise
+        self._looked = now
+
+    async def ask(
+        self,
+        question: Callable[[LogProbe], T],
+        matches: Callable[[str], bool] | None,
+        user: str,
+        *,
+        last: bool,
+    ) -> T:
+        """
+        Have a question answered by log and archive together.
+
+        Args:
+            matches: The topics of whose last message is asked; None for all.
+            last: That is asked at all.
+        """
+        archive, store = self._archive, self._store
+        assert archive is not None
+        found = await self._last(archive, matches, user) if last else None
+        probe: LogProbe = HistoryProbe(archive, store, self._history, found)
+        return await self._from_archive(self._history.first_id, user, partial(question, probe))
+
+    async def _last(self, archive: Archive, matches: Callable[[str], bool] | None, user: str) -> int | None:
+        """The last message whose topic matches: in the log, or else in the newest file that has one."""
+        store, history = self._store, self._history
+        found = await asyncio.wrap_future(store.submit(partial(store.last_matching, matches)))
+        if found is not None and found >= history.log.first_id:
+            return found
+        before, first = history.log.first_id, history.first_id
+        while before > first:
+            looked = partial(archive.last_page, matches, before)
+            found, before = await self._from_archive(before, user, looked)
+            if found is not None:
+                return found
+        return None
+
+    # --- futures that are tasks -------------------------------------------------------------------------------
+
+    def _begun(self, reading: Coroutine[Any, Any, T]) -> Future[T]:
+        """A read that takes several steps, as what whoever reads the store alone is given."""
+        done: Future[T] = Future()
+        task = self._runtime.loop.create_task(_fulfil(done, reading))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Nobody waits for it any more: nor does it wait for its turn.
+        done.add_done_callback(lambda future: task.cancel() if future.cancelled() else None)
+        return done
+
+
+async def _fulfil(done: Future[T], reading: Awaitable[T]) -> None:
+    try:
+        found = await reading
+    except asyncio.CancelledError:
+        done.cancel()
+        raise
+    except Exception as error:
+        if not done.cancelled():
+            done.set_exception(error)
+    else:
+        if not done.cancelled():
+            done.set_result(found)
+
+
+def _with_held(page: LogPage, routed: Sequence[Row], stop: int) -> LogPage:
+    """A page of the archive with those of an endpoint's messages that the log did not take; it ends before ``stop``."""
+    rows = [row for row in page.rows if row[ID] < stop]
+    archived = {row[ID] for row in rows}
+    held = [row for row in routed if row[HELD] is not None and row[ID] < stop and row[ID] not in archived]
+    return LogPage(sorted([*rows, *held], key=lambda row: row[ID]) if held else rows, stop)

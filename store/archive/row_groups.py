@@ -1,0 +1,317 @@
+"""
+The files of an archive read piece by piece: a piece is a row group, some ten megabytes of messages at most.
+
+Open files and decoded row groups that were used last are kept, so that whoever reads on, and whoever reads the same
+place, does not wait for them again. What is kept is bounded: in files, and in bytes, beside what is being read.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from store.archive.errors import ArchiveError
+from store.archive.manifest import Segment
+from store.archive.segment import read_footer
+from store.archive.storage import ArchiveStorage
+
+KEPT_BYTES: Final = 64 << 20
+"""Decoded row groups that are kept: those of four readers at different places."""
+
+KEPT_FILES: Final = 16
+"""Open files that are kept, each with its footer: some ten kilobytes."""
+
+WHOLE: Final = ("offset", "enqueuedTime", "topic", "body", "envelope", "bodyAt")
+"""The columns that make a message."""
+
+
+CANNOT_BE_READ: Final = (OSError, pa.ArrowException, ValueError, TypeError)
+"""What is raised for a file that is away or damaged, beside ``LogError``."""
+
+
+class ArchivedMessage(NamedTuple):
+    """A message as the archive has it."""
+
+    message_id: int
+    time_ms: int
+    topic: str
+    content: bytes
+    """Bit for bit as it was archived."""
+
+
+class RowGroup(NamedTuple):
+    """A piece of a file."""
+
+    segment: Segment
+    number: int
+    first: int
+    """The first id of a message in it."""
+    last: int
+    stop: int
+    """One past the last id of which it can be said here whether there is a message."""
+    last_ms: int
+    """When the last of its messages arrived."""
+
+
+class _OpenFile:
+    """A file, its pieces, and the one thread that reads it at a time."""
+
+    def __init__(self, storage: ArchiveStorage, segment: Segment) -> None:
+        self.lock = threading.Lock()
+        source = storage.open(segment.file)
+        if segment.footer is not None and zlib.crc32(read_footer(source)) != segment.footer:
+            raise ArchiveError(
+                f"The footer of {segment.file} of the archive {storage.where} is not what was written."
+            )
+        # The checksums of pages are compared where the file has any.
+        self.file = pq.ParquetFile(source, page_checksum_verification=True)
+        self.groups = _groups(self.file, segment, storage.where)
+
+
+def _groups(file: Any, segment: Segment, where: str) -> list[RowGroup]:
+    """
+    Raises:
+        ArchiveError: It is not the file that the manifest names.
+    """
+    names = file.schema_arrow.names
+    missing = [name for name in WHOLE if name not in names]
+    if missing:
+        raise ArchiveError(f"{segment.file} of the archive {where} has no column {missing[0]}.")
+    if file.metadata.num_rows != segment.rows:
+        raise ArchiveError(
+            f"{segment.file} of the archive {where} has {file.metadata.num_rows} rows, and the manifest says "
+            f"{segment.rows}."
+        )
+    found = list(_stated(file) if segment.footer is not None else _looked_up(file))
+    bounds = [segment.first - 1, *(i for _, first, last, _ in found for i in (first, last)), segment.last + 1]
+    if any(left > right for left, right in pairwise(bounds)) or (
+        found and (found[0][1] < segment.first or found[-1][2] > segment.last)
+    ):
+        raise ArchiveError(f"{segment.file} of the archive {where} has ids that the manifest does not name.")
+    stops = [first for _, first, _, _ in found[1:]] + [segment.last + 1]
+    return [
+        RowGroup(segment, number, first, last, stop, last_ms)
+        for (number, first, last, last_ms), stop in zip(found, stops, strict=True)
+    ]
+
+
+def _stated(file: Any) -> Iterator[tuple[int, int, int, int]]:
+    """
+    (number, first id, last id, last time in ms) of each row group, by its footer. To be called where that is what was
+    written: of a damaged one Arrow's statistics end the process.
+    """
+    offset, time = (file.schema_arrow.names.index(name) for name in ("offset", "enqueuedTime"))
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        ids, times = group.column(offset).statistics, group.column(time).statistics
+        yield number, ids.min, ids.max, round(times.max.timestamp() * 1000)
+
+
+def _looked_up(file: Any) -> Iterator[tuple[int, int, int, int]]:
+    """The same, by the ids and times themselves."""
+    for number in range(file.num_row_groups):
+        table = file.read_row_group(number, columns=["offset", "enqueuedTime"], use_threads=False)
+        if table.num_rows:
+            yield (
+                number,
+                id_at(table, 0),
+                id_at(table, table.num_rows - 1),
+                time_ms_at(table, table.num_rows - 1),
+            )
+
+
+class RowGroups:
+    """
+    Those of one archive; for several threads.
+
+    Args:
+        kept_bytes: See ``KEPT_BYTES``; one row group is kept, however large.
+    """
+
+    def __init__(self, storage: ArchiveStorage, kept_bytes: int = KEPT_BYTES) -> None:
+        self._storage = storage
+        self._kept_bytes = kept_bytes
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._tables: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._bytes = 0
+
+    def of(self, segment: Segment) -> list[RowGroup]:
+        """
+        The pieces of a file, in the order of their ids.
+
+        Raises:
+            FileNotFoundError: It is gone.
+            ArchiveError: It is not the file that the manifest names.
+            OSError, pyarrow.ArrowException: It cannot be read.
+        """
+        return self._open(segment).groups
+
+    def at(self, segment: Segment, message_id: int) -> RowGroup | None:
+        """The first piece of a file that has an id or a later one; raises as ``of``."""
+        groups = self.of(segment)
+        place = bisect_left(groups, message_id, key=lambda group: group.last)
+        return groups[place] if place < len(groups) else None
+
+    def since(self, segment: Segment, time_ms: int) -> RowGroup | None:
+        """The first piece of a file that has a message from a time on; raises as ``of``."""
+        groups = self.of(segment)
+        place = bisect_left(groups, time_ms, key=lambda group: group.last_ms)
+        return groups[place] if place < len(groups) else None
+
+    def before(self, segment: Segment, message_id: int) -> RowGroup | None:
+        """The last piece of a file that has an id below this one; raises as ``of``."""
+        groups = self.of(segment)
+        place = bisect_left(groups, message_id, key=lambda group: group.first) - 1
+        return groups[place] if place >= 0 else None
+
+    def table(self, group: RowGroup, columns: Sequence[str] = WHOLE) -> Any:
+        """Columns of a piece, as an Arrow table; ``WHOLE`` ones are kept for whoever is next. Raises as ``of``."""
+        key = (group.segment.file, group.number)
+        with self._lock:
+            kept = self._tables.get(key)
+            if kept is not None:
+                self._tables.move_to_end(key)
+                return kept
+        opened = self._open(group.segment)
+        with opened.lock:
+            table = opened.file.read_row_group(group.number, columns=list(columns), use_threads=False)
+        self._check(group, table)
+        if tuple(columns) == WHOLE:
+            self._keep(key, table)
+        return table
+
+    def _check(self, group: RowGroup, table: Any) -> None:
+        ids = table.column("offset").to_numpy()
+        if not len(ids) or ids[0] != group.first or ids[-1] != group.last or not np.all(ids[1:] > ids[:-1]):
+            raise ArchiveError(
+                f"{group.segment.file} of the archive {self._storage.where} has other ids than it says."
+            )
+
+    def _keep(self, key: tuple[str, int], table: Any) -> None:
+        with self._lock:
+            if key in self._tables:
+                return
+            self._tables[key] = table
+            self._bytes += table.nbytes
+            while self._bytes > self._kept_bytes and len(self._tables) > 1:
+                _, gone = self._tables.popitem(last=False)
+                self._bytes -= gone.nbytes
+
+    def _open(self, segment: Segment) -> _OpenFile:
+        with self._lock:
+            found = self._files.get(segment.file)
+            if found is not None:
+                self._files.move_to_end(segment.file)
+                return found
+        opened = _OpenFile(self._storage, segment)
+        with self._lock:
+            self._files[segment.file] = opened
+            while len(self._files) > KEPT_FILES:
+                self._files.popitem(last=False)  # closed when nobody reads it any more
+        return opened
+
+    def forget(self) -> None:
+        """Keep nothing any more."""
+        with self._lock:
+            self._files.clear()
+            self._tables.clear()
+            self._bytes = 0
+
+
+# --- what stands in a piece ---------------------------------------------------------------------------------------
+
+
+def places_between(table: Any, first: int, stop: int) -> tuple[int, int]:
+    """From where to where the rows with ids from ``first`` on, below ``stop``, are."""
+    found = np.searchsorted(table.column("offset").to_numpy(), [first, stop])
+    return int(found[0]), int(found[1])
+
+
+def places_of(table: Any, ids: Sequence[int]) -> list[int]:
+    """Where the rows of some ids (rising) are, as far as they are there."""
+    offsets = table.column("offset").to_numpy()
+    places = np.searchsorted(offsets, np.asarray(ids, dtype=np.int64))
+    return [int(p) for p, i in zip(places, ids, strict=True) if p < len(offsets) and offsets[p] == i]
+
+
+def place_since(table: Any, time_ms: int) -> int:
+    """The first row from a time on."""
+    return int(np.searchsorted(_times_ms(table), time_ms))
+
+
+def time_ms_at(table: Any, place: int) -> int:
+    """When the message of a row arrived."""
+    return int(_times_ms(table)[place])
+
+
+def id_at(table: Any, place: int) -> int:
+    """The id of a row."""
+    return int(table.column("offset")[place].as_py())
+
+
+def _times_ms(table: Any) -> Any:
+    return table.column("enqueuedTime").cast(pa.int64()).to_numpy() // 1000
+
+
+def matching(table: Any, matches: Callable[[str], bool]) -> Any:
+    """Whether the topic of each row is wanted, as a numpy array; each topic is looked at once."""
+    found = table.column("topic").combine_chunks().dictionary_encode()
+    if isinstance(found, pa.ChunkedArray):
+        found = found.combine_chunks()
+    wanted = np.array([matches(topic or "") for topic in found.dictionary.to_pylist()], dtype=bool)
+    return wanted[found.indices.to_numpy(zero_copy_only=False)] if len(wanted) else np.zeros(len(found), bool)
+
+
+def sizes(table: Any) -> Any:
+    """The bytes of each row's message, as a numpy array."""
+    envelope = pc.binary_length(table.column("envelope"))
+    body = pc.if_else(
+        pc.is_null(table.column("bodyAt")), 0, pc.fill_null(pc.binary_length(table.column("body")), 0)
+    )
+    return pc.add(envelope, body).to_numpy()
+
+
+def tally_of(table: Any) -> list[tuple[str, int, int]]:
+    """(topic, messages, bytes) of the rows."""
+    counted = pa.table({"topic": table.column("topic"), "size": pa.chunked_array([pa.array(sizes(table))])})
+    found = counted.group_by("topic").aggregate([("size", "count"), ("size", "sum")]).to_pylist()
+    return [(row["topic"] or "", row["size_count"], row["size_sum"] or 0) for row in found]
+
+
+def envelopes(table: Any) -> list[bytes]:
+    """What each message has beside its body, all that stands before the body among it."""
+    found: list[bytes] = table.column("envelope").to_pylist()
+    return found
+
+
+def messages_at(table: Any, places: Sequence[int]) -> list[ArchivedMessage]:
+    """The messages of some rows, in their order."""
+    chosen = table.take(pa.array(places, pa.int64()))
+    columns = (chosen.column(name).to_pylist() for name in ("offset", "topic", "body", "envelope", "bodyAt"))
+    times = _times_ms(chosen).tolist()
+    return [
+        ArchivedMessage(
+            i, time_ms, topic or "", envelope if at is None else envelope[:at] + body + envelope[at:]
+        )
+        for time_ms, i, topic, body, envelope, at in zip(times, *columns, strict=True)
+    ]
+
+
+def fitting(table: Any, places: Sequence[int], most: int, most_bytes: int) -> list[int]:
+    """As many of some rows, from the first on, as are within bounds of messages and bytes, one at least."""
+    chosen = list(places[:most])
+    if not chosen:
+        return chosen
+    total = np.cumsum(sizes(table)[chosen])
+    return chosen[: max(int(np.searchsorted(total, most_bytes, side="right")), 1)]

@@ -1,0 +1,361 @@
+"""
+A replay log's archive as the gateway reads it: pages of messages, as from the store, on a small pool of its own.
+
+Every read looks at one row group of one file at most (``store.archive.row_groups``), and a page is bounded in messages
+and bytes, as the store's are. What a file was compacted into is read in its place. What the manifest names and is not
+there, or is not what the manifest says, fails the read and is a problem until it can be read again: nothing is passed
+over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from amqp_ext.codec import CodecError
+from amqp_ext.message.sections import bare_offset
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.log.history import ArchivedRun
+from gateway.core.model import UNROUTED, Row
+from gateway.core.replay.search import PageWork, Search
+from store.archive import row_groups
+from store.archive.errors import LogError
+from store.archive.manifest import Manifest, Segment, State
+from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
+from store.archive.storage import storage_at
+from store.errors import LogTrimmed, ReadFailed
+from store.ports import LogPage, SearchPage, TallyPage
+
+T = TypeVar("T")
+
+THREADS: Final = 2
+"""Reads at once: where the archive is far away, one waits while the other decodes."""
+
+PAGE_CANDIDATES: Final = 256
+"""Messages that one page of a search makes of what speaks for them."""
+
+SEARCHED: Final = ("offset", "topic", "envelope")
+TIMED: Final = ("offset", "enqueuedTime")
+NAMED: Final = ("offset", "topic")
+MEASURED: Final = ("offset", "topic", "body", "envelope", "bodyAt")
+
+
+def shown(place: str) -> str:
+    """A place as it may be told: without what a URI says beside host and path."""
+    parts = urlsplit(place)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if "://" in place else place
+
+
+class ArchivedLog:
+    """
+    The archive at one place, of one log; see ``store.ports.Archive``.
+
+    Args:
+        place: A folder, or a URI as pyarrow takes it.
+        generation: Of the log: an archive of another is not read.
+        page_rows: Messages of a page, at most.
+        page_bytes: Content of a page, at most; one message is always let through.
+    """
+
+    def __init__(self, place: str, generation: int, *, page_rows: int, page_bytes: int) -> None:
+        self.place = shown(place)
+        self.run: ArchivedRun | None = None
+        self._where = place
+        self._generation = generation
+        self._page_rows = page_rows
+        self._page_bytes = page_bytes
+        self._refreshing = threading.Lock()
+        self._manifest: Manifest | None = None
+        self._state = State()
+        """The manifest's, as it was read last, whole."""
+        self._groups: RowGroups | None = None
+        self._unread: str | None = None
+        """Why the manifest could not be read, last."""
+        self._broken: dict[str, str] = {}
+        """Why a file could not be read, last."""
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="archive")
+
+    @property
+    def problem(self) -> str | None:
+        run = self.run
+        if self._unread is not None:
+            return self._unread
+        if self._broken:
+            return next(iter(list(self._broken.values())), None)
+        if run is not None and run.generation not in (None, self._generation):
+            return f"it is of generation {run.generation} of the log, and this one is {self._generation}"
+        return None
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        return self._pool.submit(read)
+
+    def close(self) -> None:
+        # What is read from far away is not waited for: it changes nothing.
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- what there is ----------------------------------------------------------------------------------------
+
+    def look(self) -> ArchivedRun:
+        return _run_of(self._refreshed())
+
+    def _refreshed(self) -> State:
+        with self._refreshing:
+            try:
+                if self._manifest is None:
+                    storage = storage_at(self._where)
+                    self._groups = RowGroups(storage)
+                    self._manifest = Manifest(storage)
+                state = self._manifest.refresh()
+            except (LogError, *CANNOT_BE_READ) as error:
+                self._unread = self._told(error)
+                raise ReadFailed(f"the archive: {self._unread}") from error
+            self._state = state
+            self._unread = None
+            files = {segment.file for segment in state.segments}
+            for name in list(self._broken):
+                if name not in files:
+                    self._broken.pop(name, None)
+            self.run = _run_of(state)
+            return state
+
+    def _told(self, error: Exception) -> str:
+        text = error.sentence if isinstance(error, LogError) else str(error)
+        return text.replace(self._where, self.place)
+
+    def _segment_at(self, message_id: int) -> Segment:
+        """
+        The file that has an id.
+
+        Raises:
+            LogTrimmed: None has.
+        """
+        known = self._state
+        found = known.at(message_id)
+        if found is None:
+            known = self._refreshed()
+            found = known.at(message_id)
+        if found is None or known.generation != self._generation:
+            first = known.first_from(message_id)
+            raise LogTrimmed(message_id, first if first is not None else known.last + 1)
+        return found
+
+    def _read(self, message_id: int, read: Callable[[Segment, RowGroups], T]) -> T:
+        """
+        Read the file that has an id, and what it was compacted into where it is gone.
+
+        Raises:
+            LogTrimmed: None has it.
+            ReadFailed: It cannot be read.
+        """
+        segment = self._segment_at(message_id)
+        for _ in range(3):
+            assert self._groups is not None
+            try:
+                with self._noted(segment):
+                    return read(segment, self._groups)
+            except FileNotFoundError as error:
+                renewed = self._refreshed().at(message_id)
+                if renewed is None or renewed.file == segment.file:
+                    raise self._failed(segment, f"{segment.file} is missing") from error
+                segment = renewed
+        raise self._failed(segment, f"{segment.file} is compacted again and again")
+
+    def _failed(self, segment: Segment, reason: str) -> ReadFailed:
+        self._broken[segment.file] = reason
+        return ReadFailed(f"the archive: {reason}")
+
+    @contextmanager
+    def _noted(self, segment: Segment) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (LogError, CodecError, *CANNOT_BE_READ) as error:
+            reason = self._told(error)
+            named = reason if segment.file in reason else f"{segment.file}: {reason}"
+            raise self._failed(segment, named) from error
+        self._broken.pop(segment.file, None)
+
+    # --- pages ------------------------------------------------------------------------------------------------
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+        matches = _matcher(patterns)
+
+        def read(segment: Segment, groups: RowGroups) -> LogPage:
+            group = groups.at(segment, position)
+            if group is None:
+                return LogPage([], min(end, segment.last + 1))
+            table = groups.table(group)
+            places = _places(table, position, end, matches)
+            chosen = row_groups.fitting(table, places, self._page_rows, self._page_bytes)
+            rows = list(map(_row, row_groups.messages_at(table, chosen))) if chosen else []
+            if len(chosen) < len(places):
+                return LogPage(rows, rows[-1][0] + 1)
+            return LogPage(rows, min(end, group.stop))
+
+        return self._read(position, read)
+
+    def search_page(self, search: Search, position: int, end: int) -> SearchPage:
+        matches = search.matches or (lambda topic: True)
+
+        def read(segment: Segment, groups: RowGroups) -> SearchPage:
+            group = groups.at(segment, position)
+            if group is None:
+                return SearchPage(None, min(end, segment.last + 1))
+            table = groups.table(group, SEARCHED)
+            places = _places(table, position, end, matches)
+            if search.needles and places:
+                # All that a search compares stands before the body.
+                found = row_groups.envelopes(table)
+                places = [p for p in places if any(needle in found[p] for needle in search.needles)]
+            if not places:
+                return SearchPage(None, min(end, group.stop))
+            return self._search(search, groups.table(group), group, places, end)
+
+        return self._read(position, read)
+
+    def _search(self, search: Search, table: Any, group: RowGroup, places: list[int], end: int) -> SearchPage:
+        work = PageWork()
+        looked_at = places[:PAGE_CANDIDATES]
+        for place in looked_at:
+            if work.is_over:
+                return SearchPage(None, row_groups.id_at(table, place), work.unknown)
+            (message,) = row_groups.messages_at(table, [place])
+            if search.takes(_row(message), work):
+                return SearchPage(message.message_id, message.message_id + 1, work.unknown)
+        if len(looked_at) < len(places):
+            return SearchPage(None, row_groups.id_at(table, places[len(looked_at)]), work.unknown)
+        return SearchPage(None, min(end, group.stop), work.unknown)
+
+    def tally(self, position: int, end: int) -> TallyPage:
+        def read(segment: Segment, groups: RowGroups) -> TallyPage:
+            group = groups.at(segment, position)
+            if group is None:
+                return TallyPage([], min(end, segment.last + 1))
+            table = groups.table(group, MEASURED)
+            first, stop = row_groups.places_between(table, position, end)
+            found = row_groups.tally_of(table.slice(first, stop - first)) if stop > first else []
+            return TallyPage(found, min(end, group.stop))
+
+        return self._read(position, read)
+
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        found: list[Row] = []
+        rest = list(ids)
+        size_bytes = 0
+        while rest and len(found) < self._page_rows:
+            rows, passed = self._read(rest[0], _messages(rest, self._page_rows, self._page_bytes))
+            if found and size_bytes + sum(len(row[-1]) for row in rows) > self._page_bytes:
+                break
+            found += rows
+            size_bytes += sum(len(row[-1]) for row in rows)
+            rest = [i for i in rest if i >= passed]
+        return found[: self._page_rows]
+
+    # --- probes -----------------------------------------------------------------------------------------------
+
+    def first_since(self, time_ms: int) -> int | None:
+        run = self.run
+        position = run.first_id if run is not None else 1
+
+        def read(segment: Segment, groups: RowGroups) -> int | None:
+            group = groups.since(segment, time_ms)
+            if group is None:
+                return None
+            table = groups.table(group, TIMED)
+            return row_groups.id_at(table, row_groups.place_since(table, time_ms))
+
+        while True:
+            segment = next(
+                (one for one in self._state.segments if one.last >= position and one.last_ms >= time_ms), None
+            )
+            if segment is None:
+                return None
+            found = self._read(segment.first, read)
+            if found is not None:
+                return found
+            position = segment.last + 1
+
+    def time_of(self, message_id: int) -> int | None:
+        def read(segment: Segment, groups: RowGroups) -> int | None:
+            group = groups.at(segment, message_id)
+            if group is None:
+                return None
+            table = groups.table(group, TIMED)
+            places = row_groups.places_of(table, [message_id])
+            return row_groups.time_ms_at(table, places[0]) if places else None
+
+        try:
+            return self._read(message_id, read)
+        except LogTrimmed:
+            return None
+
+    def last_page(self, matches: Callable[[str], bool] | None, before: int) -> tuple[int | None, int]:
+        wanted = matches or (lambda topic: True)
+
+        def read(segment: Segment, groups: RowGroups) -> tuple[int | None, int]:
+            group = groups.before(segment, before)
+            if group is None:
+                return None, segment.first
+            table = groups.table(group, NAMED)
+            places = _places(table, group.first, before, wanted)
+            return (row_groups.id_at(table, places[-1]), group.first) if places else (None, group.first)
+
+        return self._read(before - 1, read)
+
+
+def _messages(
+    ids: Sequence[int], most: int, most_bytes: int
+) -> Callable[[Segment, RowGroups], tuple[list[Row], int]]:
+    """The messages of some ids that are in one piece, and the id below which all of them were looked for."""
+
+    def read(segment: Segment, groups: RowGroups) -> tuple[list[Row], int]:
+        group = groups.at(segment, ids[0])
+        if group is None:
+            return [], segment.last + 1
+        table = groups.table(group)
+        places = row_groups.places_of(table, [i for i in ids if i < group.stop])
+        chosen = row_groups.fitting(table, places, most, most_bytes)
+        rows = list(map(_row, row_groups.messages_at(table, chosen))) if chosen else []
+        return rows, rows[-1][0] + 1 if len(chosen) < len(places) else group.stop
+
+    return read
+
+
+def _run_of(state: State) -> ArchivedRun:
+    """The files without a gap in front of the archive's end."""
+    segments = state.segments
+    if not segments:
+        return ArchivedRun(None, 1, 0, 0)
+    start = len(segments) - 1
+    while start and segments[start - 1].last + 1 == segments[start].first:
+        start -= 1
+    before = segments[start - 1].last if start else 0
+    return ArchivedRun(state.generation, segments[start].first, state.last, segments[start].first_ms, before)
+
+
+def _matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
+    if not patterns or ">" in patterns:
+        return None
+    # Exceptions are left to the caller: what one of its subscriptions leaves out, another may take.
+    parsed = [pattern for pattern in map(TopicPattern.parse, patterns) if not pattern.is_exception]
+    return TopicFilter(parsed).matches if parsed else None
+
+
+def _places(table: Any, position: int, end: int, matches: Callable[[str], bool] | None) -> list[int]:
+    """Which rows have ids from ``position`` on, below ``end``, and topics that are wanted."""
+    first, stop = row_groups.places_between(table, position, end)
+    if matches is None or stop <= first:
+        return list(range(first, stop))
+    wanted = row_groups.matching(table.slice(first, stop - first), matches)
+    return [first + int(place) for place in wanted.nonzero()[0]]
+
+
+def _row(message: ArchivedMessage) -> Row:
+    """As the log had it; which endpoints it went to is no longer of interest."""
+    i, time_ms, topic, content = message
+    return i, time_ms, topic, bare_offset(content), UNROUTED, None, content

@@ -1,0 +1,154 @@
+"""The archive of a running gateway's log, written piece by piece as a test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from gateway.app import Gateway
+from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
+from gateway.vpn.administration import Administration
+from store.archive import compaction
+from store.archive.manifest import Manifest, Segment, segment_name
+from store.archive.segment import SCHEMA, SegmentWriter, footer_checksum, with_envelopes
+from store.archive.storage import FolderStorage
+from tests.support.messages import body_of
+from tests.support.running import RunningGateway
+
+PATIENCE_SECONDS = 30
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    """Messages as an archive has them; of the columns that only people read, those that are not needed are empty."""
+    columns = {
+        "offset": [row[ID] for row in rows],
+        "enqueuedTime": [row[TIME_MS] * 1000 for row in rows],
+        "topic": [row[TOPIC] for row in rows],
+        "body": [body_of(row[CONTENT]) for row in rows],
+    }
+    fields = [SCHEMA.field(i) for i in range(len(SCHEMA) - 2)]
+    arrays = [
+        pa.array(columns[field.name], pa.int64()).cast(field.type)
+        if field.name == "enqueuedTime"
+        else pa.array(columns.get(field.name, [None] * len(rows)), field.type)
+        for field in fields
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return with_envelopes(batch, [row[CONTENT] for row in rows])
+
+
+def write_segment(
+    storage: FolderStorage, rows: Sequence[Row], first: int, last: int, generation: int, group_rows: int = 3
+) -> Segment:
+    """One more file, of ids ``first`` to ``last``, in row groups of a few messages."""
+    manifest = Manifest(storage)
+    name = segment_name(first, manifest.refresh().number + 1)
+    writers: list[SegmentWriter] = []
+
+    def write(stream: object) -> None:
+        writer = SegmentWriter(stream)
+        writers.append(writer)
+        for start in range(0, len(rows), group_rows):
+            writer.add(batch_of(rows[start : start + group_rows]))
+            writer._end_group()
+        writer.close()
+
+    storage.publish(name, write)
+    (writer,) = writers
+    segment = Segment(name, first, last, writer.rows, writer.bytes, writer.first_ms, writer.last_ms)
+    segment = replace(segment, footer=footer_checksum(storage, name))
+    manifest.exchange([segment], [], generation)
+    return segment
+
+
+class LogArchive:
+    """What ``rewind archive`` does, by a test's order. The archive is in a folder."""
+
+    def __init__(self, gateway: RunningGateway, folder: Path) -> None:
+        self.gateway = gateway
+        self.storage = FolderStorage(folder)
+
+    def rows(self, first: int, last: int) -> list[Row]:
+        """The log's messages from one id to another."""
+        reader = self.gateway.call(lambda gateway: gateway.vpns["default"].reader)
+        found: list[Row] = []
+        position = first
+        while position <= last:
+            page = reader.submit(partial(reader.log_page, position, last + 1, ())).result(PATIENCE_SECONDS)
+            found += page.rows
+            position = page.position
+        return found
+
+    @property
+    def last(self) -> int:
+        """The last id that is archived."""
+        return Manifest(self.storage).refresh().last
+
+    def archive(self, last: int | None = None, rows: int = 4) -> int:
+        """
+        Archive what is not archived yet, up to an id, and tell the gateway.
+
+        Args:
+            last: None for all there is.
+            rows: Of a file.
+
+        Returns:
+            The last id that is archived.
+        """
+        log = self.gateway.call(lambda gateway: gateway.vpns["default"].broker.log)
+        last = log.next_id - 1 if last is None else last
+        first = max(self.last + 1, log.first_id)
+        found = self.rows(first, last)
+        while found:
+            piece, found = found[:rows], found[rows:]
+            end = piece[-1][ID] if found else last
+            write_segment(self.storage, piece, first, end, log.generation)
+            first = end + 1
+        self.tell()
+        return self.last
+
+    def tell(self) -> None:
+        """Say how far the log is archived."""
+        state = Manifest(self.storage).refresh()
+        if state.segments:
+            assert state.generation is not None
+            told = self._order(
+                lambda gateway: Administration(gateway.vpns["default"]).archived(
+                    state.last, state.generation or 0
+                )
+            )
+            assert told >= state.last
+
+    def trim(self, before: int) -> int:
+        """Trim what is below an id; the first id that the log has then."""
+        return self._order(lambda gateway: gateway.vpns["default"].trimmer.trim_before(before))
+
+    def archive_and_trim(self, before: int) -> None:
+        """Archive all that is below an id, or more, and trim it."""
+        self.archive()
+        assert self.trim(before) == before
+
+    def compact(self) -> None:
+        """Make one file of all."""
+        compaction.compact(self.storage, is_all=True)
+
+    def _order(self, order: object) -> int:
+        done: Future[int] = Future()
+
+        def begin(running: Gateway) -> None:
+            async def carry_out() -> None:
+                try:
+                    done.set_result(await order(running))  # type: ignore[operator]
+                except BaseException as error:
+                    done.set_exception(error)
+
+            running.task = asyncio.get_running_loop().create_task(carry_out())  # type: ignore[attr-defined]
+
+        self.gateway.call(begin)
+        return done.result(PATIENCE_SECONDS)

@@ -1,0 +1,499 @@
+"""Log readers, streams and replays that begin in the archive and go on into the log and into live traffic."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp_ext.codec import Symbol
+from gateway.app import Gateway
+from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config.vpn import ArchivedLog
+from gateway.vpn.tuning import Tuning
+from store.archive.manifest import Manifest
+from store.errors import StoreError
+from store.sqlite.check import check
+from tests.gateway.admin.conftest import Api
+from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.store.archive.log_archive import LogArchive
+from tests.support.client import Client, Received, Receiver, Refused, texts
+from tests.support.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
+from tests.support.running import RunningGateway, settings_for
+
+pytestmark = pytest.mark.spark
+
+BEGINNING = {"rewind:replay-start": "beginning"}
+SMALL = Limits(read_page_rows=5, tail_bytes=2_000)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def given() -> dict[str, Any]:
+    return {"tuning": Tuning(ageing_seconds=0.05, archive_look_seconds=0.05)}
+
+
+@contextmanager
+def administered(gateway: RunningGateway) -> Iterator[Api]:
+    """The administration of a gateway."""
+    api = Api(gateway)
+    try:
+        yield api
+    finally:
+        api.http.close()
+
+
+@pytest.fixture
+def begin(start: Start, tmp_path: Path) -> Callable[..., tuple[RunningGateway, LogArchive]]:
+    """Starts a gateway whose log has an archive, which is empty."""
+
+    def begin(limits: Limits | None = None, log: ReplayLog | None = None, **vpn: Any) -> Any:
+        place = str(tmp_path / "archive")
+        settings = Vpn(archive=ArchivedLog(place=place), replay_log=log or ReplayLog(), **vpn)
+        gateway = start(settings, limits)
+        return gateway, LogArchive(gateway, Path(place))
+
+    return begin
+
+
+Begin = Callable[..., tuple[RunningGateway, LogArchive]]
+
+
+def numbers(first: int, count: int) -> list[str]:
+    """Texts of messages."""
+    return [str(i) for i in range(first, first + count)]
+
+
+def accept(receiver: Receiver, count: int) -> list[Received]:
+    """Take and accept messages one by one: an endpoint may let no more than a few be unsettled."""
+    return [message for _ in range(count) for message in receiver.take_and_accept(1)]
+
+
+# --- readers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_goes_from_the_archive_into_the_log_and_live(begin: Begin, connect: Connect) -> None:
+    """Every message once, in order, bit for bit as it was sent, with the end of history marked once."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    annotated = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-replay-end"): True, Symbol("x-mine"): 1})
+    raws = [
+        (annotated if i % 7 == 0 else b"") + section(APPLICATION_PROPERTIES, {"n": i}) + data(i)
+        for i in range(60)
+    ]
+    sender = client.sender("topic://a")
+    sender.send_all(raws[:50])
+    archive.archive_and_trim(31)
+    reader = client.receiver("log://a", filters=BEGINNING, credit=500)
+    taken = reader.take(50)
+    sender.send_all(raws[50:])
+    taken += reader.take(10)
+    assert texts(taken) == numbers(0, 60)
+    assert [message.id for message in taken] == list(range(1, 61))
+    assert [message.is_end for message in taken] == [i == 49 for i in range(60)]
+    assert [message.bare for message in taken] == [
+        section(APPLICATION_PROPERTIES, {"n": i}) + data(i) for i in range(60)
+    ]
+    assert [message.annotations.get("x-mine") for message in taken] == [
+        1 if i % 7 == 0 else None for i in range(60)
+    ]
+
+
+def test_a_selector_and_topics_hold_in_the_archive(begin: Begin, connect: Connect) -> None:
+    """What a reader does not ask for, it does not get from there either."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    senders = [client.sender(f"topic://t/{i}") for i in range(3)]
+    for i in range(60):
+        senders[i % 3].send_all([section(APPLICATION_PROPERTIES, {"n": i}) + data(i)])
+    archive.archive_and_trim(50)
+    filters = {**BEGINNING, "apache.org:selector-filter:string": "n > 20"}
+    assert texts(client.receiver("log://t/1", filters=filters).drain()) == [
+        str(i) for i in range(60) if i % 3 == 1 and i > 20
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_readers_are_the_list_whatever_happens_meanwhile(
+    begin: Begin, connect: Connect, tmp_path: Path, seed: int
+) -> None:
+    """
+    Messages are published, archived, trimmed and compacted at random beneath readers that take some at a time, each
+    from its own start: each one has exactly what was published from there on, once, in order.
+    """
+    dice = random.Random(seed)
+    gateway, archive = begin(SMALL, ReplayLog(keep_until_archived=True))
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    published = 0
+    readers: list[tuple[Receiver, int, list[str]]] = []
+    for _ in range(60):
+        match dice.randrange(6):
+            case 0 | 1:
+                count = dice.randrange(1, 30)
+                sender.send_all([data(i) for i in range(published, published + count)])
+                published += count
+            case 2 if published:
+                archive.archive(dice.randint(archive.last, published), rows=dice.randrange(1, 12))
+            case 3 if archive.last:
+                archive.trim(dice.randint(1, archive.last + 1))
+            case 4 if archive.last:
+                archive.compact()
+            case 5 if published and len(readers) < 5:
+                first = dice.randint(1, published)
+                readers.append((client.receiver(f"log://a?replay-start=%23{first}"), first - 1, []))
+        for reader, first, taken in readers:
+            count = min(published - first - len(taken), dice.randrange(0, 12))
+            if count:
+                reader.flow(count)
+                taken.extend(texts(reader.take(count)))
+    for reader, first, taken in readers:
+        left = published - first - len(taken)
+        reader.flow(left)
+        taken.extend(texts(reader.take(left)))
+        assert taken == numbers(first, published - first)
+    assert readers
+
+
+def test_a_stream_shows_what_was_trimmed(begin: Begin, connect: Connect) -> None:
+    """From the beginning, or after an id; what was purged from its view stays out of it."""
+    gateway, archive = begin(SMALL, queues={"events": Queue(kind="stream", subscriptions=("a",))})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    archive.archive_and_trim(30)
+    assert texts(client.receiver("events", filters=BEGINNING).drain()) == numbers(0, 40)
+    assert texts(client.receiver("events?replay-start=%2311").drain()) == numbers(10, 30)
+    with administered(gateway) as api:
+        api.done("PUT", "action", "/queues/events/deleteMsgs", {})
+    client.sender("topic://a").send_all([data("new")])
+    assert texts(client.receiver("events", filters=BEGINNING).drain()) == ["new"]
+
+
+def test_messages_are_searched_for_in_the_archive(begin: Begin, connect: Connect) -> None:
+    """By message-id and by selector: the first one that the reader would get, wherever it lies."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all(
+        [
+            section(PROPERTIES, [f"id-{i}"]) + section(APPLICATION_PROPERTIES, {"n": i % 20}) + data(i)
+            for i in range(60)
+        ]
+    )
+    archive.archive_and_trim(45)
+    for start, first in {
+        "message-id:id-30": 30,
+        "message-id:id-50": 50,
+        "match:n = 7": 7,
+        "match:n > 18": 19,
+    }.items():
+        taken = client.receiver("log://a", filters={"rewind:replay-start": start}).drain()
+        assert texts(taken) == numbers(first, 60 - first)
+
+
+# --- replays onto endpoints ---------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_replay_from_the_archive(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+    """History from the archive, then from the log, then live, once and in order; and the store is as it must be."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=7)})
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(50)])
+    first = client.receiver("q", credit=50)
+    accept(first, 50)
+    first.close()
+    archive.archive_and_trim(31)
+    receiver = client.receiver("q?replay-start=beginning", credit=500)
+    taken = accept(receiver, 20)
+    sender.send_all([data(i) for i in range(50, 60)])
+    taken += accept(receiver, 40)
+    assert texts(taken) == numbers(0, 60)
+    assert [message.id for message in taken] == list(range(1, 61))
+    assert [message.delivery_count for message in taken] == [0] * 60
+    assert sum(message.is_end for message in taken) == 1
+    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
+    settled = gateway.call(lambda running: running.vpns["default"].counters.settled_messages)
+    assert settled == 50 + 60
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+
+
+@pytest.mark.parametrize("accepted", [0, 3, 12, 33])
+def test_a_stop_loses_nothing_of_a_replay(
+    begin: Begin, connect: Connect, tmp_path: Path, accepted: int
+) -> None:
+    """What was put out of the archive and not acknowledged is put again, and nothing that was; twice over."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=9)})
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(i) for i in range(60)])
+        archive.archive()
+        archive.trim(31)
+        receiver = client.receiver("q?replay-start=beginning", credit=500)
+        done = texts(accept(receiver, accepted))
+        # One is left out, behind which others are acknowledged.
+        _, *others = receiver.take(6)
+        receiver.settle(others)
+        done += texts(others)
+        archive.trim(45)
+        client.close()
+    gateway.restart()
+    archive.archive()
+    archive.trim(50)
+    with Client(gateway.url) as client:
+        receiver = client.receiver("q", credit=500)
+        done += texts(accept(receiver, 5))
+        client.close()
+    gateway.restart()
+    with Client(gateway.url) as client:
+        receiver = client.receiver("q", credit=500)
+        done += texts(accept(receiver, 60 - len(done)))
+        assert sorted(done, key=int) == numbers(0, 60)
+        client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
+        client.close()
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+
+
+def test_trimming_overtakes_a_replay(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+    """A replay under which the log is trimmed goes on in the archive: no gap, no duplicate, and nothing is left."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=6)})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(80)])
+    receiver = client.receiver("q?replay-start=beginning", credit=500)
+    taken = receiver.take(6)
+    archive.archive_and_trim(40)
+    receiver.settle(taken)
+    taken += accept(receiver, 10)
+    archive.trim(70)
+    taken += accept(receiver, 64)
+    assert texts(taken) == numbers(0, 80)
+    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
+    assert gateway.depth("q") == 0
+    client.close()
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+
+
+def test_what_another_queue_holds_is_not_let_go_of(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+    """A replay that acknowledges a trimmed message takes it from nobody for whom the store still holds it."""
+    queues = {name: Queue(subscriptions=("a",)) for name in ("q", "other")}
+    gateway, archive = begin(SMALL, queues=queues)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    first = client.receiver("q", credit=30)
+    accept(first, 30)
+    first.close()
+    archive.archive_and_trim(25)
+    assert texts(client.receiver("q?replay-start=beginning", credit=50).take_and_accept(30)) == numbers(0, 30)
+    assert texts(client.receiver("other", credit=50).take_and_accept(30)) == numbers(0, 30)
+    client.wait(lambda: gateway.depth("other") == 0, "the other queue is empty")
+    client.close()
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+
+
+def test_what_the_log_does_not_take_has_its_place(begin: Begin, connect: Connect) -> None:
+    """A message that a queue alone holds comes between those of the archive, when the log was trimmed beyond it."""
+    log = ReplayLog(topics=("a",))
+    gateway, archive = begin(SMALL, log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=4)})
+    client = connect(gateway)
+    logged, other = client.sender("topic://a"), client.sender("topic://b")
+    logged.send_all([data(i) for i in range(10)])
+    receiver = client.receiver("q?replay-start=beginning", credit=500)
+    taken = receiver.take(4)
+    for i in range(10, 40):
+        (other if i % 5 == 0 else logged).send_all([data(i)])
+    archive.archive_and_trim(41)
+    receiver.settle(taken)
+    taken += accept(receiver, 36)
+    assert texts(taken) == numbers(0, 40)
+    client.wait(lambda: gateway.depth("q") == 0, "all is acknowledged")
+
+
+def test_what_is_given_back_comes_again_from_the_archive(begin: Begin, connect: Connect) -> None:
+    """Released in memory's stead, with its delivery-count; rejected, it goes to the dead message queue."""
+    queue = Queue(subscriptions=("a",), dead_message_queue="dead")
+    gateway, archive = begin(SMALL, queues={"q": queue})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    archive.archive_and_trim(31)
+    receiver = client.receiver("q?replay-start=beginning", credit=30)
+    taken = receiver.take(30)
+    receiver.modify(taken[:5], failed=True)
+    receiver.settle(taken[5:29])
+    receiver.update(taken[29:], 0x25)
+    receiver.settle(taken[29:], None)
+    receiver.flow(30)
+    again = accept(receiver, 5)
+    assert texts(again) == numbers(0, 5)
+    assert [message.delivery_count for message in again] == [1] * 5
+    assert texts(client.receiver("dead", credit=1).take_and_accept(1)) == ["29"]
+    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
+
+
+def test_what_only_the_archive_has_is_not_kept_by_force(begin: Begin, connect: Connect) -> None:
+    """A replay is not force-completed over messages that the store could not deliver afterwards; it is cancelled."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    archive.archive_and_trim(20)
+    receiver = client.receiver("q?replay-start=beginning", credit=3)
+    receiver.take(3)
+    with administered(gateway) as api:
+        refused = api.refused("PUT", "action", "/queues/q/cancelReplay", {"forceComplete": True})
+        assert "are in the log's archive alone" in refused["description"]
+        api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    assert gateway.replay_state("q") == "failed"
+
+
+# --- administration -----------------------------------------------------------------------------------------------
+
+
+def test_a_preview_counts_both(begin: Begin, connect: Connect) -> None:
+    """What a replay would put, from wherever it starts; and the log is listed from the archive's beginning on."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    first, second = client.sender("topic://a"), client.sender("topic://b")
+    for i in range(40):
+        (first if i % 2 == 0 else second).send_all([data(i)])
+    archive.archive_and_trim(31)
+    with administered(gateway) as api:
+        preview = api.done("PUT", "action", "/queues/q/previewReplay", {"start": "#11"})
+        assert (preview["firstMsgId"], preview["msgCount"]) == (11, 15)
+        assert preview["msgSpoolUsage"] == 15 * len(data(10))
+        listed = api.done("GET", "monitor", "/replayLogs/default/msgs", count=100)
+        assert len(listed) == 40
+        log = api.done("GET", "monitor", "/replayLogs/default")
+        assert (log["firstMsgId"], log["archiveFirstMsgId"], log["archiveLastMsgId"]) == (31, 1, 40)
+
+
+def test_a_point_in_the_archive_is_a_start(begin: Begin, connect: Connect) -> None:
+    """It is not told as trimmed, as long as the archive reaches back to it."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(20)])
+    with administered(gateway) as api:
+        api.done("POST", "config", "/replayPoints", {"replayPointName": "p", "start": "#6"})
+        archive.archive_and_trim(11)
+        assert texts(client.receiver("log://a?replay-start=point:p").drain()) == numbers(5, 15)
+        (point,) = api.done("GET", "config", "/replayPoints")
+        assert point["trimmed"] is False
+
+
+# --- what is not there --------------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_told_and_not_read_over(begin: Begin, connect: Connect) -> None:
+    """What was trimmed before it was archived is in neither: the history begins behind it, and says why."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    archive.archive(10)
+    archive.trim(16)
+    with pytest.raises(Refused) as refused:
+        client.receiver("log://a?replay-start=%235")
+    assert refused.value.text.endswith(
+        "which holds ids 16 to 30; its archive has ids 1 to 10, and what lies between is in neither"
+    )
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(15, 15)
+    archive.archive()
+    archive.trim(21)
+    with pytest.raises(Refused) as refused:
+        client.receiver("log://a?replay-start=%235")
+    assert "its archive has ids 16 to 30, and up to 10 before a gap" in refused.value.text
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(15, 15)
+
+
+def test_a_damaged_file_stops_its_readers_alone(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+    """Who reads it is told, nothing is passed over, an alarm says which file; who reads elsewhere goes on."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    archive.archive_and_trim(21)
+    segment = Manifest(archive.storage).refresh().segments[1]
+    path = tmp_path / "archive" / segment.file
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + b"damaged" + content[107:])
+    reader = client.receiver("log://a", filters=BEGINNING, credit=100)
+    # The last one is held back, as it may be the last before live.
+    taken = reader.take(3)
+    assert reader.detached_by_peer().text.startswith("the replay log could not be read")
+    assert texts(taken) == numbers(0, 3)
+    assert texts(client.receiver("log://a?replay-start=%2313").drain()) == numbers(12, 18)
+
+    def alarms(running: Gateway) -> list[str]:
+        watch = running.vpns["default"].alarms
+        watch.check()
+        return [alarm.text for alarm in watch.active() if alarm.kind.value == "archive"]
+
+    (text,) = gateway.call(alarms)
+    assert segment.file in text
+    path.write_bytes(content)
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 30)
+    assert gateway.call(alarms) == []
+
+
+def test_an_archive_that_is_away_refuses_what_may_lie_in_it(
+    begin: Begin, connect: Connect, tmp_path: Path
+) -> None:
+    """A start in the log is served as ever; one that may lie before it is refused, and not bent to the log's first."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(20)])
+    archive.archive_and_trim(11)
+    (tmp_path / "archive" / "_manifest").rename(tmp_path / "manifest")
+    (tmp_path / "archive" / "_manifest").write_text("no folder")
+    client.wait(
+        lambda: gateway.call(lambda running: running.vpns["default"].broker.history.archived) is None,
+        "the gateway has seen it",
+    )
+    with pytest.raises(Refused) as refused:
+        client.receiver("log://a", filters=BEGINNING)
+    assert "its archive cannot be read now" in refused.value.text
+    assert texts(client.receiver("log://a?replay-start=%2313").drain()) == numbers(12, 8)
+    (tmp_path / "archive" / "_manifest").unlink()
+    (tmp_path / "manifest").rename(tmp_path / "archive" / "_manifest")
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 20)
+
+
+def test_without_its_library_the_gateway_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not start as if it had no archive."""
+    vpn = Vpn(archive=ArchivedLog(place=str(tmp_path / "archive")))
+    for name in [name for name in sys.modules if name.startswith(("store.archive", "store.archived"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(StoreError, match=r"pip install 'rewind-gateway\[archive\]'"):
+        RunningGateway(settings_for(tmp_path / "data", vpn)).start()
+
+
+# --- age ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_too_old_is_trimmed_once_it_is_archived(begin: Begin, connect: Connect, clock: Clock) -> None:
+    """Thirty days on disk and all of it at one address: what is old leaves the log, and is read all the same."""
+    gateway, archive = begin(SMALL, ReplayLog(max_age_hours=720, keep_until_archived=True))
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(10)])
+    clock.ms += 700 * HOUR_MS
+    sender.send_all([data(i) for i in range(10, 20)])
+    clock.ms += 21 * HOUR_MS
+
+    def first(running: Gateway) -> int:
+        return running.vpns["default"].broker.log.first_id
+
+    archive.archive(4)
+    client.wait(lambda: gateway.call(first) == 5, "what is archived is trimmed, and no more")
+    archive.archive()
+    client.wait(lambda: gateway.call(first) == 11, "all that is old is trimmed, and no more")
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 20)
+    clock.ms += 721 * HOUR_MS
+    client.wait(lambda: gateway.call(first) == 21, "all is old")
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 20)
