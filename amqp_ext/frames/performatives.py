@@ -80,6 +80,10 @@ _FIELDS: Final[dict[int, tuple[_Field, ...]]] = {
         _Field("max-frame-size", UInt),
         _Field("channel-max", UShort),
         _Field("idle-time-out", UInt),
+        *map(
+            _Field, ("outgoing-locales", "incoming-locales", "offered-capabilities", "desired-capabilities")
+        ),
+        _Field("properties", dict),
     ),
     BEGIN: (
         _Field("remote-channel", UShort),

@@ -41,6 +41,7 @@ from amqp_ext.frames.performatives import (
     numbered,
 )
 from amqp_ext.frames.plain import link_key, plain_frames
+from amqp_ext.frames.sole_connection import EnforcementPolicy, PolicyError, read_policy
 from amqp_ext.frames.termini import AttachedTermini, read_termini
 
 HEADER_BYTES: Final = 8
@@ -115,6 +116,8 @@ class FrameWalk:
         """Those on which it has begun one."""
         self._formats: dict[int, int] = {}
         """The message-formats of those deliveries."""
+        self.sole_connection: EnforcementPolicy | None = None
+        """What its open asks of other connections of its container."""
         self.begun_channels: deque[int] = deque()
         """Channels of begins that were handed on; whoever hears of the session takes the first."""
         self.attached: deque[Attached] = deque()
@@ -270,6 +273,10 @@ class FrameWalk:
             return self._bad_connection(
                 FRAMING_ERROR, f"a max-frame-size is {LEAST_FRAME_BYTES} or more, not {fields[2]}"
             )
+        try:
+            self.sole_connection = read_policy(fields[8], fields[9])
+        except PolicyError as error:
+            return self._bad_connection(INVALID_FIELD, str(error))
         return None
 
     def _begin(self, channel: int) -> Finding | None:

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from proton import Link
 
+from amqp_ext.frames.sole_connection import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway.config import Limits
@@ -52,6 +53,20 @@ class OpenClient(Protocol):
 
         Args:
             termini: What is said of its source and target.
+        """
+
+    def stand_alone(self, policy: EnforcementPolicy | None) -> bool:
+        """
+        The connection is about to be opened; its container may want it to be the only one, or have one that is.
+
+        Args:
+            policy: What it asks of others of its container; None where it asks for nothing.
+
+        Returns:
+            Whether what it asks for is kept.
+
+        Raises:
+            Refused: INVALID_FIELD, there is another, which is kept.
         """
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:

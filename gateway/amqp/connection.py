@@ -14,10 +14,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
-from proton import Collector, Event, Transport, symbol
+from proton import Collector, Event, Transport, symbol, uint
 from proton import Connection as EngineConnection
 
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
+from amqp_ext.frames.sole_connection import DETECTION_POLICY, SOLE_CONNECTION, STRONG
 from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
@@ -67,7 +68,9 @@ class Connection(asyncio.Protocol):
         self.links = LinkTable(self.log, self.account, self.output.schedule_flush)
         self.tasks = Tasks(self._task_failed, self._task_done)
         self._acceptor = acceptor
-        walk = FrameWalk(self.limits.max_frame_bytes, self.limits.max_links_per_session, LOOPS.plain_frames)
+        walk = self._walk = FrameWalk(
+            self.limits.max_frame_bytes, self.limits.max_links_per_session, LOOPS.plain_frames
+        )
         self.input = Input(
             self.links,
             self.output,
@@ -336,8 +339,7 @@ class Connection(asyncio.Protocol):
             return
         self.identity.opened(engine.remote_container or "")
         engine.container = acceptor.container_id
-        offered = (*OFFERED, *acceptor.offered_capabilities)
-        engine.offered_capabilities = [symbol(capability) for capability in offered]
+        offered = [*OFFERED, *acceptor.offered_capabilities]
         properties: dict[Any, Any] = {symbol(key): value for key, value in acceptor.open_properties.items()}
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
@@ -345,13 +347,22 @@ class Connection(asyncio.Protocol):
             heartbeats.check_idle_timeout(transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
-            self._client = acceptor.open_client(self, engine.remote_hostname)
+            client = acceptor.open_client(self, engine.remote_hostname)
+            try:
+                if client.stand_alone(self._walk.sole_connection):
+                    offered.append(SOLE_CONNECTION)
+                    properties[symbol(DETECTION_POLICY)] = uint(STRONG)
+            except Refused:
+                client.left()
+                raise
+            self._client = client
         except Refused as error:
             if is_better_unopened(error, engine.remote_properties):
                 self._leave_unopened(error)
                 return
             refused = as_followed(error, engine.remote_properties)
             properties[symbol(NOT_ESTABLISHED)] = True
+        engine.offered_capabilities = [symbol(capability) for capability in offered]
         engine.properties = properties
         engine.open()
         self._stop_timer()

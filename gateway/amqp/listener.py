@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import structlog
 from proton import Link
 
+from amqp_ext.frames.sole_connection import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
 from gateway import log_keys
@@ -115,6 +116,9 @@ class ServedClient:
 
     async def attach(self, link: Link, termini: AttachedTermini) -> None:
         await attach(self.client, link, termini)
+
+    def stand_alone(self, policy: EnforcementPolicy | None) -> bool:
+        return self.client.stand_alone(policy)
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:
         self.client.transactions.retired(txn_id, count, found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from amqp_ext.frames.sole_connection import EnforcementPolicy
 from gateway import log_keys
 from gateway.amqp.attach.authorization import Authorization
 from gateway.amqp.attach.vpn_state import LinkKey, StealableLink, VpnState
@@ -162,6 +163,29 @@ class Client:
             self._authorize()
             self.log.bind(**{log_keys.USER: user})
 
+    def stand_alone(self, policy: EnforcementPolicy | None) -> bool:
+        """
+        Its connection is about to be opened; its container may want it to be the only one, or have one that is.
+
+        Returns:
+            Whether that is kept. It is not for who has no container-id, and for whom only tokens say who it is: these
+            come later.
+
+        Raises:
+            Refused: INVALID_FIELD, there is another, which is kept.
+        """
+        container = self.identity.peer_container
+        if not container or self.token_check is not None:
+            return False
+        self._shared.sole_connections.join(self, self.user, container, policy)
+        return policy is not None
+
+    def displace(self, refused: Refused) -> None:
+        """Another connection of its container takes its place: close it, and let go of what is its alone."""
+        self.refuse(refused)
+        for queue in list(self.owner.exclusive_queues):
+            queue.release()
+
     def _key_of(self, name: str, *, publishes: bool) -> LinkKey | None:
         """What a link is known by beyond its session; None where its name means nothing there."""
         match self._link_stealing:
@@ -204,4 +228,5 @@ class Client:
     def left(self) -> None:
         """Its connection is gone, is not held any more, and forgotten with it whose messages are whose."""
         self._connection = None
+        self._shared.sole_connections.leave(self, self.user, self.identity.peer_container)
         self.vpn.origins.forget(self)

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from gateway.amqp.nodes.ownership import NodeRegistry
+from gateway.amqp.sole_connections import SoleConnections
 
 LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"
 """A connection, or a user and its container-id; whether the peer sends on the link; the link's name."""
@@ -28,6 +29,8 @@ class VpnState:
         """Temporary and exclusive nodes, and whose they are."""
         self.links: WeakValueDictionary[LinkKey, StealableLink] = WeakValueDictionary()
         """Attached links by what they are known by beyond their sessions, where that counts."""
+        self.sole_connections = SoleConnections()
+        """Connections whose containers want one alone."""
         self._relay_topics: dict[str, dict[str, str]] = {}
 
     def relay_topics_of(self, user: str) -> dict[str, str]:

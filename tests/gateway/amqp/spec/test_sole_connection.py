@@ -1,0 +1,203 @@
+"""
+AMQP Enforcing Connection Uniqueness 1.0: `sole-connection-for-container`, its two policies, and who is kept out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from amqp_ext.codec import Symbol, UByte, UInt, UShort
+from gateway.config import Listener, User
+from tests.gateway.amqp.conftest import Start
+from tests.gateway.amqp.spec.conftest import ScriptedPeer
+from tests.gateway.permissions.conftest import HASH, PASSWORD
+from tests.support.frames import BEGIN, CLOSE, OPEN, Frame, begin_frame, error_of, frame
+
+SOLE = Symbol("sole-connection-for-container")
+POLICY = Symbol("sole-connection-enforcement-policy")
+DETECTION = Symbol("sole-connection-detection-policy")
+FAILED = Symbol("amqp:connection-establishment-failed")
+REFUSE, CLOSE_EXISTING = UInt(0), UInt(1)
+NOT_SAID = object()
+
+
+class Connecting:
+    """Connects peers to a gateway with two listeners and two users beside who is anonymous."""
+
+    def __init__(self, start: Start, stack: ExitStack) -> None:
+        users = {name: User(password=HASH) for name in ("ann", "bob")} | {"anonymous": User()}
+        listener = Listener(port=0, sasl=("ANONYMOUS", "PLAIN"))
+        self._gateway = start(listeners=(listener, listener), users=users)
+        self._stack = stack
+
+    def __call__(
+        self,
+        policy: Any = None,
+        *,
+        user: str | None = None,
+        container: str = "mine",
+        listener: int = 0,
+    ) -> tuple[ScriptedPeer, Frame]:
+        """A peer that has sent its open with this policy, None for no wish to be alone; and the gateway's open."""
+        host, _, port = urlsplit(self._gateway.urls[listener]).netloc.rpartition(":")
+        peer = ScriptedPeer.connect((host, int(port)))
+        assert isinstance(peer, ScriptedPeer)
+        self._stack.enter_context(peer)
+        if user is None:
+            peer.anonymous()
+        else:
+            peer.plain(user, PASSWORD)
+        desired = None if policy is None else SOLE
+        properties = None if policy in (None, NOT_SAID) else {POLICY: policy}
+        fields = [container, None, UInt(65_536), UShort(255), None, None, None, None, desired, properties]
+        peer.send(frame(OPEN, fields))
+        return peer, peer.expect(OPEN)
+
+
+Connect = Callable[..., tuple[ScriptedPeer, Frame]]
+
+
+@pytest.fixture
+def connect(start: Start) -> Iterator[Connect]:
+    """Connects peers."""
+    with ExitStack() as stack:
+        yield Connecting(start, stack)
+
+
+def is_open(peer: ScriptedPeer) -> bool:
+    """Whether a session can begin; else it was closed."""
+    peer.send(begin_frame())
+    return any(said.code == BEGIN for said in peer.until(BEGIN, CLOSE))
+
+
+def was_refused(peer: ScriptedPeer, opened: Frame) -> bool:
+    """By the error that the policy has."""
+    closed = peer.skip_to(CLOSE)
+    assert error_of(closed)[0] == "amqp:invalid-field"
+    assert closed.field(0).value[2][Symbol("invalid-field")] == "container-id"
+    return opened.field(9)[FAILED] is True
+
+
+def was_displaced(peer: ScriptedPeer) -> bool:
+    closed = peer.skip_to(CLOSE)
+    assert error_of(closed)[0] == "amqp:resource-locked"
+    return closed.field(0).value[2][Symbol("sole-connection-enforcement")] is True
+
+
+@pytest.mark.parametrize("policy", [NOT_SAID, REFUSE, CLOSE_EXISTING])
+def test_it_is_offered_to_who_asks(connect: Connect, policy: Any) -> None:
+    """With the detection policy, which is strong."""
+    peer, opened = connect(policy)
+    assert SOLE in opened.field(7)
+    assert opened.field(9)[DETECTION] == 0
+    assert is_open(peer)
+
+
+def test_it_is_not_offered_to_who_does_not_ask(connect: Connect) -> None:
+    """Nor kept: two connections of one container are usual."""
+    (first, opened), (second, _) = connect(), connect()
+    assert SOLE not in opened.field(7)
+    assert DETECTION not in opened.field(9, {})
+    assert is_open(first)
+    assert is_open(second)
+
+
+@pytest.mark.parametrize("older", [None, NOT_SAID, REFUSE])
+@pytest.mark.parametrize("newer", [NOT_SAID, REFUSE])
+@pytest.mark.parametrize("listener", [0, 1])
+def test_refuse_connection(connect: Connect, older: Any, newer: Any, listener: int) -> None:
+    """The newer one is refused, also where it is the only one that asks, and whichever listener it comes by."""
+    first, _ = connect(older)
+    assert was_refused(*connect(newer, listener=listener))
+    assert is_open(first)
+
+
+@pytest.mark.parametrize("older", [None, CLOSE_EXISTING])
+@pytest.mark.parametrize("listener", [0, 1])
+def test_close_existing(connect: Connect, older: Any, listener: int) -> None:
+    """The older one is closed."""
+    first, _ = connect(older)
+    second, _ = connect(CLOSE_EXISTING, listener=listener)
+    assert was_displaced(first)
+    assert is_open(second)
+
+
+def test_the_older_one_s_policy_is_in_force(connect: Connect) -> None:
+    """Over the newer one's, and where that has none."""
+    first, _ = connect(REFUSE)
+    assert was_refused(*connect(CLOSE_EXISTING))
+    assert was_refused(*connect())
+    first.close()
+    second, _ = connect(CLOSE_EXISTING)
+    third, _ = connect()
+    assert was_displaced(second)
+    assert is_open(third)
+
+
+def test_none_is_closed_for_one_that_is_refused(connect: Connect) -> None:
+    """A second connection of the container stays as it is, where the first keeps others out."""
+    first, _ = connect()
+    second, _ = connect()
+    assert was_refused(*connect(REFUSE))
+    assert is_open(first)
+    assert is_open(second)
+
+
+@pytest.mark.parametrize("policy", [REFUSE, CLOSE_EXISTING])
+@pytest.mark.parametrize("other", ["bob", None])
+def test_another_user_s_container_id_is_another(connect: Connect, policy: Any, other: str | None) -> None:
+    """Nobody closes or keeps out a connection of a user whom he is not, by its container-id: he has one of his own."""
+    first, _ = connect(policy, user="ann")
+    second, _ = connect(policy, user=other)
+    assert is_open(first)
+    assert is_open(second)
+
+
+def test_another_container_id_is_another(connect: Connect) -> None:
+    """Of the same user, too."""
+    first, _ = connect(REFUSE)
+    second, _ = connect(REFUSE, container="other")
+    assert is_open(first)
+    assert is_open(second)
+
+
+def test_who_has_no_container_id_is_not_alone(connect: Connect) -> None:
+    """An empty one is many people's: the capability is not offered."""
+    first, opened = connect(REFUSE, container="")
+    second, _ = connect(REFUSE, container="")
+    assert SOLE not in (opened.field(7) or ())
+    assert is_open(first)
+    assert is_open(second)
+
+
+def test_what_the_older_one_had_is_the_newer_one_s(connect: Connect) -> None:
+    """Its unsettled messages are there at once, before its socket is gone."""
+    first, _ = connect(CLOSE_EXISTING)
+    first.begin()
+    first.attach_sender("queue://q")
+    first.publish(b"one")
+    first.attach_receiver("queue://q", credit=1)
+    assert first.receive(accept=False) == b"one"
+    second, _ = connect(CLOSE_EXISTING)
+    second.begin()
+    second.attach_receiver("queue://q", credit=1)
+    assert second.receive() == b"one"
+
+
+@pytest.mark.parametrize("policy", [UInt(2), Symbol("close-existing"), True])
+def test_a_policy_that_is_none(connect: Connect, policy: Any) -> None:
+    """It is refused: a connection that is not alone is not what was asked for."""
+    peer, _ = connect(policy)
+    assert error_of(peer.skip_to(CLOSE))[0] == "amqp:invalid-field"
+
+
+def test_a_policy_of_another_width_counts(connect: Connect) -> None:
+    """It means the same."""
+    first, _ = connect(UByte(1))
+    connect(UByte(1))
+    assert was_displaced(first)
