@@ -44,6 +44,10 @@ class OpenClient(Protocol):
         """The Message VPN."""
 
     @property
+    def is_alone(self) -> bool:
+        """Its container wants to have no other connection, and that is kept."""
+
+    @property
     def wait_for_room(self) -> Callable[[Callable[[], None]], bool]:
         """Whether too much is uncommitted to read more; if so, what it is given is called once it is less."""
 
@@ -53,20 +57,6 @@ class OpenClient(Protocol):
 
         Args:
             termini: What is said of its source and target.
-        """
-
-    def stand_alone(self, policy: EnforcementPolicy | None) -> bool:
-        """
-        The connection is about to be opened; its container may want it to be the only one, or have one that is.
-
-        Args:
-            policy: What it asks of others of its container; None where it asks for nothing.
-
-        Returns:
-            Whether what it asks for is kept.
-
-        Raises:
-            Refused: INVALID_FIELD, there is another, which is kept.
         """
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:
@@ -159,10 +149,16 @@ class Acceptor(Protocol[ConnectionT_contra]):
     def open_properties(self) -> Mapping[str, str]:
         """Properties of our open frame."""
 
-    def open_client(self, connection: ConnectionT_contra, hostname: str | None) -> OpenClient:
+    def open_client(
+        self, connection: ConnectionT_contra, hostname: str | None, policy: EnforcementPolicy | None
+    ) -> OpenClient:
         """
         The client, in the Message VPN that its open frame asks for.
 
+        Args:
+            policy: What that asks of other connections of its container; None where it asks for nothing.
+
         Raises:
-            Refused: There is no such Message VPN, or its user may not enter that.
+            Refused: There is no such Message VPN, or its user may not enter that; or its container has another
+                connection, and keeps that.
         """

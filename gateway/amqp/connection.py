@@ -14,11 +14,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
-from proton import Collector, Event, Transport, symbol, uint
+from proton import Collector, Event, Transport
 from proton import Connection as EngineConnection
 
 from amqp_ext.frames.findings import BadConnection, BadLink, BadSession, Finding, Retirement
-from amqp_ext.frames.sole_connection import DETECTION_POLICY, SOLE_CONNECTION, STRONG
 from amqp_ext.frames.walk import FrameWalk
 from amqp_ext.sasl.server import Identity
 from gateway import log_keys
@@ -33,8 +32,9 @@ from gateway.amqp.engine.link_table import LinkTable
 from gateway.amqp.engine.loops import LOOPS
 from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
+from gateway.amqp.open_answer import answer_open
 from gateway.amqp.peer_sessions import PeerSessions
-from gateway.amqp.redirects import NOT_ESTABLISHED, as_followed, is_better_unopened
+from gateway.amqp.redirects import as_followed, is_better_unopened
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
@@ -45,9 +45,6 @@ CLOSE_SECONDS: Final = 2.0
 
 TASKS: Final = 16
 """Attaches of one connection under way at once; more are not begun before one of these is answered."""
-
-OFFERED: Final = ("ANONYMOUS-RELAY", "SHARED-SUBS", "rewind:replay-start")
-"""Capabilities of our open frame, on every listener."""
 
 
 class Connection(asyncio.Protocol):
@@ -339,31 +336,19 @@ class Connection(asyncio.Protocol):
             return
         self.identity.opened(engine.remote_container or "")
         engine.container = acceptor.container_id
-        offered = [*OFFERED, *acceptor.offered_capabilities]
-        properties: dict[Any, Any] = {symbol(key): value for key, value in acceptor.open_properties.items()}
         self.log.bind(**{log_keys.CONTAINER: self.identity.peer_container})
         refused: Refused | None = None
         try:
             heartbeats.check_idle_timeout(transport)
             assert self._signed_in is not None
             acceptor.opened(self._signed_in)
-            client = acceptor.open_client(self, engine.remote_hostname)
-            try:
-                if client.stand_alone(self._walk.sole_connection):
-                    offered.append(SOLE_CONNECTION)
-                    properties[symbol(DETECTION_POLICY)] = uint(STRONG)
-            except Refused:
-                client.left()
-                raise
-            self._client = client
+            self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
         except Refused as error:
             if is_better_unopened(error, engine.remote_properties):
                 self._leave_unopened(error)
                 return
             refused = as_followed(error, engine.remote_properties)
-            properties[symbol(NOT_ESTABLISHED)] = True
-        engine.offered_capabilities = [symbol(capability) for capability in offered]
-        engine.properties = properties
+        answer_open(engine, acceptor, self._client)
         engine.open()
         self._stop_timer()
         if refused is not None:

@@ -27,6 +27,7 @@ from gateway.amqp.dialects.hooks import BatchedTransfers, FrameHooks
 from gateway.amqp.dialects.spoken import Spoken
 from gateway.amqp.websocket import WebSocketTransport
 from gateway.config import LinkStealing, Listener, Settings, authority
+from gateway.core.errors import Refused
 from gateway.ledger import Account, Ledger
 from gateway.password_checks import PasswordChecks
 from gateway.peer_lines import PeerLines
@@ -107,18 +108,17 @@ class ServedClient:
 
     Args:
         client: In its Message VPN.
+        is_alone: Its container wants to have no other connection, and that is kept.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, is_alone: bool) -> None:
         self.client = client
+        self.is_alone = is_alone
         self.vpn_name = client.vpn.name
         self.wait_for_room = client.vpn.committer.wait_for_room
 
     async def attach(self, link: Link, termini: AttachedTermini) -> None:
         await attach(self.client, link, termini)
-
-    def stand_alone(self, policy: EnforcementPolicy | None) -> bool:
-        return self.client.stand_alone(policy)
 
     def retired(self, txn_id: bytes, count: int, found: int) -> None:
         self.client.transactions.retired(txn_id, count, found)
@@ -204,7 +204,9 @@ class ListenerAcceptor:
         self._frames = self._spoken.frames(self.limits.max_frame_bytes)
         return self._frames
 
-    def open_client(self, connection: CarryingConnection, hostname: str | None) -> ServedClient:
+    def open_client(
+        self, connection: CarryingConnection, hostname: str | None, policy: EnforcementPolicy | None
+    ) -> ServedClient:
         client = self._container.open_client(
             connection,
             self._spoken.vpn_name_of(hostname),
@@ -213,7 +215,11 @@ class ListenerAcceptor:
             shows_tokens=self._shows_tokens,
             link_stealing=self._link_stealing,
         )
-        return ServedClient(client)
+        try:
+            return ServedClient(client, is_alone=client.stand_alone(policy))
+        except Refused:
+            client.left()
+            raise
 
 
 class AmqpListener:

@@ -25,10 +25,6 @@ FOLLOWERS: Final = frozenset({"QpidJMS"})
 """What clients that follow a redirect call themselves, by ``product`` in the properties of their open frames: Qpid JMS
 (``FailoverProvider.handleProviderFailure``). ProtonJ2 tells its application, and goes on with its next address."""
 
-NOT_ESTABLISHED: Final = "amqp:connection-establishment-failed"
-"""Property of our open frame that says: a close with the reason follows. Without, Qpid JMS takes the connection for one
-that was open and got lost."""
-
 WHERE: Final = "network-host"
 """The entry of the info map without which there is no redirect."""
 
