@@ -9,7 +9,7 @@ lost can be carried out again on another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
@@ -33,6 +33,24 @@ class Copy(NamedTuple):
 
 
 Step: TypeAlias = Statement | Copy | Callable[[Connection], None]
+
+
+BEGIN: Final = Statement("begin")
+COMMIT: Final = Statement("commit")
+
+
+def commit(connection: Connection, steps: Sequence[Step]) -> None:
+    """
+    Carry out steps as one transaction, and wait until it is committed.
+
+    More than one need a begin and a commit, though a pipeline would be one transaction without: where one of them
+    cannot be sent, for a value is none that a server takes, those before it would be committed.
+
+    Raises:
+        psycopg.Error: Nothing of it is committed, or, where the connection is lost, that is not known.
+    """
+    alone = len(steps) == 1 and isinstance(steps[0], Statement)
+    carry_out(connection, steps if alone else [BEGIN, *steps, COMMIT])
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:

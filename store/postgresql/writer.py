@@ -23,13 +23,13 @@ from gateway.core.effects import Effect
 from store.errors import Deposed, WriteFailed
 from store.group_commit import GARBAGE_EVERY, SWEEP_EVERY, SWEEP_SECONDS, GroupCommit
 from store.ports import Batch, OnCommit
-from store.postgresql import schema, takeover
+from store.postgresql import takeover
 from store.postgresql.database import LOST_SECONDS, MAY_PASS, Database, cut, is_lost
 from store.postgresql.garbage import Garbage
 from store.postgresql.partitions import Partitions
 from store.postgresql.routes import Routes, drop_routes
-from store.postgresql.statements import Connection, Statement, Step, carry_out
-from store.postgresql.transaction import Transaction
+from store.postgresql.statements import BEGIN, Connection, Step, carry_out, commit
+from store.postgresql.transaction import Transaction, fenced
 from store.property_index import IndexedSpan
 
 HEARTBEAT_SECONDS: Final = 1.0
@@ -49,9 +49,6 @@ AT_WORK: Final = b"""
         and state = 'active' and coalesce(wait_event_type, '') <> 'Client'
 """
 """A session that has something to do, and does not wait for its client."""
-
-BEGIN: Final = Statement("begin")
-COMMIT: Final = Statement("commit")
 
 
 class _Unreachable(Exception):
@@ -278,14 +275,13 @@ class PostgresWriter(GroupCommit):
             return self._deposed
         row = (0,) * 7 if transaction is None else transaction.log_row()
         number = self._commit_no + 1
-        fence = Statement(schema.FENCE, (self._epoch, self._commit_no, number, *row))
-        whole = [BEGIN, fence, *steps, COMMIT]
+        whole = fenced((self._epoch, self._commit_no, number, *row), steps)
         while True:
             started = self._waits_since = time.monotonic()
             try:
                 if transaction is not None and transaction.last_id:
                     self._make_partitions(transaction.first_id, transaction.last_id)
-                carry_out(self._connection, whole)
+                commit(self._connection, whole)
                 if not self._warnings:
                     break
                 # Somebody ended the wait for the standby: it is committed here, and perhaps nowhere else.

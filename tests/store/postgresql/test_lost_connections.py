@@ -88,12 +88,12 @@ def test_a_connection_that_is_cut_at_any_step(
 
 
 def test_an_answer_that_never_comes(vpn: PostgresVpn, asked: Connection) -> None:
-    """The connection stands, and the answer to a COMMIT was swallowed: it is looked for after a while."""
+    """The connection stands, and the answer to what was sent was swallowed: it is looked for after a while."""
     proxy = vpn.proxy()
     gateway = vpn.gateway(vpn.stores(proxy))
     partitions = b"select count(*) from pg_inherits where inhparent = to_regclass('message')"
     eventually(lambda: asked.execute(partitions).fetchall() == [(2,)], "the first partitions")
-    proxy.fate = mishap = OneMishap(Way.TO_CLIENT, 0, Fate.SWALLOW, b"COMMIT")
+    proxy.fate = mishap = OneMishap(Way.TO_CLIENT, 0, Fate.SWALLOW, b"INSERT")
     assert gateway.commit(publication(1, [b"x"], time_ms=MADE_MS)) is None
     assert mishap.has_happened
     assert list(state_of(asked).messages) == [1]

@@ -11,6 +11,7 @@ import pytest
 from store.errors import Deposed, StoreHeld
 from store.ports import Durability
 from store.postgresql import takeover
+from store.postgresql.partitions import attached_spans
 from store.postgresql.statements import Connection
 from store.postgresql.store import PostgresStores
 from tests.store.effects import publication
@@ -143,11 +144,13 @@ def test_a_wait_that_somebody_ended_is_no_commit(
     vpn: PostgresVpn, asked: Connection, waited_for: Server
 ) -> None:
     """
-    The server says COMMIT all the same, with a warning: nothing is told of it before a standby has it. Then it is done,
-    once.
+    The server says that it is done all the same, with a warning: nothing is told of it before a standby has it. Then it
+    is done, once.
     """
     asked.execute(b"set synchronous_commit = local")
     gateway = vpn.gateway()
+    # All partitions that are needed are there.
+    eventually(lambda: len(attached_spans(asked)) == 2, "the first partitions")
     _wait_for_standby(waited_for, "nobody")
     batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
     waits = b"select pid from pg_stat_activity where application_name like %s and wait_event = 'SyncRep'"
