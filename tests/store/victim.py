@@ -1,6 +1,7 @@
 """A process that writes until it is killed: what it prints was told to be durable.
 
-Takes the path of a file. A line: first and last id of messages that were told of, and whether they are logged.
+Takes an engine, and what its stores are made with. A line: first and last id of messages that were told of, and whether
+they are logged.
 """
 
 from __future__ import annotations
@@ -8,23 +9,44 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+import time
 from pathlib import Path
 
 from gateway.core.effects import DeleteEndpoint, DropCursor, Effect, OpenCursor, Publication, SaveEndpoint
 from gateway.core.model import WHOLE, RouteDefinition, Row
-from store.errors import WriteFailed
-from store.ports import Batch
-from store.sqlite.database import open_file
-from store.sqlite.recovery import recover
-from store.sqlite.writer import SqliteWriter
+from store.errors import StoreHeld, WriteFailed
+from store.ports import Batch, Store, StoreOptions, Stores
 
+VPN = "victim"
 PER_ENDPOINT = 50
 MOST_WAITING = 100
+OPTIONS = StoreOptions(page_rows=100, page_bytes=1 << 20, read_threads=1, checkpoint_bytes=1 << 18)
+RETRY_SECONDS = 0.05
 
 
-def main(path: Path) -> None:
-    open_file(path, 1, synchronous="FULL").close()
-    found = recover(path)
+def stores_of(engine: str, place: str) -> Stores:
+    """Of a folder, or of a database by its URL."""
+    if engine == "sqlite":
+        from store.sqlite.store import SqliteStores  # noqa: PLC0415
+
+        return SqliteStores(Path(place))
+    from store.postgresql.store import PostgresStores  # noqa: PLC0415
+
+    return PostgresStores(place, partition_bits=12)
+
+
+def opened(stores: Stores, now_ms: int = 1) -> Store:
+    """The store, as soon as nobody else has it: the session of one that was killed may live on for a moment."""
+    while True:
+        try:
+            return stores.open(VPN, now_ms, OPTIONS)
+        except StoreHeld:
+            time.sleep(RETRY_SECONDS)
+
+
+def main(engine: str, place: str) -> None:
+    store = opened(stores_of(engine, place))
+    found = store.recovered
     room = threading.Semaphore(MOST_WAITING)
 
     def on_commit(batches: list[Batch], error: WriteFailed | None) -> None:
@@ -39,13 +61,7 @@ def main(path: Path) -> None:
         room.acquire()
         writer.submit(Batch(effects, 0))
 
-    writer = SqliteWriter(
-        path,
-        on_commit,
-        garbage=found.garbage,
-        routes=[route.number for route, _ in found.routes],
-        checkpoint_bytes=1 << 18,
-    )
+    writer = store.start_writer(on_commit)
     position = found.log.next_id
     for endpoint in itertools.count(found.next_number):
         submit(
@@ -66,4 +82,4 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*sys.argv[1:])

@@ -14,7 +14,7 @@ import pytest
 from store.ports import Stores
 from store.sqlite.check import check
 from store.sqlite.store import SqliteStores, message_file
-from tests.store.port.postgresql_vpn import NamedStores, PostgresTables, check_named
+from tests.store.port.postgresql_vpn import NamedStores, PostgresTables, check_named, check_url
 from tests.store.port.sqlite_vpn import SqliteFile
 from tests.store.port.vpns import StoredVpn
 from tests.store.vpn_file import new_file
@@ -30,6 +30,10 @@ class Adapter:
     """In a folder of the test's."""
     check: Callable[[Path, str], list[str]]
     """What of the promises a closed store of that folder breaks, by the Message VPN's name."""
+    place: Callable[[], str]
+    """A new one for another process's stores (``tests.store.victim``)."""
+    check_at: Callable[[str, str], list[str]]
+    """What of the promises a closed store of such a place breaks."""
     vpn: Callable[[], StoredVpn]
     """A new empty one, or one that is emptied by what is written next."""
 
@@ -44,7 +48,14 @@ def _sqlite(request: pytest.FixtureRequest) -> Adapter:
         return made[-1]
 
     request.addfinalizer(lambda: [found.close() for found in made] and None)
-    return Adapter("sqlite", SqliteStores, lambda folder, vpn: check(message_file(folder, vpn)), vpn)
+    return Adapter(
+        "sqlite",
+        SqliteStores,
+        lambda folder, vpn: check(message_file(folder, vpn)),
+        lambda: str(folder),
+        lambda place, vpn: check(message_file(Path(place), vpn)),
+        vpn,
+    )
 
 
 def _postgresql(request: pytest.FixtureRequest) -> Adapter:
@@ -58,7 +69,14 @@ def _postgresql(request: pytest.FixtureRequest) -> Adapter:
         return made[0]
 
     request.addfinalizer(lambda: [found.close() for found in made] and None)
-    return Adapter("postgresql", partial(NamedStores, server), partial(check_named, server), vpn)
+    return Adapter(
+        "postgresql",
+        partial(NamedStores, server),
+        partial(check_named, server),
+        lambda: server.url(server.new_database()),
+        check_url,
+        vpn,
+    )
 
 
 ADAPTERS: Final[dict[str, Callable[[pytest.FixtureRequest], Adapter]]] = {

@@ -69,8 +69,12 @@ class NamedStores:
 
 def check_named(server: Server, folder: Path, vpn: str) -> list[str]:
     """What of the promises the closed store breaks."""
-    connection = Database(server.url()).connect(_named(folder, vpn), "check")
-    return check.check(connection, schema_name(_named(folder, vpn)))
+    return check_url(server.url(), _named(folder, vpn))
+
+
+def check_url(url: str, vpn: str) -> list[str]:
+    """The same of any Message VPN of a database."""
+    return check.check(Database(url).connect(vpn, "check"), schema_name(vpn))
 
 
 def _named(folder: Path, vpn: str) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -214,33 +211,3 @@ def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
     assert reopened(path) == model.state()
     for table, column in (("cursor", "number"), ("cursor_range", "number"), ("reference", "cursor")):
         assert query(path, f"select * from {table} where {column} = 1") == []
-
-
-@pytest.mark.slow
-def test_a_process_that_is_killed_again_and_again_keeps_its_word(path: Path) -> None:
-    """kill -9 in full flight, four times: every message that was told is there, and no id is ever told twice."""
-    told: set[int] = set()
-    logged: set[int] = set()
-    for number in range(ROUNDS):
-        with subprocess.Popen(
-            [sys.executable, "-m", "tests.store.victim", str(path)],
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            text=True,
-        ) as victim:
-            assert victim.stdout is not None
-            lines = [victim.stdout.readline() for _ in range(LINES[number % len(LINES)])]
-            victim.kill()
-            lines += victim.stdout.readlines()
-        for line in lines:
-            if not line.endswith("\n"):
-                continue  # cut off by the kill
-            first, last, is_logged = line.split()
-            ids = set(range(int(first), int(last) + 1))
-            assert not ids & told
-            told |= ids
-            logged |= ids if is_logged == "True" else set()
-        state = reopened(path)
-        assert logged <= set(state.messages)
-        assert max(told) <= state.last_id
-    assert len(logged) > sum(LINES)

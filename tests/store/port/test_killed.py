@@ -1,0 +1,65 @@
+"""Whenever the process that writes is killed, whichever engine it writes to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from gateway.core.model import HELD, ID
+from tests.store.port.adapters import Adapter
+from tests.store.victim import VPN, opened, stores_of
+
+ROUNDS = 4
+LINES = (1, 40, 300)
+
+
+def run_victim(
+    engine: str, place: str, lines: int, meanwhile: Callable[[], None] = lambda: None
+) -> list[str]:
+    """Have one write until it has told of so much; what it told, the line cut off by the kill left out."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.store.victim", engine, place],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        text=True,
+    ) as victim:
+        assert victim.stdout is not None
+        told = [victim.stdout.readline() for _ in range(lines)]
+        meanwhile()
+        told += [victim.stdout.readline() for _ in range(lines)]
+        victim.kill()
+        told += victim.stdout.readlines()
+    return [line for line in told if line.endswith("\n")]
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_again_and_again_keeps_its_word(adapter: Adapter) -> None:
+    """kill -9 in full flight, four times: every message that was told is there, and no id is ever told twice."""
+    place = adapter.place()
+    told: set[int] = set()
+    logged: set[int] = set()
+    for number in range(ROUNDS):
+        for line in run_victim(adapter.name, place, LINES[number % len(LINES)]):
+            first, last, is_logged = line.split()
+            ids = set(range(int(first), int(last) + 1))
+            assert not ids & told
+            told |= ids
+            logged |= ids if is_logged == "True" else set()
+        store = opened(stores_of(adapter.name, place))
+        try:
+            end = store.recovered.log.next_id
+            assert max(told) < end
+            found, position = set[int](), 1
+            while position < end:
+                page = store.reader.log_page(position, end, ())
+                found |= {row[ID] for row in page.rows if row[HELD] is None}
+                position = page.position
+            assert logged <= found
+        finally:
+            store.close()
+        assert adapter.check_at(place, VPN) == []
+    assert len(logged) > sum(LINES)
