@@ -13,8 +13,8 @@ from gateway.config.setting_types import table
 SCHEMES: Final = ("postgresql", "postgres")
 """Of URLs whose engines there are."""
 
-_PASSWORD_IN_FRONT: Final = re.compile(r"(://[^:/?#@]*):.*@", re.DOTALL)
-_PASSWORD_BEHIND: Final = re.compile(r"([?&](?:ssl)?password=)[^&#\"'\s]*", re.IGNORECASE)
+_PASSWORD_IN_FRONT: Final = re.compile(r"(://[^:/?#@\s]*):\S*@")
+_PASSWORD_BEHIND: Final = re.compile(r"([?&](?:ssl)?password=)[^&#\"\s]*", re.IGNORECASE)
 
 
 def masked(text: str) -> str:

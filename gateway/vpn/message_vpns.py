@@ -44,7 +44,7 @@ from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import MEGABYTE
 from gateway.vpn.tuning import Tuning
 from gateway.vpn.waiting_vpn import OpenedStore, WaitingVpn
-from store.errors import ReadFailed, StoreError, StoreHeld
+from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
 from store.ports import Archive, StoreOptions, Stores
 
 log = structlog.get_logger()
@@ -100,7 +100,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
             open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
 
         Raises:
-            store.errors.StoreError: A file cannot be used.
+            store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
+                version. One on other machines that cannot be reached is waited for.
             gateway.config.ConfigError: What administrators changed cannot be read.
         """
         self._configuration = configuration
@@ -127,10 +128,18 @@ class MessageVpns(Mapping[str, MessageVpn]):
             if archive is not None:
                 archive.close()
         for name, vpn in settings.vpns.items():
+            self._stores_of(vpn.store)
             try:
                 self._make(name, vpn, self._open(name, vpn))
             except StoreHeld as held:
                 self._waiting[name] = self._candidate(name, vpn, held.active)
+            except StoreTooNew:
+                raise
+            except StoreError as error:
+                if vpn.store is None:
+                    raise
+                # Other machines may be on their way: whoever starts them all at once need not know in what order.
+                self._waiting[name] = self._candidate(name, vpn, None, str(error))
 
     def __getitem__(self, name: str) -> MessageVpn:
         return self._vpns[name]
@@ -213,10 +222,17 @@ class MessageVpns(Mapping[str, MessageVpn]):
         options = _store_options(self._configuration.settings, vpn, self._advertised)
         return self._open_archive(vpn.archive.place, generation, options)
 
-    def _candidate(self, name: str, vpn: Vpn, active: str | None) -> WaitingVpn:
+    def _candidate(self, name: str, vpn: Vpn, active: str | None, problem: str | None = None) -> WaitingVpn:
         logger = structlog.get_logger(**{log_keys.VPN: name})
         return WaitingVpn(
-            name, vpn, active, partial(self._open, name), partial(self._taken_over, name), self._loop, logger
+            name,
+            vpn,
+            active,
+            problem,
+            partial(self._open, name),
+            partial(self._taken_over, name),
+            self._loop,
+            logger,
         )
 
     def _taken_over(self, name: str, opened: OpenedStore) -> None:
@@ -224,9 +240,12 @@ class MessageVpns(Mapping[str, MessageVpn]):
         waiting = self._waiting[name]
         try:
             made = self._make(name, waiting.settings, opened)
-        except BaseException:
+        except (
+            Exception
+        ) as error:  # an archive that cannot be opened, say: what waits must not wait for nothing
             self._loop.run_in_executor(None, opened.store.close)
-            raise
+            waiting.put_off(f"{type(error).__name__}: {error}")
+            return
         try:
             made.start()
         except StoreError as error:

@@ -39,6 +39,7 @@ class WaitingVpn:
     Args:
         settings: Those in effect once it is active.
         active: HOST:PORT of the gateway that is, if that is known.
+        problem: Why the store could not be opened, where that is not because another gateway has it.
         open_store: Tries it with the settings; called on a thread.
         opened: Gets the store, on the loop.
         log: A logger bound to the name.
@@ -49,6 +50,7 @@ class WaitingVpn:
         name: str,
         settings: Vpn,
         active: str | None,
+        problem: str | None,
         open_store: Callable[[Vpn], OpenedStore],
         opened: Callable[[OpenedStore], None],
         loop: asyncio.AbstractEventLoop,
@@ -57,7 +59,7 @@ class WaitingVpn:
         self.name = name
         self.settings = settings
         self.active = active
-        self.problem: str | None = None
+        self.problem = problem
         """Why the store cannot be opened, where that is not because another gateway has it."""
         self._open_store = open_store
         self._opened = opened
@@ -68,6 +70,7 @@ class WaitingVpn:
 
     def start(self) -> None:
         """Ask for the store from now on."""
+        self._note(self.problem)
         self._log.info("vpn_waits", **{log_keys.ACTIVE: self.active})
         threading.Thread(target=self._run, name=f"takeover {self.name}", daemon=True).start()
 

@@ -9,11 +9,13 @@ from proton import Event, Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
+from gateway.config import VpnStore
+from store.errors import StoreError
 from tests.gateway.roles.conftest import Connect, Start, ask, is_active, wait_until
 from tests.support.client import WAIT_SECONDS, Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
-from tests.support.shared_store import SharedDatabase
+from tests.support.shared_store import URL, SharedDatabase
 
 
 def closed(gateway: RunningGateway, *, product: str, hostname: str = "localhost") -> Any:
@@ -146,6 +148,31 @@ def test_a_store_that_cannot_be_opened_is_an_alarm(database: SharedDatabase, sta
     wait_until(lambda: not alarms(), "the alarm is cleared")
     database.release()
     wait_until(lambda: is_active(gateway), "it takes over")
+
+
+def test_a_store_that_is_not_there_yet_is_waited_for(database: SharedDatabase, start: Start) -> None:
+    """A gateway that starts before its database does not end; it says why it is not ready, without the password."""
+    database.fault = f"cannot connect to {URL}"
+    gateway = start()
+    told = ask(gateway, "/readyz").json()
+    assert (
+        told["state"] == "waiting"
+        and "cannot connect to postgresql://rewind:***@a,b/double" in told["reason"]
+    )
+    assert URL not in ask(gateway, "/SEMP/v2/monitor/msgVpns").text
+    database.fault = None
+    wait_until(lambda: is_active(gateway), "it has the store")
+
+
+def test_an_engine_that_is_not_installed_stops_the_gateway(start: Start, database: SharedDatabase) -> None:
+    """What no waiting mends is told at once."""
+
+    def missing(settings: VpnStore) -> Any:
+        raise StoreError("cannot use", settings.url, "no such module", "Install the extra")
+
+    database.engine = missing  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="Install the extra"):
+        start()
 
 
 def test_one_that_waits_stops_cleanly(database: SharedDatabase, start: Start) -> None:
