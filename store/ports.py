@@ -167,6 +167,8 @@ SMALL_EFFECTS: Final = 8
 SMALL_BYTES: Final = 64 * 1024
 SMALL_MOVES: Final = 32
 """Moves of cursors, each of a row, mostly of the same few cursors."""
+MANY_SETTLED: Final = 64
+"""Messages settled without one that is published: with more, the loop has better to do than to wait for the disk."""
 
 UNDONE_BY_FAILURE: Final = (
     Publication,
@@ -207,6 +209,8 @@ class Batch(NamedTuple):
                 moves += 1
             else:
                 return False
+        if moves == len(effects) and self.settled > MANY_SETTLED:
+            return False
         return moves <= SMALL_MOVES and len(effects) - moves <= SMALL_EFFECTS
 
     @property

@@ -1,6 +1,6 @@
 """``python -m tests.bench.spark_reads WAY WHERE LAST``: one Spark session reads a log in the ways that are measured.
 
-WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first run of each is not counted.
+WAY is path or url. Prints one JSON line with the seconds of each query, warm: the first runs of each are not counted.
 ``floor`` is Spark's own: as many rows as in the range, from a data source that makes them up. A count that is not that
 of the log ends it with an error. With ``--forever`` it reads bodies until SIGTERM, and says when
 it begins.
@@ -30,6 +30,7 @@ from .filled_log import BODY_BYTES
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 RANGE = 10_000
+WARMING = 2  # runs until the JVM has compiled what a query needs
 RUNS = 3
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -92,7 +93,7 @@ def seconds(frame: DataFrame, expected: int) -> float:
 
 
 def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, float]:
-    """Seconds of each query, the median of the runs after the first."""
+    """Seconds of each query, the median of the runs after those that warm it up."""
     middle = max(last // 2, 1)
     stop = min(middle + RANGE, last + 1)
     queries = {
@@ -103,7 +104,9 @@ def measure(spark: SparkSession, way: str, where: str, last: int) -> dict[str, f
         ),
         "floor": lambda: seconds(spark.read.format("made-up").load(), RANGE),
     }
-    return {name: median([query() for _ in range(RUNS + 1)][1:]) for name, query in queries.items()}
+    return {
+        name: median([query() for _ in range(WARMING + RUNS)][WARMING:]) for name, query in queries.items()
+    }
 
 
 def adopt() -> None:

@@ -49,12 +49,16 @@ class LogCursor:
         return self.last is not None and self.position > self.last and self.held_back is None
 
     def offer(self, rows: Sequence[Row], position: int, end: int, limit: int) -> tuple[list[Row], bool]:
+        """The same as ``offer_logged``, of messages among which there may be some that the log does not hold."""
+        return self.offer_logged(logged(rows), position, end, limit)
+
+    def offer_logged(self, rows: list[Row], position: int, end: int, limit: int) -> tuple[list[Row], bool]:
         """
         Consider all that the log has from ``self.position`` to ``position`` (excluded).
 
         Args:
-            rows: Those messages, rising, at most ``limit``; ones that the reader does not subscribe to, or that are
-                not logged, may be among them.
+            rows: Those messages, rising, at most ``limit``; ones that the reader does not subscribe to may be among
+                them. The caller's no longer.
             position: The next id to be considered afterwards.
             end: One past the last committed id: whether live is reached.
             limit: How many rows may be delivered. Where one too many is at hand, it is held back: offer no rows at
@@ -81,22 +85,18 @@ class LogCursor:
             self.held_back = chosen.pop()
         return chosen, False
 
-    def choose(self, rows: Sequence[Row]) -> list[Row]:
-        """Those of these messages that the reader is to have."""
-        chosen = logged(rows)
+    def choose(self, rows: list[Row]) -> list[Row]:
+        """Those of these logged messages that the reader is to have."""
+        chosen = rows
         if self.matches is not None:
             chosen = of_topics(chosen, self.matches)
         return chosen if self.selects is None else list(filter(self.selects, chosen))
 
 
-def are_logged(rows: Sequence[Row]) -> bool:
-    """Whether the log holds all of these messages."""
-    return list(map(HELD_OF, rows)).count(None) == len(rows)
-
-
 def logged(rows: Sequence[Row]) -> list[Row]:
-    """Those of these messages that the log holds."""
-    return list(rows) if are_logged(rows) else [row for row in rows if row[HELD] is None]
+    """Those of these messages that the log holds, in a new list."""
+    are_all = list(map(HELD_OF, rows)).count(None) == len(rows)
+    return list(rows) if are_all else [row for row in rows if row[HELD] is None]
 
 
 def of_topics(rows: list[Row], matches: Callable[[str], bool]) -> list[Row]:

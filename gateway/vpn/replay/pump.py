@@ -9,7 +9,6 @@ into the store at that moment is read as it is committed, and live messages line
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
@@ -17,7 +16,7 @@ from typing import Protocol
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode
-from gateway.core.log.cursor import LogCursor, are_logged, logged, of_topics
+from gateway.core.log.cursor import LogCursor, logged, of_topics
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
@@ -74,17 +73,16 @@ class _ReplayCursor(LogCursor):
         self._starts = [first for first, _ in in_force]
         self._matchers = [endpoint.topics.matching(texts) for _, texts in in_force]
 
-    def choose(self, rows: Sequence[Row]) -> list[Row]:
+    def choose(self, rows: list[Row]) -> list[Row]:
         backlog, starts, matchers = self._endpoint.backlog, self._starts, self._matchers
         replayed, references = backlog.replayed, backlog.references
         assert replayed is not None
         if len(matchers) == 1 and rows and not references and not replayed.has_done_after(rows[0][ID]):
-            return of_topics(logged(rows), matchers[0])
+            return of_topics(rows, matchers[0])
         return [
             row
             for row in rows
-            if row[HELD] is None
-            and matchers[max(bisect_right(starts, row[ID]) - 1, 0)](row[TOPIC])
+            if matchers[max(bisect_right(starts, row[ID]) - 1, 0)](row[TOPIC])
             and not replayed.is_done(row[ID])
             # Put before a stop, and kept by a reference when the log was trimmed under it.
             and row[ID] not in references
@@ -200,13 +198,14 @@ class ReplayPump:
                 # beyond it is live, however much of it the page has already.
                 end = self._cursor.last + 1
                 position = min(position, end)
-            if not are_logged(rows):
+            of_log = logged(rows)
+            if len(of_log) < len(rows):
                 self._routed += [
                     row
                     for row in rows
                     if row[HELD] is not None and row[ID] < position and self._endpoint.backlog.has(row)
                 ]
-            chosen, is_end = self._cursor.offer(rows, position, end, room)
+            chosen, is_end = self._cursor.offer_logged(of_log, position, end, room)
             if is_end and self._replay.end_id is None:
                 # After a restart it is known already, and may have been acknowledged.
                 self._replay.found_end(chosen[-1][0])

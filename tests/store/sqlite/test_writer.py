@@ -17,7 +17,7 @@ from gateway.core.effects import MoveCursor, Publication, SaveEndpoint
 from gateway.core.model import WHOLE, RouteDefinition
 from store.errors import WriteFailed
 from store.group_commit import GROUP_BYTES
-from store.ports import SMALL_MOVES, Batch
+from store.ports import MANY_SETTLED, SMALL_MOVES, Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
@@ -170,11 +170,22 @@ def test_what_was_settled_is_committed_on_the_spot(path: Path) -> None:
 
 def test_moves_that_write_many_rows_are_not_committed_on_the_spot() -> None:
     """Neither many moves, nor one of many ranges, which was not settled in order: each is a row."""
-    move = MoveCursor(1, WHOLE, 9, {}, None, 0, 0, range(1, 10))
+    move = MoveCursor(1, WHOLE, 2, {}, None, 0, 0, (1, 2))
     assert Batch([move] * SMALL_MOVES, 0).is_small
     assert not Batch([move] * (SMALL_MOVES + 1), 0).is_small
     scattered = MoveCursor(1, WHOLE, None, {i: i for i in range(1, 100, 2)}, None, 0, 0, range(1, 100, 2))
     assert not Batch([scattered], 0).is_small
+
+
+def test_a_consumer_that_settles_many_does_not_hold_up_the_loop() -> None:
+    """Nobody waits for that commit: it is the thread's, unless a message goes along."""
+    few, many = (
+        MoveCursor(1, WHOLE, last, {}, None, 0, 0, range(1, last + 1))
+        for last in (MANY_SETTLED, MANY_SETTLED + 1)
+    )
+    assert Batch([few], 0).is_small
+    assert not Batch([many], 0).is_small
+    assert Batch([many, message(1)], 10).is_small
 
 
 def test_messages_that_the_log_does_not_hold_are_not_let_go_of_on_the_spot(path: Path) -> None:
