@@ -8,19 +8,15 @@ is seen by nobody above TLS. Beyond the bounds a connection is closed at once, b
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import socket
 import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-import structlog
-
-from gateway import log_keys
+from gateway.accepting import accepted_from, tell_refused
 from gateway.peer_lines import PeerLines
 
 MOST: Final = 256
@@ -31,11 +27,6 @@ MOST_OF_ADDRESS: Final = 128
 
 HANDSHAKE_S: Final = 10
 """Seconds for one: as long as clients of AMQP have by default."""
-
-ACCEPT_PAUSE_S: Final = 0.1
-"""After the process was out of files."""
-
-log = structlog.get_logger()
 
 
 class Handshakes:
@@ -62,12 +53,7 @@ class Handshakes:
             self._by_address[address] += 1
             return True
         self._refused[limit] += 1
-        held_back = self._lines.admit(address, "connection_refused")
-        if held_back is not None:
-            values: dict[str, Any] = {log_keys.PEER: f"{address}:{port}", log_keys.LIMIT: limit}
-            if held_back:
-                values[log_keys.HELD_BACK] = held_back
-            log.warning("connection_refused", **values)
+        tell_refused(self._lines, address, port, limit)
         return False
 
     def end(self, address: str) -> None:
@@ -109,20 +95,11 @@ class TlsAcceptor:
         self._listening.close()
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, name = await loop.sock_accept(self._listening)
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    log.error("accept_failed", **{log_keys.REASON: os.strerror(error.errno)})
-                    await asyncio.sleep(ACCEPT_PAUSE_S)
-                continue  # the peer was gone before it was taken
-            address, port = str(name[0]), int(name[1])
+        async for accepted, address, port in accepted_from(self._listening):
             if not self._handshakes.begin(address, port):
                 accepted.close()
                 continue
-            task = loop.create_task(self._connect(accepted))
+            task = asyncio.create_task(self._connect(accepted))
             self._connecting.add(task)
             task.add_done_callback(partial(self._connected, address))
 

@@ -5,20 +5,18 @@ A listener: one address that clients connect to, and what their connections are 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Protocol
 
-import structlog
 from proton import Link
 
 from amqp_ext.frames.sole_connection import EnforcementPolicy
 from amqp_ext.frames.termini import AttachedTermini
 from amqp_ext.sasl.server import Identity, SaslServer
-from gateway import log_keys
+from gateway.accepting import accepted_from, tell_refused
 from gateway.amqp.admission import Admission, Admitted, NoRoom
 from gateway.amqp.attach.attach import attach
 from gateway.amqp.attach.client import CarryingConnection, Client
@@ -32,11 +30,6 @@ from gateway.ledger import Account, Ledger
 from gateway.password_checks import PasswordChecks
 from gateway.peer_lines import PeerLines
 from gateway.tls import renew, server_context
-
-log = structlog.get_logger()
-
-ACCEPT_PAUSE_SECONDS: Final = 0.5
-"""How long nobody is accepted when the system has no descriptor left: the next try would fail as well."""
 
 
 class ListeningContainer(Protocol):
@@ -268,33 +261,16 @@ class AmqpListener:
         return settings.url(self._sockets[0].getsockname()[1])
 
     async def _accept(self, listening: socket.socket) -> None:
-        """Take connections one by one: each is counted before anything else is done for it."""
-        loop = asyncio.get_running_loop()
-        while True:
+        async for accepted, address, port in accepted_from(listening):
             try:
-                accepted, name = await loop.sock_accept(listening)
-            except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    log.error("accept_failed", **{log_keys.REASON: os.strerror(error.errno)})
-                    await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
-                continue  # the peer was gone before it was taken
-            try:
-                admitted = self._container.admission.admit(str(name[0]))
+                admitted = self._container.admission.admit(address)
             except NoRoom as refused:
                 accepted.close()
-                self._tell_refused(str(name[0]), int(name[1]), refused.limit)
+                tell_refused(self._container.lines, address, port, refused.limit)
                 continue
-            task = loop.create_task(self._connect(accepted, admitted))
+            task = asyncio.create_task(self._connect(accepted, admitted))
             self._connecting.add(task)
             task.add_done_callback(self._connecting.discard)
-
-    def _tell_refused(self, address: str, port: int, limit: str) -> None:
-        held_back = self._container.lines.admit(address, "connection_refused")
-        if held_back is not None:
-            values: dict[str, Any] = {log_keys.PEER: f"{address}:{port}", log_keys.LIMIT: limit}
-            if held_back:
-                values[log_keys.HELD_BACK] = held_back
-            log.warning("connection_refused", **values)
 
     async def _connect(self, accepted: socket.socket, admitted: Admitted) -> None:
         """Begin a connection, behind TLS where the listener has it."""
