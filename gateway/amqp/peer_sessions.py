@@ -66,7 +66,7 @@ class PeerSessions:
         Raises:
             Refused: The connection is of no use any more.
         """
-        channel = self._walk.begun_channels.popleft() if self._walk.begun_channels else None
+        channel = self._walk.begun_channels.pop(0) if self._walk.begun_channels else None
         if not session.state & session.LOCAL_UNINIT:
             # The engine takes it for the answer to a begin of ours, whatever became of that session since.
             raise Refused(ErrorCode.NOT_ALLOWED, "a begin answers a session that the gateway has not begun")
@@ -113,7 +113,7 @@ class PeerSessions:
         """The peer has attached a link; what is said of its source and target."""
         if not self._walk.attached:
             return AttachedTermini()
-        channel, handle, termini = self._walk.attached.popleft()
+        channel, handle, termini = self._walk.attached.pop(0)
         self._at[channel, handle] = link
         self._places[link] = channel, handle
         return termini

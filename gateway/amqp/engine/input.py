@@ -6,7 +6,6 @@ a while, sessions, links and their ends, only some are dealt with in a turn of t
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -63,10 +62,10 @@ class Input:
         self._echoes = FlowEchoes(links)
         self._transport: Transport | None = None
         self._collector: Collector | None = None
-        self._unread: deque[bytes] = deque()
-        """What has come, and the engine was not given."""
-        self._pieces: deque[Piece] = deque()
-        """The oldest of these, as it will be given."""
+        self._unread: list[bytes] = []
+        """What has come, and the engine was not given. Few: nothing more is read meanwhile."""
+        self._pieces: list[Piece] = []
+        """The oldest of these, as it will be given, the last first."""
         self._found: Finding | None = None
         """To be acted on once all that the engine has to tell was taken."""
         self._rare_left = 0
@@ -116,9 +115,9 @@ class Input:
             if not self._pieces:
                 if not self._unread:
                     return
-                self._pieces.extend(self._walk.pieces_of(self._unread.popleft()))
+                self._pieces = self._walk.pieces_of(self._unread.pop(0))[::-1]
                 continue
-            piece, self._found = self._pieces.popleft()
+            piece, self._found = self._pieces.pop()
             has_failed = push(transport, piece) < 0
             if has_failed:
                 # Unless the peer has closed, this has the engine say what is wrong.
