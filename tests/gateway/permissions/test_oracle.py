@@ -395,6 +395,7 @@ class Site:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # thousands of attempts, each a round trip
 def test_what_is_permitted_is_what_the_table_says(tmp_path: Path, _ending: ExitStack) -> None:
     """Every user, every action, every address; and the same after reloads, with other rights for each."""
     site = Site(tmp_path, _ending)
