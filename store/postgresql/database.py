@@ -9,6 +9,7 @@ session's lock.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -37,6 +38,7 @@ SESSION: Final = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
+    "transaction_timeout": "0",
     "tcp_keepalives_idle": "2",
     "tcp_keepalives_interval": "1",
     "tcp_keepalives_count": "3",
@@ -50,6 +52,10 @@ SESSION: Final = {
 
 AT_LEAST: Final = 150_000
 """PostgreSQL's version, as a server says it."""
+
+
+# It tells of errors in a pipeline that follow from the first one, which is raised, and quotes rows in doing so.
+logging.getLogger("psycopg").setLevel(logging.CRITICAL)
 
 
 class Database:
@@ -128,7 +134,9 @@ class Database:
                 connection.adapters.register_dumper(kind, dumper)
             known = {**SESSION, **settings}
             connection.execute(
-                b"select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as given (name, value)",
+                # Not every version has all of them.
+                b"select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as given (name, value) "
+                b"where current_setting(name, true) is not null",
                 (list(known), list(known.values())),
             )
             connection.execute(

@@ -19,8 +19,15 @@ from psycopg import errors
 from store.postgresql.database import LOST_SECONDS, Database, cut
 from store.postgresql.statements import Connection
 
-PARTITION_BITS: Final = 18
-"""Ids of a partition, as a power of two: some 80 MB of messages of 300 bytes, dropped as a whole."""
+PARTITION_BITS: Final = 14
+"""Ids of a partition, as a power of two, where the log is short: a partition is dropped as a whole, and what is trimmed
+of it takes its place until then. A gigabyte, of messages of 64 KiB."""
+
+MOST_BITS: Final = 24
+
+PARTITIONS: Final = 32
+"""That a log consists of, about: partitions made for a longer one are larger, so that a log of any length has few. What
+is trimmed and not dropped yet is a thirty-second of the log."""
 
 RETRY_SECONDS: Final = 5.0
 """From what could not be done to the next time."""
@@ -67,6 +74,17 @@ def span_of(name: str) -> Span:
 def attached_spans(connection: Connection) -> list[Span]:
     """Of all partitions, by their first ids; those that are about to go are left out."""
     return sorted(span_of(name) for name, is_going in connection.execute(ATTACHED).fetchall() if not is_going)
+
+
+def partition_size(ids: int, bits: int = PARTITION_BITS) -> int:
+    """
+    How many ids a partition has that is made now.
+
+    Args:
+        ids: Of the log, about.
+        bits: Of the smallest size, as a power of two.
+    """
+    return max(1 << bits, min(1 << MOST_BITS, 1 << (ids // PARTITIONS).bit_length()))
 
 
 def missing_spans(spans: Sequence[Span], first: int, last: int, size: int) -> list[Span]:
@@ -124,7 +142,7 @@ class Partitions:
     ) -> None:
         self._database = database
         self._vpn = vpn
-        self._size = 1 << bits
+        self._bits = bits
         self._spans = sorted(spans)
         self._lock = threading.Lock()
         """Held while one is made."""
@@ -172,6 +190,11 @@ class Partitions:
         if connection is not None:
             cut(connection)
         self._thread.join(LOST_SECONDS)
+
+    @property
+    def _size(self) -> int:
+        """Of what is made now."""
+        return partition_size(self._last_id - self._first_id, self._bits)
 
     def _is_due(self) -> bool:
         spans = self._spans

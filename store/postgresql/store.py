@@ -7,6 +7,7 @@ What is asked of an engine is ``store.ports``; the schema's shape is ``store.pos
 from __future__ import annotations
 
 import secrets
+import time
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -140,6 +141,7 @@ class PostgresStore:
         self._on_commit: OnCommit | None = None
         self._untold: WriteFailed | None = None
         """It was deposed before anybody had begun to write."""
+        began = time.monotonic()
         epoch, commit_no = _take_over(connection, self.place, vpn, now_ms, options)
         self._found = recover(connection)
         self._engine = engine(connection)
@@ -163,6 +165,7 @@ class PostgresStore:
             epoch,
             commit_no,
             self._told,
+            confirmed_at=began,
             partitions=self._partitions,
             garbage=self._found.garbage,
             routes=[definition.number for definition, _ in self._found.routes],

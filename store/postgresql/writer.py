@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import psycopg
@@ -67,6 +67,7 @@ class PostgresWriter(GroupCommit):
         commit_no: int,
         on_commit: OnCommit,
         *,
+        confirmed_at: float,
         partitions: Partitions,
         garbage: Sequence[Garbage] = (),
         routes: Iterable[int] = (),
@@ -80,6 +81,7 @@ class PostgresWriter(GroupCommit):
             epoch: This gateway's.
             commit_no: Number of the last commit.
             on_commit: See ``GroupCommit``.
+            confirmed_at: ``time.monotonic`` of before it took over.
             partitions: Looked after by their own thread; the caller closes them.
             garbage: Dropped cursors that are still to be worked off.
             routes: Numbers of those that are stored.
@@ -105,7 +107,7 @@ class PostgresWriter(GroupCommit):
         self._closed_at = 0.0
         self._waits_since: float | None = None
         """Since when the server's answer is waited for, if it is."""
-        self._confirmed_at = time.monotonic()
+        self._confirmed_at = confirmed_at
         connection.add_notice_handler(self._warned)
         self._watch = threading.Thread(target=self._watch_server, name=f"watch {vpn}", daemon=True)
         self._watch.start()
@@ -128,7 +130,11 @@ class PostgresWriter(GroupCommit):
         self._closed_at = time.monotonic()
         self._closing.set()
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
+        while self._thread.is_alive():
+            # It waits for a server that does not answer.
+            cut(self._connection)
+            self._thread.join(CLOSE_SECONDS)
         self._watch.join()
 
     # --- the thread -----------------------------------------------------------------------------------------------
@@ -221,14 +227,15 @@ class PostgresWriter(GroupCommit):
             transaction = self._transaction()
             try:
                 transaction.apply(effects)
-                carry_out(self._connection, [BEGIN, *transaction.finish()])
+                with self._answer_awaited():
+                    carry_out(self._connection, [BEGIN, *transaction.finish()])
             except Exception as error:
                 if not is_lost(error, self._connection):
                     return False
                 try:
                     self._connect_anew()
                 except (Deposed, _Unreachable):
-                    return True  # the next transaction will say so
+                    return True  # the next transaction says so
             else:
                 return True
             finally:
@@ -254,7 +261,8 @@ class PostgresWriter(GroupCommit):
         """Drop some of the routes that no message names."""
         # A connection that is lost is made anew by the next commit.
         with suppress(psycopg.Error):
-            unnamed = self._routes.look(self._connection)
+            with self._answer_awaited():
+                unnamed = self._routes.look(self._connection)
             if unnamed:
                 self._transact([drop_routes(unnamed)])
 
@@ -277,17 +285,18 @@ class PostgresWriter(GroupCommit):
         number = self._commit_no + 1
         whole = fenced((self._epoch, self._commit_no, number, *row), steps)
         while True:
-            started = self._waits_since = time.monotonic()
+            started = time.monotonic()
             try:
-                if transaction is not None and transaction.last_id:
-                    self._make_partitions(transaction.first_id, transaction.last_id)
-                commit(self._connection, whole)
-                if not self._warnings:
-                    break
-                # Somebody ended the wait for the standby: it is committed here, and perhaps nowhere else.
-                self._warnings.clear()
-                if takeover.barrier(self._connection, self._epoch) == number:
-                    break
+                with self._answer_awaited():
+                    if transaction is not None and transaction.last_id:
+                        self._make_partitions(transaction.first_id, transaction.last_id)
+                    commit(self._connection, whole)
+                    if not self._warnings:
+                        break
+                    # Somebody ended the wait for the standby: it is committed there, and perhaps nowhere else.
+                    self._warnings.clear()
+                    if takeover.barrier(self._connection, self._epoch) == number:
+                        break
                 return self._was_deposed()
             except Deposed:
                 return self._was_deposed()
@@ -303,8 +312,6 @@ class PostgresWriter(GroupCommit):
                     return _failed(error)
                 if is_done:
                     break
-            finally:
-                self._waits_since = None
         self._commit_no = number
         self._confirmed_at = started
         return time.monotonic() - started
@@ -321,13 +328,22 @@ class PostgresWriter(GroupCommit):
         if is_lost(error, self._connection):
             found = self._connect_anew()
         elif isinstance(error, errors.NotNullViolation) and error.diag.table_name == "log":
-            self._roll_back()
-            found = takeover.barrier(self._connection, self._epoch)
+            # Epoch or number are others.
+            found = self._connect_anew()
         else:
             return None
         if found not in (number - 1, number):
             raise Deposed("commits that are not this gateway's are in the store")
         return found == number
+
+    @contextmanager
+    def _answer_awaited(self) -> Iterator[None]:
+        """Whatever is asked, its answer is watched for."""
+        self._waits_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waits_since = None
 
     def _make_partitions(self, first: int, last: int) -> None:
         if not self._partitions.has(first, last):
@@ -364,9 +380,9 @@ class PostgresWriter(GroupCommit):
             try:
                 connection = self._database.connect(self._vpn, takeover.WRITER)
                 self._connection = connection
-                self._waits_since = time.monotonic()
                 self._have_lock()
-                found = takeover.barrier(connection, self._epoch)
+                with self._answer_awaited():
+                    found = takeover.barrier(connection, self._epoch)
                 self._warnings.clear()
                 connection.add_notice_handler(self._warned)
                 return found
@@ -377,10 +393,14 @@ class PostgresWriter(GroupCommit):
     def _have_lock(self) -> None:
         """Wait for the lock, as long as nobody else has taken over."""
         connection = self._connection
-        takeover.end_own_sessions(connection, self._database, self._vpn)
-        while not takeover.try_lock(connection, self._vpn):
-            if takeover.is_deposed(connection, self._epoch):
-                raise Deposed("another gateway has taken the store over")
+        with self._answer_awaited():
+            takeover.end_own_sessions(connection, self._database, self._vpn)
+        while True:
+            with self._answer_awaited():
+                if takeover.try_lock(connection, self._vpn):
+                    return
+                if takeover.is_deposed(connection, self._epoch):
+                    raise Deposed("another gateway has taken the store over")
             self._pause(LOCK_SECONDS, None)
 
     def _pause(self, seconds: float, error: Exception | None) -> None:
@@ -427,6 +447,8 @@ class PostgresWriter(GroupCommit):
 
 
 def _failed(error: Exception) -> WriteFailed:
-    failed = WriteFailed(str(error))
+    # Without the server's details, which may quote what a publisher has sent.
+    told = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    failed = WriteFailed(told or str(error))
     failed.__cause__ = error
     return failed

@@ -34,7 +34,7 @@ from store.postgresql.copies.mark import read_mark, write_mark
 from store.postgresql.copy_rows import copied
 from store.postgresql.database import Database
 from store.postgresql.migrations import migrate
-from store.postgresql.partitions import PARTITION_BITS, attached_spans, make, missing_spans
+from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
 from store.postgresql.statements import Connection
 from store.postgresql.takeover import WRITER, active_gateway, try_lock
 from store.postgresql.text import read_text, stored_text
@@ -268,7 +268,9 @@ class _Messages:
         logged = [row for row in plain if row[HELD] is None]
         held = [row for row in plain if row[HELD] is not None]
         if logged:
-            for span in missing_spans(self._spans, logged[0][ID], logged[-1][ID], 1 << PARTITION_BITS):
+            begin = self._spans[0].first if self._spans else logged[0][ID]
+            size = partition_size(logged[-1][ID] - begin)
+            for span in missing_spans(self._spans, logged[0][ID], logged[-1][ID], size):
                 make(self._connection, span)
                 self._spans = attached_spans(self._connection)
         largest = max(len(row[CONTENT]) for row in plain)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.postgresql.partitions import Span, attached_spans, missing_spans, span_of
+from store.postgresql.partitions import Span, attached_spans, missing_spans, partition_size, span_of
 from store.postgresql.statements import Connection
 from tests.store.effects import publication, trimming
 from tests.store.postgresql.schema_state import state_of
@@ -32,6 +32,14 @@ def test_every_id_has_one_partition(asked_for: list[tuple[int, int, int]]) -> No
     assert [span_of(span.name) for span in spans] == spans
 
 
+def test_a_long_log_has_few() -> None:
+    """However long it is: some thirty to sixty; and no partition is smaller or larger than is sensible."""
+    assert partition_size(0) == partition_size(32 << 13) == 1 << 14
+    for bits in range(20, 29):
+        assert 16 <= (1 << bits) / partition_size(1 << bits) <= 64
+    assert partition_size(1 << 40) == 1 << 24
+
+
 def test_they_are_made_ahead(vpn: PostgresVpn, asked: Connection) -> None:
     """One more than is needed, always; and a transaction that needs more than there are has them made first."""
     gateway = vpn.gateway(vpn.stores(partition_bits=BITS))
@@ -50,7 +58,7 @@ def test_what_is_trimmed_is_dropped(vpn: PostgresVpn, asked: Connection) -> None
     made = publication(1, [b"x"] * (4 * SIZE), time_ms=MADE_MS)
     assert gateway.commit(*applied(model, [made])) is None
     with asked.transaction():
-        # Whoever reads has a snapshot from before.
+        asked.execute(b"set transaction isolation level repeatable read")
         before = asked.execute(b"select count(*) from message").fetchall()
         assert gateway.commit(*applied(model, [trimming(model, 3 * SIZE)])) is None
         assert gateway.commit(*applied(model, [publication(4 * SIZE + 1, [b"y"], time_ms=MADE_MS)])) is None
