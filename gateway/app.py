@@ -42,7 +42,7 @@ from gateway.ledger import Ledger
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.clock import Clock
-from gateway.vpn.message_vpns import MessageVpns
+from gateway.vpn.message_vpns import MessageVpns, OpenArchive
 from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder
 from store.errors import StoreError
@@ -92,6 +92,7 @@ class Gateway:
         engine: Callable[[VpnStore], Stores] = engine_of,
         clock: Clock | None = None,
         tuning: Tuning | None = None,
+        archive: OpenArchive = open_archive,
     ) -> None:
         """
         Args:
@@ -99,6 +100,7 @@ class Gateway:
             engine: Where those are kept of Message VPNs that name another place.
             clock: The Message VPNs' clock; the machine's, if none is given.
             tuning: How their work is portioned, if not as usual.
+            archive: Opens the archive of a log, at the place that the settings name.
         """
         if isinstance(configuration, Settings):
             configuration = Configuration(settings=configuration)
@@ -107,6 +109,7 @@ class Gateway:
         self._engine = engine
         self._clock = clock
         self._tuning = tuning
+        self._open_archive = archive
         self._users: Users | None = None
         self._vpns: MessageVpns | None = None
         self.amqp: list[str] = []
@@ -142,7 +145,7 @@ class Gateway:
                 lambda: self.connections,
                 clock=self._clock,
                 tuning=self._tuning,
-                open_archive=open_archive,
+                open_archive=self._open_archive,
             )
             self._vpns.start()
             self._users = Users(settings)

@@ -13,11 +13,11 @@ store does not wait for it. Where there is no archive, all of this is the store'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from gateway.core.log.history import History
 from gateway.core.model import HELD, ID, Row
@@ -144,7 +144,7 @@ class LogHistory:
         stored = partial(self._stored_page, position, end, patterns, routes is not None)
         if self._archive is None:
             return self._store.submit(stored)
-        return self._begun(self._page(stored, self._archive, position, end, patterns, user, routes))
+        return self._begun(partial(self._page, stored, self._archive, position, end, patterns, user, routes))
 
     def _stored_page(self, position: int, end: int, patterns: Sequence[str], held: bool) -> TimedPage:
         processor_seconds = self._runtime.clock.processor_seconds
@@ -198,7 +198,7 @@ class LogHistory:
         """These messages (rising ids), as ``Reader.messages``; what only the archive has is among them."""
         if self._archive is None:
             return self._store.submit(partial(self._store.messages, ids))
-        return self._begun(self._messages(ids[:MOST_MESSAGES], self._archive, user))
+        return self._begun(partial(self._messages, ids[:MOST_MESSAGES], self._archive, user))
 
     async def _messages(self, ids: Sequence[int], archive: Archive, user: str) -> list[Row]:
         rows = await asyncio.wrap_future(self._store.submit(partial(self._store.messages, ids)))
@@ -296,15 +296,20 @@ class LogHistory:
         """
         archive, store = self._archive, self._store
         assert archive is not None
-        found = await self._last(archive, matches, user) if last else None
+        found = await self.last_matching(matches, user) if last else None
         probe: LogProbe = HistoryProbe(archive, store, self._history, found)
         return await self._from_archive(self._history.first_id, user, partial(question, probe))
 
-    async def _last(self, archive: Archive, matches: Callable[[str], bool] | None, user: str) -> int | None:
-        """The last message whose topic matches: in the log, or else in the newest file that has one."""
-        store, history = self._store, self._history
+    async def last_matching(self, matches: Callable[[str], bool] | None, user: str) -> int | None:
+        """
+        The last message whose topic matches: in the log, or else in the newest file that has one.
+
+        Raises:
+            LogTrimmed, ReadFailed: The archive cannot be read.
+        """
+        store, history, archive = self._store, self._history, self._archive
         found = await asyncio.wrap_future(store.submit(partial(store.last_matching, matches)))
-        if found is not None and found >= history.log.first_id:
+        if archive is None or (found is not None and found >= history.log.first_id):
             return found
         before, first = history.log.first_id, history.first_id
         while before > first:
@@ -314,9 +319,17 @@ class LogHistory:
                 return found
         return None
 
+    async def time_of(self, message_id: int, user: str) -> int | None:
+        """When a message arrived, if log or archive has it; raises as ``last_matching``."""
+        store, archive = self._store, self._archive
+        found = await asyncio.wrap_future(store.submit(partial(store.time_of, message_id)))
+        if found is not None or archive is None or self._is_stored(message_id):
+            return found
+        return await self._from_archive(message_id, user, partial(archive.time_of, message_id))
+
     # --- futures that are tasks -------------------------------------------------------------------------------
 
-    def _begun(self, reading: Coroutine[Any, Any, T]) -> Future[T]:
+    def _begun(self, reading: Callable[[], Awaitable[T]]) -> Future[T]:
         """A read that takes several steps, as what whoever reads the store alone is given."""
         done: Future[T] = Future()
         task = self._runtime.loop.create_task(_fulfil(done, reading))
@@ -327,9 +340,9 @@ class LogHistory:
         return done
 
 
-async def _fulfil(done: Future[T], reading: Awaitable[T]) -> None:
+async def _fulfil(done: Future[T], reading: Callable[[], Awaitable[T]]) -> None:
     try:
-        found = await reading
+        found = await reading()
     except asyncio.CancelledError:
         done.cancel()
         raise

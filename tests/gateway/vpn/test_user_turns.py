@@ -29,6 +29,27 @@ def order_of(searches: list[str], pages: int, cancelled: frozenset[int] = frozen
     return read
 
 
+def test_as_many_have_a_turn_as_may() -> None:
+    """With two turns at once there are two readers at a time, never more, and none is left without one."""
+
+    async def run() -> tuple[int, int]:
+        turns, under_way, most, read = UserTurns(2), 0, 0, 0
+
+        async def reads(user: str) -> None:
+            nonlocal under_way, most, read
+            async with turns.turn(user):
+                under_way += 1
+                most = max(most, under_way)
+                await asyncio.sleep(0)
+                under_way -= 1
+                read += 1
+
+        await asyncio.wait_for(asyncio.gather(*(reads(user) for user in "aaabbc")), 10)
+        return most, read
+
+    assert asyncio.run(run()) == (2, 6)
+
+
 def test_one_user_with_many_searches_starves_no_other() -> None:
     """Beside twenty searches of one user, another's single one reads every other page."""
     read = order_of(["greedy"] * 20 + ["modest"], pages=10)

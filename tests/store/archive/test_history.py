@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.config.vpn import ArchivedLog
 from gateway.vpn.tuning import Tuning
 from store.archive.manifest import Manifest
+from store.archived_log import ArchivedLog as ArchivedFiles
 from store.errors import StoreError
+from store.ports import LogPage, StoreOptions
 from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.gateway.amqp.conftest import Clock, Connect, Start
@@ -459,6 +462,60 @@ def test_an_archive_that_is_away_refuses_what_may_lie_in_it(
     (tmp_path / "archive" / "_manifest").unlink()
     (tmp_path / "manifest").rename(tmp_path / "archive" / "_manifest")
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 20)
+
+
+class Far(ArchivedFiles):
+    """An archive that is far away: whoever reads it waits, until a test lets it go on."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.may_read = threading.Event()
+        self.may_read.set()
+        self.reads = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+        with self._lock:
+            self.reads += 1
+            self.most = max(self.most, self.reads)
+        assert self.may_read.wait(30)
+        with self._lock:
+            self.reads -= 1
+        return super().log_page(position, end, patterns)
+
+
+def test_a_slow_archive_holds_up_nobody_else(begin: Begin, connect: Connect, given: dict[str, Any]) -> None:
+    """While readers of history wait for it, the log is read and written as ever; no more than two reads are under way,
+    and those of readers that left are not begun."""
+    opened: list[Far] = []
+
+    def far(place: str, generation: int, options: StoreOptions) -> Far:
+        opened.append(Far(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes))
+        return opened[-1]
+
+    given["archive"] = far
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(40)])
+    archive.archive_and_trim(31)
+    slow = [client.receiver("log://a", filters=BEGINNING) for _ in range(8)]
+    log = opened[-1]
+    log.may_read.clear()
+    for reader in slow:
+        reader.flow(100)
+    client.wait(lambda: log.reads == 2, "as many reads are under way as may be")
+    for leaving in slow[4:]:
+        leaving.close()
+    quick = client.receiver("log://a?replay-start=%2333", credit=100)
+    sender.send_all([data(40)])
+    assert texts(quick.take(9)) == numbers(32, 9)
+    assert not any(reader.arrived for reader in slow)
+    log.may_read.set()
+    for reader in slow[:4]:
+        assert texts(reader.take(41)) == numbers(0, 41)
+    assert log.most == 2
 
 
 def test_without_its_library_the_gateway_says_what_to_install(

@@ -24,8 +24,7 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, TOPIC
 from gateway.core.permissions import Action
-from store.errors import LogTrimmed
-from store.ports import Reader
+from store.errors import LogTrimmed, ReadFailed
 
 _USES: Final = (Action.PUBLISH, Action.CONSUME, Action.BROWSE, Action.ADMINISTER)
 """Any of these permits to know of a hub."""
@@ -74,7 +73,12 @@ class Hubs:
             case ReadPartition(hub=name, partition=partition, token=shown):
                 hub = self._find(client, name, shown)
                 _check_partition(partition)
-                return await _partition(client, hub)
+                try:
+                    return await _partition(client, hub)
+                except (LogTrimmed, ReadFailed):
+                    raise Refused(
+                        ErrorCode.INTERNAL, "the history cannot be read now; try again later"
+                    ) from None
         raise AssertionError(f"{command!r} is no command")
 
     def _require(self, client: DialectClient, name: str, shown: str | None) -> None:
@@ -119,30 +123,27 @@ class Hubs:
 
 
 async def _partition(client: DialectClient, hub: Endpoint) -> PartitionState:
-    log = client.vpn.log
-    reader = log.reader
+    log, history, user = client.vpn.log, client.vpn.history, client.user
     log.check_reads("there are no event hubs")
     facts = log.facts(hub)
     is_stream = hub.kind is EndpointKind.STREAM
     matches = log.matcher_of(hub) if is_stream else queue_topic(hub.name).__eq__
     patterns = log.patterns_of(hub) if is_stream else (queue_topic(hub.name),)
 
-    def look() -> PartitionState:
-        last = reader.last_matching(matches)
-        if last is None or not facts.first_id <= last < facts.next_id:
-            return PartitionState(hub.name, facts.next_id, None, 0)
-        begin = _first_matching(reader, facts.first_id, last, patterns, matches)
-        return PartitionState(hub.name, begin, last, reader.time_of(last) or 0)
-
-    return await asyncio.wrap_future(reader.submit(look))
+    last = await history.last_matching(matches, user)
+    if last is None or not facts.first_id <= last < facts.next_id:
+        return PartitionState(hub.name, facts.next_id, None, 0)
+    begin = await _first_matching(client, facts.first_id, last, patterns, matches)
+    return PartitionState(hub.name, begin, last, await history.time_of(last, user) or 0)
 
 
-def _first_matching(
-    reader: Reader, position: int, last: int, patterns: Sequence[str], matches: Callable[[str], bool]
+async def _first_matching(
+    client: DialectClient, position: int, last: int, patterns: Sequence[str], matches: Callable[[str], bool]
 ) -> int:
+    history, user = client.vpn.history, client.user
     while position < last:
         try:
-            page = reader.log_page(position, last, patterns)
+            page, _ = await asyncio.wrap_future(history.page(position, last, patterns, user))
         except LogTrimmed:
             # Under our eyes: the last one is there, and it may be the only one.
             break
