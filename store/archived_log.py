@@ -220,11 +220,10 @@ class ArchivedLog:
 
     def _search(self, search: Search, table: Any, group: RowGroup, places: list[int], end: int) -> SearchPage:
         work = PageWork()
-        looked_at = places[:PAGE_CANDIDATES]
-        for place in looked_at:
+        looked_at = row_groups.fitting(table, places, PAGE_CANDIDATES, self._page_bytes)
+        for message in row_groups.messages_at(table, looked_at):
             if work.is_over:
-                return SearchPage(None, row_groups.id_at(table, place), work.unknown)
-            (message,) = row_groups.messages_at(table, [place])
+                return SearchPage(None, message.message_id, work.unknown)
             if search.takes(_row(message), work):
                 return SearchPage(message.message_id, message.message_id + 1, work.unknown)
         if len(looked_at) < len(places):
