@@ -6,7 +6,7 @@ What a dropped cursor left counts as worked off: nobody can see it any more.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import apsw
 
 from gateway.core.effects import Effect
 from gateway.core.model import RouteDefinition
+from store.property_index import IndexedSpan
 from store.sqlite.database import connect_reader, connect_writer, open_file
 from store.sqlite.garbage import recover_garbage
 from store.sqlite.log_tail import read_tail
@@ -92,10 +93,20 @@ def writing_to(path: Path) -> apsw.Connection:
     return connect_writer(path, synchronous="OFF")
 
 
-def commit(connection: apsw.Connection, effects: Iterable[Effect], *, has_held: bool = True) -> None:
+def commit(
+    connection: apsw.Connection,
+    effects: Iterable[Effect],
+    *,
+    indexed: Sequence[IndexedSpan] = (),
+    has_held: bool = True,
+) -> None:
     """One transaction."""
     transaction = Transaction(
-        connection, tail=read_tail(connection), garbage=recover_garbage(connection), has_held=has_held
+        connection,
+        tail=read_tail(connection),
+        garbage=recover_garbage(connection),
+        indexed=indexed,
+        has_held=has_held,
     )
     connection.execute("begin immediate")
     transaction.apply(effects)

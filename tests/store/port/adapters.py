@@ -35,7 +35,7 @@ class Adapter:
     check_at: Callable[[str, str], list[str]]
     """What of the promises a closed store of such a place breaks."""
     vpn: Callable[[], StoredVpn]
-    """A new empty one, or one that is emptied by what is written next."""
+    """A new empty one, maybe in place of the last."""
 
 
 def _sqlite(request: pytest.FixtureRequest) -> Adapter:
@@ -66,6 +66,7 @@ def _postgresql(request: pytest.FixtureRequest) -> Adapter:
         # Making a schema takes longer than most of what is done with it.
         if not made:
             made.append(PostgresTables(server))
+        made[0].clear()
         return made[0]
 
     request.addfinalizer(lambda: [found.close() for found in made] and None)

@@ -18,7 +18,7 @@ def adapter(request: pytest.FixtureRequest) -> Adapter:
 
 @pytest.fixture
 def new_vpn(adapter: Adapter) -> Callable[[], StoredVpn]:
-    """A new Message VPN at every call; what is written stands in place of what the last one had."""
+    """A new empty Message VPN at every call, maybe in place of the last."""
     return adapter.vpn
 
 

@@ -19,7 +19,8 @@ from store.postgresql import check
 from store.postgresql.database import Database
 from store.postgresql.garbage import recover_garbage
 from store.postgresql.migrations import migrate
-from store.postgresql.reading import reader
+from store.postgresql.property_index import indexed_spans, update_spans
+from store.postgresql.reading import reader, search
 from store.postgresql.reading.reader import PostgresReader
 from store.postgresql.schema import FENCE, schema_name
 from store.postgresql.statements import Connection, Statement, carry_out
@@ -82,9 +83,10 @@ def _named(folder: Path, vpn: str) -> str:
 
 
 class PostgresTables:
-    """A schema of its own, without a writer. What is written stands in place of what was written before."""
+    """A schema of its own, without a writer."""
 
     reader_module = reader
+    search_module = search
     promises = (*check.PROMISES, Promise(WRONG_PRIORITY, ""))
 
     def __init__(self, server: Server) -> None:
@@ -95,26 +97,44 @@ class PostgresTables:
         self._connection.execute(f'create schema "{self._schema}"'.encode())
         migrate(self._connection, self._schema)
         self._connection.execute("create table message_all partition of message default")
+        self._spans: list[IndexedSpan] = []
+        self.clear()
 
     def _connect(self, server: Server | None = None) -> Connection:
         connection = psycopg.connect((server or self._server).url(), autocommit=True)
         connection.execute(f'set search_path = "{self._schema}"'.encode())
         return connection
 
-    def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-        """See ``StoredVpn``."""
+    def clear(self) -> None:
+        """Empty it, which is quicker than to make another."""
         self.execute(*(f"delete from {table}" for table in TABLES))
         self._connection.execute(
             "insert into log (generation, last_time, floor_time) values (1, %s, %s)", (MADE_MS, MADE_MS)
         )
+        self._commits = 0
+        self._spans = []
+
+    def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
+        """See ``StoredVpn``."""
         written = list(batches)
-        for number, effects in enumerate(written):
-            transaction = Transaction(garbage=recover_garbage(self._connection))
-            transaction.apply(effects)
-            steps = transaction.finish()
-            fence = Statement(FENCE, (0, number, number + 1, *transaction.log_row()))
-            carry_out(self._connection, [Statement("begin"), fence, *steps, Statement("commit")])
+        for effects in written:
+            self.commit(effects)
         return applied(written)
+
+    def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
+        """See ``StoredVpn``."""
+        if index is not None:
+            update_spans(self._connection, index)
+            self._spans = indexed_spans(self._connection)
+        transaction = Transaction(
+            garbage=recover_garbage(self._connection),
+            indexed=[span for span in self._spans if span.end_id is None],
+        )
+        transaction.apply(effects)
+        steps = transaction.finish()
+        fence = Statement(FENCE, (0, self._commits, self._commits + 1, *transaction.log_row()))
+        carry_out(self._connection, [Statement("begin"), fence, *steps, Statement("commit")])
+        self._commits += 1
 
     def stored(self) -> list[Row]:
         """See ``StoredVpn``."""
@@ -130,7 +150,6 @@ class PostgresTables:
         rows: int = 1_000,
         page_bytes: int = 1 << 22,
         largest_bytes: int = 64,
-        indexed: Sequence[IndexedSpan] = (),
         server: Server | None = None,
     ) -> PostgresReader:
         """
@@ -146,7 +165,7 @@ class PostgresTables:
             page_rows=rows,
             page_bytes=page_bytes,
             largest_bytes=largest_bytes,
-            indexed=indexed,
+            indexed=self._spans,
             is_standby=server is not None,
         )
         self._readers.append(found)

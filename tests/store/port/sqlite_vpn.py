@@ -10,7 +10,8 @@ from gateway.core.effects import Effect
 from gateway.core.model import Row
 from store.promises import Promise
 from store.property_index import IndexedSpan
-from store.sqlite import check, reader
+from store.sqlite import check, reader, search
+from store.sqlite.property_index import indexed_spans, update_spans
 from store.sqlite.reader import SqliteReader
 from tests.store.port.vpns import applied
 from tests.store.vpn_file import COLUMNS, commit, execute, query, writing_to
@@ -21,6 +22,7 @@ class SqliteFile:
     """A file of its own, without a writer."""
 
     reader_module = reader
+    search_module = search
     promises: tuple[Promise, ...] = check.PROMISES
 
     def __init__(self, path: Path) -> None:
@@ -30,6 +32,7 @@ class SqliteFile:
         """
         self._path = path
         self._readers: list[SqliteReader] = []
+        self._spans: list[IndexedSpan] = []
 
     def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
         """See ``StoredVpn``."""
@@ -38,6 +41,14 @@ class SqliteFile:
             for effects in written:
                 commit(connection, effects)
         return applied(written)
+
+    def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
+        """See ``StoredVpn``."""
+        with closing(writing_to(self._path)) as connection:
+            if index is not None:
+                update_spans(connection, index)
+            self._spans = indexed_spans(connection)
+            commit(connection, effects, indexed=[span for span in self._spans if span.end_id is None])
 
     def stored(self) -> list[Row]:
         """See ``StoredVpn``."""
@@ -49,7 +60,6 @@ class SqliteFile:
         rows: int = 1_000,
         page_bytes: int = 1 << 22,
         largest_bytes: int = 64,
-        indexed: Sequence[IndexedSpan] = (),
     ) -> SqliteReader:
         """See ``StoredVpn``."""
         found = SqliteReader(
@@ -58,7 +68,7 @@ class SqliteFile:
             page_rows=rows,
             page_bytes=page_bytes,
             largest_bytes=largest_bytes,
-            indexed=indexed,
+            indexed=self._spans,
         )
         self._readers.append(found)
         return found

@@ -21,17 +21,25 @@ class StoredVpn(Protocol):
 
     reader_module: ModuleType
     """Where the bounds of its pages are constants."""
+    search_module: ModuleType
+    """Where those of searches are."""
     promises: tuple[Promise, ...]
     """Which its check looks for."""
 
     def write(self, batches: Iterable[Sequence[Effect]]) -> NaiveStore:
-        """Commit batches to what is empty; and the naive store that holds the same."""
+        """Commit batches to what is empty; the naive store that holds the same."""
+
+    def commit(self, effects: Sequence[Effect], index: Sequence[str] | None = None) -> None:
+        """One batch; ``index``: properties that are indexed from now on, as at a start with them."""
 
     def stored(self) -> list[Row]:
         """Its messages, with those that only a dropped cursor still holds."""
 
     def open_reader(self, *, rows: int = 1_000, page_bytes: int = 1 << 22, largest_bytes: int = 64) -> Reader:
         """A reader, closed with this."""
+
+    def check(self) -> list[str]:
+        """What of the promises is broken."""
 
     def execute(self, *statements: str) -> None:
         """SQL of an operator, or of something that does damage."""

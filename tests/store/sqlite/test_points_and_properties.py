@@ -6,14 +6,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from amqp_ext.codec import ULong
 from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import DeletePoint, Effect, Publication, SavePoint
@@ -23,7 +19,7 @@ from gateway.core.replay.search import Search, search_for
 from store.errors import WriteFailed
 from store.ports import Batch
 from store.property_index import IndexedSpan
-from store.sqlite import property_index, reader, search, transaction
+from store.sqlite import reader, transaction
 from store.sqlite.database import open_file
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import RecoveredFile, recover
@@ -185,143 +181,6 @@ def test_an_indexed_message_is_found_without_reading_the_log(
     with file.reader(page_rows=10) as opened:
         assert result(opened, search_of("match:tradeId = 'T-350'"), (">",), 1, 400) == (350, 1)
         assert result(opened, search_of("match:tradeId = 'T-0'"), (">",), 1, 400) == (None, 1)
-
-
-def test_what_the_index_does_not_reach_is_read(file: File) -> None:
-    """A message from before its property was indexed is found, and so is one from after it was not any more."""
-    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(1, 11)])
-    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(11, 21)], ["message-id"])
-    file.publish([row(i, trade(message_id=f"m-{i}")) for i in range(21, 31)])
-    with file.reader() as opened:
-        found = {i: result(opened, search_of(f"message-id:m-{i}"), (">",), 1, 31) for i in (5, 15, 25)}
-    assert found == {5: (5, 1), 15: (15, 2), 25: (25, 3)}
-
-
-@pytest.mark.parametrize("index", [(), ("message-id",)])
-def test_a_page_is_bounded_however_much_speaks_for_a_message(
-    file: File, monkeypatch: pytest.MonkeyPatch, index: tuple[str, ...]
-) -> None:
-    """A page looks at so many candidates and no more, so that ten thousand messages of one id are many short pages."""
-    monkeypatch.setattr(search, "PAGE_CANDIDATES", 10)
-    file.publish([row(i, trade(message_id="same"), f"t/{i}") for i in range(1, 101)], index)
-    with file.reader() as opened:
-        patterns = ("t/95",)
-        wanted = search_of("message-id:same", patterns)
-        # The store's own look at topics comes before the candidates are counted, where nothing is looked up.
-        assert result(opened, wanted, patterns, 1, 101) == (95, 10 if index else 1)
-        assert result(opened, wanted, (">",), 1, 101) == (95, 10)
-
-
-def test_a_page_looks_through_so_many_bytes(file: File) -> None:
-    """Large messages make a page short: it looks through its bytes and one message more at most."""
-    file.publish([row(i, trade("x" * 10_000, message_id=f"m-{i}")) for i in range(1, 41)])
-    with file.reader(page_bytes=50_000) as opened:
-        assert result(opened, search_of("message-id:m-40"), (">",), 1, 41) == (40, 8)
-        page = opened.search_page(search_of("message-id:none"), (">",), 1, 41)
-        assert page == (None, 6, 0)
-    with file.reader(page_bytes=1) as opened:
-        assert opened.search_page(search_of("message-id:none"), (">",), 1, 41) == (None, 2, 0)
-
-
-@pytest.mark.parametrize("needle", ["", "kind = 'trade' AND "])
-@pytest.mark.parametrize("index", [[], ["kind"]])
-def test_a_page_asks_so_much(file: File, needle: str, index: list[str]) -> None:
-    """Messages that are costly to ask make a page short, however they are found: others have their turn soon."""
-    costly = [row(i, trade(properties={"kind": "trade", "x": "ab" * 20_000})) for i in range(1, 41)]
-    file.publish(costly, index)
-    wanted = search_of(f"match:{needle}x LIKE '%a_c%'")
-    with file.reader() as opened:
-        assert opened.search_page(wanted, (">",), 1, 41) == (None, 6, 0)
-        assert result(opened, wanted, (">",), 1, 41)[0] is None
-
-
-def test_the_first_of_several_readings_is_found(file: File) -> None:
-    """A text that stands for ids of two types finds the older message, whatever the order of their texts."""
-    file.publish([row(1, trade(message_id=b"\xbe\xef")), row(2, trade(message_id="BEEF"))], ["message-id"])
-    with file.reader() as opened:
-        assert result(opened, search_of("message-id:BEEF"), (">",), 1, 3)[0] == 1
-
-
-# --- index == scan ------------------------------------------------------------------------------------------------
-
-IDS = [None, "a", "T-1", "42", ULong(42), b"\x42", "BEEF", b"\xbe\xef", "x" * 200, "x" * 199 + "y"]
-VALUES = [None, "a", "T-1", "42", 42, 42.0, 42.5, True, 2**53, float(2**53)]
-contents = st.builds(
-    lambda message_id, trade_id, subject: trade(
-        "b", {"tradeId": trade_id}, message_id=message_id, subject=subject
-    ),
-    st.sampled_from(IDS),
-    st.sampled_from(VALUES),
-    st.sampled_from([None, "a", "T-1"]),
-)
-starts = st.sampled_from(
-    [
-        "message-id:a",
-        "message-id:42",
-        "message-id:BEEF",
-        "message-id:" + "x" * 200,
-        "match:tradeId = 'T-1'",
-        "match:tradeId = '42'",
-        "match:tradeId = 42",
-        "match:tradeId = 42.5",
-        "match:tradeId = 9007199254740992",
-        "match:tradeId = TRUE",
-        "match:tradeId > 42",
-        "match:JMSType = 'T-1' AND tradeId = 'a'",
-        "match:JMSMessageID = 'T-1'",
-    ]
-)
-indexes = st.sampled_from(
-    [(), ("message-id",), ("tradeId",), ("subject", "tradeId"), ("message-id", "tradeId")]
-)
-runs = st.lists(
-    st.tuples(
-        indexes,
-        st.lists(st.tuples(contents, st.sampled_from(["t/1", "t/2", "u"]), st.booleans()), max_size=12),
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-@given(
-    runs=runs,
-    texts=st.lists(starts, min_size=1, max_size=4, unique=True),
-    patterns=st.sampled_from([(">",), ("t/>",), ("t/2", "u")]),
-    first=st.integers(1, 10),
-    candidates=st.integers(1, 3),
-    segments=st.integers(1, 3),
-)
-def test_the_index_finds_what_a_scan_finds(
-    runs: list[tuple[tuple[str, ...], list[tuple[bytes, str, bool]]]],
-    texts: list[str],
-    patterns: tuple[str, ...],
-    first: int,
-    candidates: int,
-    segments: int,
-) -> None:
-    """Whatever was indexed when, and however small the pages: a search finds the first message that it takes."""
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(search, "PAGE_CANDIDATES", candidates)
-        patch.setattr(search, "PAGE_SEGMENTS", segments)
-        patch.setattr(search, "PAGE_IDS", 5)
-        patch.setattr(search, "SEGMENT_BITS", 2)
-        patch.setattr(property_index, "SEGMENT_BITS", 2)
-        file = File(Path(folder))
-        rows: list[Row] = []
-        for index, published in runs:
-            before = len(rows)
-            for content, topic, is_logged in published:
-                # Ids have gaps where a commit failed.
-                next_id = rows[-1][0] + 1 + (len(rows) % 5 == 0) if rows else 1
-                rows.append(row(next_id, content, topic, held=None if is_logged else 1))
-            file.publish(rows[before:], index)
-        end = rows[-1][0] + 1 if rows else 1
-        with file.reader(page_rows=3) as opened:
-            for text in texts:
-                wanted = search_of(text, patterns)
-                expected = next((one[0] for one in rows if first <= one[0] and wanted.takes(one)), None)
-                assert result(opened, wanted, patterns, first, end)[0] == expected
 
 
 def test_searching_threads_do_not_share_a_connection(file: File) -> None:

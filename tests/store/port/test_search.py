@@ -1,0 +1,206 @@
+"""Searches, page by page, whichever engine looks: never another answer than reading it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amqp_ext.codec import ULong
+from amqp_ext.replay_start import parse_text
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.effects import Publication, TrimLog
+from gateway.core.model import CONTENT, HELD, ID, TIME_MS, TOPIC, RouteDefinition, Row
+from gateway.core.replay.search import Search, search_for
+from store import property_index
+from store.ports import Reader
+from tests.store.port.vpns import StoredVpn
+from tests.store.vpn_file import MADE_MS
+from tests.support.trades import HELD_ROUTE, row, trade
+
+LARGEST = 1 << 10
+"""No content of small messages is longer."""
+
+
+def publication(rows: Sequence[Row]) -> Publication:
+    rows = [(one[ID], MADE_MS + one[TIME_MS], *one[TOPIC:]) for one in rows]  # type: ignore[misc]
+    held = rows[0][HELD]
+    routes = [] if held is None else [RouteDefinition(HELD_ROUTE, (1,), None)]
+    return Publication(rows, rows[0][TOPIC], routes, held is None, [len(one[CONTENT]) for one in rows], None)
+
+
+def publish(vpn: StoredVpn, rows: Sequence[Row], index: Sequence[str] = ()) -> None:
+    """Each by itself, after a start with this index."""
+    vpn.commit([], index)
+    if rows:
+        vpn.commit([publication([one]) for one in rows])
+
+
+def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
+    topics = None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+    found = search_for(parse_text(text), topics)
+    assert found is not None
+    return found
+
+
+def result(
+    reader: Reader, what: Search, patterns: Sequence[str], position: int, end: int
+) -> tuple[int | None, int]:
+    """What a search finds, page by page, and how many pages that took."""
+    pages = 0
+    while position < end:
+        page = reader.search_page(what, patterns, position, end)
+        assert position < page.position <= end, "each page gets on, and none goes too far"
+        pages, position = pages + 1, page.position
+        if page.found is not None:
+            return page.found, pages
+    return None, pages
+
+
+def test_what_the_index_does_not_reach_is_read(vpn: StoredVpn) -> None:
+    """A message from before its property was indexed is found, and so is one from after it was not any more."""
+    publish(vpn, [row(i, trade(message_id=f"m-{i}")) for i in range(1, 11)])
+    publish(vpn, [row(i, trade(message_id=f"m-{i}")) for i in range(11, 21)], ["message-id"])
+    publish(vpn, [row(i, trade(message_id=f"m-{i}")) for i in range(21, 31)])
+    reader = vpn.open_reader()
+    found = {i: result(reader, search_of(f"message-id:m-{i}"), (">",), 1, 31) for i in (5, 15, 25)}
+    assert found == {5: (5, 1), 15: (15, 2), 25: (25, 3)}
+
+
+@pytest.mark.parametrize("index", [(), ("message-id",)])
+def test_a_page_is_bounded_however_much_speaks_for_a_message(
+    vpn: StoredVpn, monkeypatch: pytest.MonkeyPatch, index: tuple[str, ...]
+) -> None:
+    """A page looks at so many candidates and no more, so that ten thousand messages of one id are many short pages."""
+    monkeypatch.setattr(vpn.search_module, "PAGE_CANDIDATES", 10)
+    publish(vpn, [row(i, trade(message_id="same"), f"t/{i}") for i in range(1, 101)], index)
+    reader = vpn.open_reader()
+    patterns = ("t/95",)
+    wanted = search_of("message-id:same", patterns)
+    # The store's own look at topics comes before the candidates are counted, where nothing is looked up.
+    assert result(reader, wanted, patterns, 1, 101) == (95, 10 if index else 1)
+    assert result(reader, wanted, (">",), 1, 101) == (95, 10)
+
+
+def test_a_page_looks_through_so_many_bytes(vpn: StoredVpn) -> None:
+    """Large messages make a page short: it looks through its bytes and one message more at most."""
+    publish(vpn, [row(i, trade("x" * 10_000, message_id=f"m-{i}")) for i in range(1, 41)])
+    reader = vpn.open_reader(page_bytes=50_000, largest_bytes=11_000)
+    assert result(reader, search_of("message-id:m-40"), (">",), 1, 41) == (40, 8)
+    assert reader.search_page(search_of("message-id:none"), (">",), 1, 41) == (None, 6, 0)
+    short = vpn.open_reader(page_bytes=1, largest_bytes=11_000)
+    assert short.search_page(search_of("message-id:none"), (">",), 1, 41) == (None, 2, 0)
+
+
+@pytest.mark.parametrize("needle", ["", "kind = 'trade' AND "])
+@pytest.mark.parametrize("index", [[], ["kind"]])
+def test_a_page_asks_so_much(vpn: StoredVpn, needle: str, index: list[str]) -> None:
+    """Messages that are costly to ask make a page short, however they are found: others have their turn soon."""
+    costly = [row(i, trade(properties={"kind": "trade", "x": "ab" * 20_000})) for i in range(1, 41)]
+    publish(vpn, costly, index)
+    wanted = search_of(f"match:{needle}x LIKE '%a_c%'")
+    reader = vpn.open_reader(largest_bytes=50_000)
+    assert reader.search_page(wanted, (">",), 1, 41) == (None, 6, 0)
+    assert result(reader, wanted, (">",), 1, 41)[0] is None
+
+
+def test_the_first_of_several_readings_is_found(vpn: StoredVpn) -> None:
+    """A text that stands for ids of two types finds the older message, whatever the order of their texts."""
+    publish(vpn, [row(1, trade(message_id=b"\xbe\xef")), row(2, trade(message_id="BEEF"))], ["message-id"])
+    assert result(vpn.open_reader(), search_of("message-id:BEEF"), (">",), 1, 3)[0] == 1
+
+
+@pytest.mark.parametrize("index", [(), ("message-id",)])
+def test_what_was_trimmed_is_not_found(vpn: StoredVpn, index: tuple[str, ...]) -> None:
+    """Neither by the index nor by its bytes nor by a look at each, though its row and its entry may be there yet."""
+    publish(vpn, [row(i, trade(message_id="same")) for i in range(1, 21)], index)
+    vpn.commit([TrimLog(1, 11, [], [])])
+    reader = vpn.open_reader()
+    for text in ("message-id:same", "match:JMSMessageID LIKE 's_me'"):
+        assert result(reader, search_of(text), (">",), 1, 21)[0] == 11
+
+
+# --- index == scan ------------------------------------------------------------------------------------------------
+
+IDS = [None, "a", "T-1", "42", ULong(42), b"\x42", "BEEF", b"\xbe\xef", "x" * 200, "x" * 199 + "y"]
+VALUES = [None, "a", "T-1", "42", 42, 42.0, 42.5, True, 2**53, float(2**53)]
+contents = st.builds(
+    lambda message_id, trade_id, subject: trade(
+        "b", {"tradeId": trade_id}, message_id=message_id, subject=subject
+    ),
+    st.sampled_from(IDS),
+    st.sampled_from(VALUES),
+    st.sampled_from([None, "a", "T-1"]),
+)
+starts = st.sampled_from(
+    [
+        "message-id:a",
+        "message-id:42",
+        "message-id:BEEF",
+        "message-id:" + "x" * 200,
+        "match:tradeId = 'T-1'",
+        "match:tradeId = '42'",
+        "match:tradeId = 42",
+        "match:tradeId = 42.5",
+        "match:tradeId = 9007199254740992",
+        "match:tradeId = TRUE",
+        "match:tradeId > 42",
+        "match:JMSType = 'T-1' AND tradeId = 'a'",
+        "match:JMSMessageID = 'T-1'",
+    ]
+)
+indexes = st.sampled_from(
+    [(), ("message-id",), ("tradeId",), ("subject", "tradeId"), ("message-id", "tradeId")]
+)
+runs = st.lists(
+    st.tuples(
+        indexes,
+        st.lists(st.tuples(contents, st.sampled_from(["t/1", "t/2", "u"]), st.booleans()), max_size=12),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=40)
+@given(
+    runs=runs,
+    texts=st.lists(starts, min_size=1, max_size=4, unique=True),
+    patterns=st.sampled_from([(">",), ("t/>",), ("t/2", "u")]),
+    first=st.integers(1, 10),
+    candidates=st.integers(1, 3),
+    segments=st.integers(1, 3),
+)
+def test_the_index_finds_what_a_scan_finds(
+    new_vpn: Callable[[], StoredVpn],
+    runs: list[tuple[tuple[str, ...], list[tuple[bytes, str, bool]]]],
+    texts: list[str],
+    patterns: tuple[str, ...],
+    first: int,
+    candidates: int,
+    segments: int,
+) -> None:
+    """Whatever was indexed when, and however small the pages: a search finds the first message that it takes."""
+    vpn = new_vpn()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vpn.search_module, "PAGE_CANDIDATES", candidates)
+        patch.setattr(vpn.search_module, "PAGE_SEGMENTS", segments)
+        patch.setattr(vpn.search_module, "PAGE_IDS", 5)
+        patch.setattr(vpn.search_module, "SEGMENT_BITS", 2)
+        patch.setattr(property_index, "SEGMENT_BITS", 2)
+        rows: list[Row] = []
+        for index, published in runs:
+            before = len(rows)
+            for content, topic, is_logged in published:
+                # Ids have gaps where a commit failed.
+                next_id = rows[-1][ID] + 1 + (len(rows) % 5 == 0) if rows else 1
+                rows.append(row(next_id, content, topic, held=None if is_logged else 1))
+            publish(vpn, rows[before:], index)
+        end = rows[-1][ID] + 1 if rows else 1
+        reader = vpn.open_reader(rows=3, largest_bytes=LARGEST)
+        for text in texts:
+            wanted = search_of(text, patterns)
+            expected = next((one[ID] for one in rows if first <= one[ID] and wanted.takes(one)), None)
+            assert result(reader, wanted, patterns, first, end)[0] == expected
