@@ -20,6 +20,8 @@ import click
 
 from gateway.config import masked
 from store.copies.copying import Copied, Copying
+from store.copies.log_row import SKIP_IDS, LogRow
+from store.copies.renewal import renew
 from store.copies.tables import StoreTables
 from store.data_folder import DataFolder
 from store.errors import StoreError
@@ -45,6 +47,13 @@ _password_file = click.option(
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="The password of a postgresql:// url.",
+)
+_skip_ids = click.option(
+    "--skip-ids",
+    type=click.IntRange(min=0),
+    default=SKIP_IDS,
+    show_default=True,
+    help="Ids to leave out: at least as many as were given out since the backup.",
 )
 
 
@@ -131,13 +140,7 @@ def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> Non
 @_vpn
 @_data
 @click.option("--replace", is_flag=True, help="Where there is a store already, keep it beside.")
-@click.option(
-    "--skip-ids",
-    type=click.IntRange(min=0),
-    default=1_000_000,
-    show_default=True,
-    help="Ids to leave out: at least as many as were given out since the backup.",
-)
+@_skip_ids
 def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int) -> None:
     """Have FILE be what a Message VPN has; its gateway must not run.
 
@@ -152,12 +155,34 @@ def restore(file: Path, vpn: str, data: Path, replace: bool, skip_ids: int) -> N
     path = message_file(data, vpn)
     with _told_to_the_user(), _held(data), _bar("copied") as progress:
         found = put_in_place(file, path, replace=replace, skip_ids=skip_ids, progress=progress)
-    click.echo(
-        f"{path}: sound, messages up to {found.before.last_id:,}; the log's generation is {found.log.generation} now "
-        f"and was {found.before.generation}, and the next message is {found.log.last_id + 1:,}"
-    )
+    click.echo(f"{path}: sound, {_renewed(found.before, found.log)}")
     if found.kept is not None:
         click.echo(f"{path}: what was there is {found.kept}")
+
+
+@store.command("renew")
+@click.argument("place")
+@_vpn
+@_password_file
+@_skip_ids
+def renew_store(place: str, vpn: str, password_file: Path | None, skip_ids: int) -> None:
+    """Give the log at PLACE a new generation; its gateway must not run.
+
+    For what `restore` knows nothing of: a PostgreSQL database that was put back to an earlier state by its own means, a
+    snapshot of a disk. It also opens again, as another log, what `copy` has closed. PLACE is a data folder, a Message
+    VPN's file in one, or the url of a PostgreSQL database.
+    """
+    with _told_to_the_user(), ExitStack() as stack:
+        tables = _opened(stack, set(), password_file, place, _vpn_of(place) or vpn, None, is_target=False)
+        before, log = renew(tables, skip_ids)
+        click.echo(f"{tables.place}: {_renewed(before, log)}")
+
+
+def _renewed(before: LogRow, log: LogRow) -> str:
+    return (
+        f"messages up to {before.last_id:,}; the log's generation is {log.generation} now and was "
+        f"{before.generation}, and the next message is {log.last_id + 1:,}"
+    )
 
 
 @store.command("copy")
@@ -222,7 +247,7 @@ def copy_store(
 
 def _vpn_of(place: str) -> str | None:
     """What the name of a file says."""
-    return Path(place).stem if "://" not in place and not Path(place).is_dir() else None
+    return Path(place).stem if "://" not in place and Path(place).suffix == ".db" else None
 
 
 def _opened(

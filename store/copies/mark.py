@@ -64,5 +64,5 @@ def check_whole(place: object, mark: CopyMark | None) -> None:
         "cannot open",
         place,
         f"it was copied to {mark.other}, which goes on with its ids",
-        "Use that one. To go on here all the same, move this one away and `rewind store restore` it: as another log",
+        "Use that one. To go on here all the same, as another log, say `rewind store renew`",
     )

@@ -126,6 +126,40 @@ def test_what_was_told_of_a_lost_log_means_nothing_in_the_restored_one(start: St
     assert on_queue(restored, 4) == ["3", "4", "100", "101"]
 
 
+def test_an_offset_of_event_hubs_that_is_gone_is_where_new_events_begin(start: Start, tmp_path: Path) -> None:
+    """Its clients keep plain offsets: one of an event that is in the backup is that event's, and none is another's."""
+    listener = '[[listener]]\nhost = "127.0.0.1"\nport = 0\nevent_hubs_mode = true\n'
+    gateway = start(listener, listen=())
+    hub = "hub/ConsumerGroups/$Default/Partitions/0"
+
+    def send(gateway: GatewayProcess, *sent: int) -> None:
+        with connect(gateway) as client:
+            client.sender("hub").send_all(map(data, sent))
+            client.close()
+
+    def after(gateway: GatewayProcess, offset: int, count: int) -> list[str]:
+        selector = f"amqp.annotation.x-opt-offset > '{offset}'"
+        with connect(gateway) as client:
+            receiver = client.receiver(
+                hub, filters={"apache.org:selector-filter:string": selector}, credit=count
+            )
+            found = texts(receiver.take(count))
+            client.close()
+        return found
+
+    send(gateway, 1, 2, 3)
+    rewind("backup", tmp_path / "backup.db", "--data", gateway.data)
+    send(gateway, 4, 5, 6)
+    assert after(gateway, 2, 4) == ["3", "4", "5", "6"]
+    gateway.kill()
+    rewind("restore", tmp_path / "backup.db", "--data", gateway.data, "--replace")
+    restored = start(listener, listen=())
+    send(restored, 7, 8)
+    assert after(restored, 2, 3) == ["3", "7", "8"]
+    for offset in (3, 4, 5, 6):
+        assert after(restored, offset, 2) == ["7", "8"]
+
+
 def test_a_store_moves_to_another_folder(start: Start, tmp_path: Path) -> None:
     """Consumers go on where they were, with the replay ids they have; the old gateway does not start again."""
     gateway = start(CONFIG)

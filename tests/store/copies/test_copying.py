@@ -17,6 +17,7 @@ from store.copies import copying
 from store.copies.copying import Copied, Copy, Copying
 from store.copies.log_row import SKIP_IDS
 from store.copies.mark import CopyMark, MarkState
+from store.copies.renewal import renew
 from store.errors import StoreError
 from store.sqlite.check import check
 from store.sqlite.copies.backup import back_up
@@ -233,3 +234,27 @@ def test_a_mark_is_of_one_row(path: Path) -> None:
         assert query(path, "select count(*) from copy_mark") == [(1,)]
         tables.write_mark(None)
         assert tables.mark() is None
+
+
+def test_another_generation_by_hand(filled: Path, tmp_path: Path) -> None:
+    """For what was put back unseen, and for what was closed; an unfinished copy stays one, whatever is asked."""
+    before = rows_of(filled)
+    copied(filled, tmp_path / "target.db")
+    with closing(SqliteTables(filled)) as tables:
+        was, log = renew(tables, 100)
+    assert was.last_id == 20_001
+    assert next_id(filled) == log.last_id + 1 == 20_102
+    assert generation_of(filled) == log.generation != was.generation == generation_of(tmp_path / "target.db")
+    assert {**rows_of(filled), "log": []} == {**before, "log": []}
+    open_file(filled, MADE_MS, synchronous="OFF").close()
+    assert generation_of(filled) == log.generation
+    assert check(filled) == []
+    with closing(SqliteTables(filled)) as tables:
+        tables.write_mark(CopyMark(MarkState.UNFINISHED, "there"))
+        with pytest.raises(StoreError, match="an unfinished copy of there"):
+            renew(tables, 100)
+    with (
+        closing(SqliteTables(tmp_path / "empty.db", is_target=True)) as tables,
+        pytest.raises(StoreError, match="it is no store of a gateway"),
+    ):
+        renew(tables, 100)

@@ -16,9 +16,12 @@ from gateway.core.effects import Effect
 from store.copies import copying
 from store.copies.copying import Copy, Copying
 from store.copies.mark import MarkState
+from store.copies.renewal import renew
 from store.errors import StoreError, StoreHeld
+from store.ports import StoreOptions
 from store.postgresql.copies.tables import PostgresTables
 from store.postgresql.database import Database
+from store.postgresql.store import PostgresStores
 from store.sqlite.check import check
 from store.sqlite.copies.tables import SqliteTables
 from tests.store.ended import ended_at, steps_of
@@ -244,3 +247,35 @@ def test_a_lost_connection_is_one_sentence(path: Path, place: Callable[[], Place
     with pytest.raises(StoreError, match=r"cannot copy .*Run it again"):
         copied(path, there, step=lost)
     released(lambda: copied(path, there))
+
+
+def test_between_two_databases(path: Path, tmp_path: Path, place: Callable[[], Place]) -> None:
+    """Engines that are the same copy as others do; renewed, it is another log."""
+    filled_file(path)
+    first, second = place(), place()
+    copied(path, first)
+    copied(first, second)
+    with closing(second.opened()) as tables:
+        before, log = renew(tables, 100)
+        assert tables.log() == log
+    assert (log.last_id, log.archived_id) == (before.last_id + 100, 0)
+    assert log.generation != before.generation
+    copied(second, tmp_path / "back.db")
+    assert {**rows_of(tmp_path / "back.db"), "log": []} == {**rows_of(path), "log": []}
+    assert next_id(tmp_path / "back.db") == log.last_id + 1
+
+
+def test_what_is_no_store_is_not_opened(path: Path, place: Callable[[], Place], postgresql: Server) -> None:
+    """By a gateway: neither an unfinished copy, nor what goes on elsewhere."""
+    options = StoreOptions(100, 1 << 20, 1, 1 << 20, index=("another",))
+    filled_file(path)
+    there = place()
+    assert ended_at("compared", lambda step: copied(path, there, step=step))
+    stores = PostgresStores(postgresql.url())
+    with pytest.raises(StoreError, match="an unfinished copy of"):
+        released(lambda: stores.open(there.vpn, 1, options))
+    copied(path, there)
+    stores.open(there.vpn, 1, options).close()  # it begins a span of the index, with a number that is free
+    released(lambda: copied(there, path.with_name("back.db")))
+    with pytest.raises(StoreError, match="which goes on with its ids"):
+        stores.open(there.vpn, 1, options)

@@ -1,0 +1,41 @@
+"""
+Another generation for the log of a store that is older than what its clients know, or that goes on elsewhere.
+
+For what copies it cannot see: a database that was restored from a backup of its own, a disk that was put back to an
+earlier state.
+"""
+
+from __future__ import annotations
+
+from store.copies.log_row import LogRow
+from store.copies.mark import MarkState
+from store.copies.tables import StoreTables
+from store.errors import StoreError
+
+
+def renew(tables: StoreTables, skip_ids: int) -> tuple[LogRow, LogRow]:
+    """
+    Make it another log, durably, and open it again if it was closed.
+
+    Args:
+        skip_ids: How many ids to leave out, see ``store.copies.log_row``.
+
+    Returns:
+        What the log was, and is now.
+
+    Raises:
+        StoreError: It is no store, or an unfinished copy; or it cannot be read or written.
+    """
+    try:
+        mark, before = tables.mark(), tables.log()
+        if mark is not None and mark.state is MarkState.UNFINISHED:
+            raise StoreError(
+                "cannot renew", tables.place, f"it is an unfinished copy of {mark.other}", "Finish that one"
+            )
+        if before is None:
+            raise StoreError("cannot renew", tables.place, "it is no store of a gateway", "Name one")
+        log = before.renewed(skip_ids=skip_ids)
+        tables.write_mark(None, log)
+    except tables.failures as error:
+        raise StoreError("cannot renew", tables.place, error, "Run it again when it is well") from error
+    return before, log
