@@ -63,6 +63,7 @@ NOT_ALLOWED: Final = "amqp:not-allowed"
 NOT_IMPLEMENTED: Final = "amqp:not-implemented"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
 HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
+WINDOW_VIOLATION: Final = "amqp:session:window-violation"
 
 Piece = tuple["bytes | memoryview", "Finding | None"]
 """Octets for the engine, whole frames; and what is to be done once it has taken them."""
@@ -81,8 +82,16 @@ class Attached(NamedTuple):
 
 @dataclass(slots=True)
 class _Channel:
-    """A session of the peer's."""
+    """
+    A session of the peer's.
 
+    Attributes:
+        next_outgoing: The transfer-id that the peer said last that its next transfer has.
+        next_incoming: The one that it said last that it expects from us; None before it did.
+    """
+
+    next_outgoing: int
+    next_incoming: int | None = None
     handles: dict[int, bool] = field(default_factory=dict)
     """Handles in use, and whether the peer receives on them."""
     is_over: bool = False
@@ -239,7 +248,7 @@ class FrameWalk:
         if code == OPEN:
             return self._open(channel, fields)
         if code == BEGIN:
-            return self._begin(channel)
+            return self._begin(channel, fields)
         if session is None:
             return None
         if code == ATTACH:
@@ -279,10 +288,10 @@ class FrameWalk:
             return self._bad_connection(INVALID_FIELD, str(error))
         return None
 
-    def _begin(self, channel: int) -> Finding | None:
+    def _begin(self, channel: int, fields: list[Any]) -> Finding | None:
         if channel in self._channels:
             return self._begun_over(channel)
-        self._channels[channel] = _Channel()
+        self._channels[channel] = _Channel(fields[1])
         self.begun_channels.append(channel)
         return None
 
@@ -294,7 +303,8 @@ class FrameWalk:
     def _attach(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
         handle, peer_receives = fields[1], fields[2]
         if handle in session.handles:
-            return self._bad_session(channel, HANDLE_IN_USE, f"a link is attached at handle {handle}")
+            # Not only its session: section 2.7.3 has it so.
+            return self._bad_connection(HANDLE_IN_USE, f"a link is attached at handle {handle}")
         if handle >= self._most_handles:
             return self._bad_connection(
                 FRAMING_ERROR,
@@ -315,6 +325,13 @@ class FrameWalk:
         return None
 
     def _flow(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
+        if _is_behind(fields[2], session.next_outgoing):
+            return self._rewound(channel, "next-outgoing-id", session.next_outgoing, fields[2])
+        session.next_outgoing = fields[2]
+        if fields[0] is not None:
+            if session.next_incoming is not None and _is_behind(fields[0], session.next_incoming):
+                return self._rewound(channel, "next-incoming-id", session.next_incoming, fields[0])
+            session.next_incoming = fields[0]
         handle, properties = fields[4], fields[10]
         if handle is not None and handle not in session.handles:
             return self._unattached(channel, handle)
@@ -328,13 +345,13 @@ class FrameWalk:
         return state_request_of(fields)
 
     def _transfer(self, channel: int, session: _Channel, fields: list[Any]) -> Finding | None:
-        handle, number, tag, form, _, more, mode, _, _, aborted, _ = fields[:11]
+        handle, number, tag, form, settled, more, mode, _, _, aborted, _ = fields[:11]
         if handle not in session.handles:
             return self._unattached(channel, handle)
         if session.handles[handle]:
             # The engine has the wrong end of the link.
             return None
-        if mode == _SECOND:
+        if mode == _SECOND and settled is not True:
             return self._bad_session(
                 channel,
                 INVALID_FIELD,
@@ -386,6 +403,11 @@ class FrameWalk:
     def _unattached(self, channel: int, handle: int) -> BadSession:
         return self._bad_session(channel, UNATTACHED_HANDLE, f"no link is attached at handle {handle}")
 
+    def _rewound(self, channel: int, field: str, was: int, now: int) -> BadSession:
+        return self._bad_session(
+            channel, WINDOW_VIOLATION, f"the {field} of a flow is {now}, and was {was}: it does not go back"
+        )
+
     def _bad_connection(self, condition: str, text: str) -> BadConnection:
         self._is_over = True
         return BadConnection(condition, text)
@@ -405,6 +427,11 @@ class FrameWalk:
         self._begun.discard(key)
         self._continued.discard(key)
         self._formats.pop(key, None)
+
+
+def _is_behind(number: int, other: int) -> bool:
+    """Of two transfer-ids, by serial number arithmetic (RFC 1982)."""
+    return (number - other) % 2**32 >= 2**31
 
 
 def _framed(frame: bytes, start: int, performative: Described, behind: int) -> bytes:

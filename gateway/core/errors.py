@@ -108,6 +108,12 @@ class ErrorCode(enum.Enum):
         "a frame for a handle that no link is attached at",
     )
     HANDLE_IN_USE = ("amqp:session:handle-in-use", None, None, "an attach that takes a handle in use")
+    WINDOW_VIOLATION = (
+        "amqp:session:window-violation",
+        None,
+        None,
+        "a session's transfer-ids that go back",
+    )
     FRAMING_ERROR = (
         "amqp:connection:framing-error",
         None,

@@ -27,7 +27,8 @@ from tests.support.frames import (
 
 LARGEST = 2_000
 WINDOWS = [UInt(0), UInt(9), UInt(0), UInt(9)]
-OPENED = AMQP_HEADER + frame(OPEN, ["c"]) + frame(BEGIN, [None, *WINDOWS[1:]])
+BEGUN = [None, UInt(0), UInt(9), UInt(9)]
+OPENED = AMQP_HEADER + frame(OPEN, ["c"]) + frame(BEGIN, BEGUN)
 ATTACHED = frame(ATTACH, ["n", UInt(0), False])
 ECHO = frame(FLOW, [*WINDOWS, None, None, None, None, None, True])
 
@@ -44,7 +45,7 @@ frames = st.one_of(
         st.integers(0, 1),
     ),
     st.builds(lambda body, kind: framed(body, kind=kind), st.binary(max_size=30), st.integers(0, 2)),
-    st.sampled_from([AMQP_HEADER, frame(END, []), frame(BEGIN, [None, *WINDOWS[1:]]), ATTACHED, ECHO]),
+    st.sampled_from([AMQP_HEADER, frame(END, []), frame(BEGIN, BEGUN), ATTACHED, ECHO]),
     st.binary(max_size=12),
 )
 
@@ -97,13 +98,13 @@ def test_what_follows_a_request_goes_along_with_it_up_to_the_next_flow() -> None
 def test_a_bad_frame_is_cut_out_and_what_is_behind_it_on_its_session() -> None:
     """Other sessions' frames, and the peer's end, are handed on."""
     walk = FrameWalk(LARGEST, 4)
-    begun = frame(BEGIN, [None, *WINDOWS[1:]], channel=1)
+    begun = frame(BEGIN, BEGUN, channel=1)
     bad, late = frame(DETACH, [UInt(3), True]), frame(TRANSFER, [UInt(0), UInt(0), b"t"])
     other, ended = frame(ATTACH, ["o", UInt(0), True], channel=1), frame(END, [])
     handed_on, found = walked(walk, [OPENED, ATTACHED, begun + bad + late + other + ended])
     assert handed_on == OPENED + ATTACHED + begun + other + ended
     assert [type(finding) for finding in found] == [BadSession]
-    assert walked(walk, [frame(BEGIN, [None, *WINDOWS[1:]])])[1] == []
+    assert walked(walk, [frame(BEGIN, BEGUN)])[1] == []
 
 
 def test_handles_and_channels_are_told_in_the_order_in_which_they_come() -> None:

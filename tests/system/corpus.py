@@ -312,7 +312,7 @@ STATES = [
     Case("attach_without_fields", End.SESSION, BEGUN + frame(ATTACH, [])),
     Case(
         "attach_handle_twice",
-        End.SESSION,
+        End.REFUSED,
         BEGUN + SENDER + attach_frame(0, receiver=True, address="hostile", name="other"),
     ),
     Case(

@@ -82,6 +82,7 @@ _FOUND: Final = {
         ErrorCode.NOT_ALLOWED,
         ErrorCode.NOT_IMPLEMENTED,
         ErrorCode.UNATTACHED_HANDLE,
+        ErrorCode.WINDOW_VIOLATION,
     )
 }
 

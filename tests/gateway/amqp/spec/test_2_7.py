@@ -52,7 +52,6 @@ def a_session_works(peer: ScriptedPeer, channel: int) -> None:
         (frame(FLOW, [*SESSION, UInt(9), UInt(0), UInt(1)]), UNATTACHED),
         (frame(TRANSFER, [UInt(9), UInt(0), b"t", UInt(0)], data(b"x")), UNATTACHED),
         (frame(DETACH, [UInt(9), True]), UNATTACHED),
-        (frame(ATTACH, ["again", UInt(0), False, None, None, SOURCE, TARGET]), "amqp:session:handle-in-use"),
         (frame(TRANSFER, [None, UInt(0), b"t", UInt(0)], data(b"x")), INVALID_FIELD),
         (frame(TRANSFER, [UInt(0), UInt(0), None, UInt(0)], data(b"x")), INVALID_FIELD),
         (frame(TRANSFER, [UInt(0), None, b"t", UInt(0)], data(b"x")), INVALID_FIELD),
@@ -122,6 +121,24 @@ def test_what_is_wrong_about_the_connection_closes_it(opened: Opened, wrong: byt
     peer = opened()
     peer.send(wrong)
     assert error_of(peer.skip_to(CLOSE))[0] == condition
+
+
+def test_a_handle_in_use_closes_the_connection(opened: Opened) -> None:
+    """Not its session alone, though the condition is a session's: 2.7.3 says so of the field."""
+    peer = opened()
+    peer.attach(0, target=["queue://q"])
+    peer.send(frame(ATTACH, ["again", UInt(0), False, None, None, SOURCE, TARGET]))
+    assert error_of(peer.skip_to(CLOSE))[0] == "amqp:session:handle-in-use"
+
+
+def test_the_settle_mode_of_a_settled_transfer_is_ignored(opened: Opened) -> None:
+    """There is nothing left to settle (2.7.5)."""
+    peer = opened()
+    peer.attach(0, target=["queue://q"])
+    peer.send(frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), True, False, UByte(1)], data(b"one")))
+    peer.attach(1, receiver=True, source=["queue://q"])
+    peer.send(frame(FLOW, [*SESSION, UInt(1), UInt(0), UInt(1)]))
+    assert body_of(peer.skip_to(TRANSFER).payload) == b"one"
 
 
 @pytest.mark.parametrize(
@@ -262,3 +279,17 @@ def test_a_channel_can_be_begun_again_after_its_end(opened: Opened) -> None:
         peer.skip_to(END)
         peer.skip_to(BEGIN)
     peer.attach(0, target=["queue://q"])
+
+
+def test_a_delivery_id_holds_for_all_of_a_delivery(opened: Opened) -> None:
+    """A continuation says it again or not at all (2.7.5)."""
+    peer = opened()
+    peer.attach(0, target=["queue://q"])
+    peer.send(
+        frame(TRANSFER, [UInt(0), UInt(0), b"t", UInt(0), False, True], b"half"),
+        frame(TRANSFER, [UInt(0), UInt(9), b"t", None, False, False], b"whole"),
+    )
+    assert (
+        error_of(next(said for said in peer.until(END, CLOSE) if said.code in (END, CLOSE)))[0]
+        == INVALID_FIELD
+    )
