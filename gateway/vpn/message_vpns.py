@@ -355,7 +355,10 @@ class MessageVpns(Mapping[str, MessageVpn]):
                 )
             if changes:
                 await self._keep({**self._kept, name: {**self._kept.get(name, {}), **changes}})
-                self._reconfigure(vpn, settings)
+                if self._vpns.get(name) is vpn:
+                    self._reconfigure(vpn, settings)
+                elif name in self._waiting:
+                    self._waiting[name].settings = settings
 
     async def delete(self, name: str) -> None:
         """

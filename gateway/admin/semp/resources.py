@@ -81,7 +81,11 @@ class Resources:
     @property
     def waiting(self) -> Mapping[str, WaitingVpn]:
         """Message VPNs that wait for other gateways."""
-        return self._administered.vpns.waiting
+        found = self._administered.vpns.waiting
+        for name in found:
+            # It would hold what was deposed.
+            self._by_name.pop(name, None)
+        return found
 
     def administration(self, name: str) -> Administration:
         """Of the Message VPN of this name.
@@ -93,7 +97,7 @@ class Resources:
         found = self._by_name.get(name)
         if found is None or found.vpn is not vpn:
             if vpn is None:
-                waiting = self._administered.vpns.waiting.get(name)
+                waiting = self.waiting.get(name)
                 if waiting is not None:
                     raise SempError("FAIL", f"{waiting.sentence[0].upper()}{waiting.sentence[1:]}.", 503)
                 raise SempError(

@@ -1,0 +1,107 @@
+"""A configuration with stores on other machines that is read again while the gateway runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.config import read
+from store.ports import Durability
+from tests.gateway.roles.conftest import Connect, ask, is_active, wait_until
+from tests.support.client import texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+from tests.support.shared_store import URL, SharedDatabase
+
+Configure = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The gateway's configuration."""
+    return tmp_path / "rewind.toml"
+
+
+@pytest.fixture
+def write(file: Path, tmp_path: Path) -> Callable[[str], None]:
+    """Makes a text the configuration, with what every test needs in it."""
+
+    def write(text: str) -> None:
+        always = f'data = "{tmp_path / "data"}"\n[[listener]]\nport = 0\n[admin]\nport = 0\n'
+        file.write_text(f"{always}\n{text}")
+
+    return write
+
+
+@pytest.fixture
+def gateway(
+    database: SharedDatabase, file: Path, write: Callable[[str], None], _ending: ExitStack
+) -> RunningGateway:
+    """A gateway whose Message VPN `default` another one has."""
+    database.hold("other.example.com:5672")
+    write(store())
+    return _ending.enter_context(RunningGateway(read(file), engine=database.engine))
+
+
+@pytest.fixture
+def configure(gateway: RunningGateway, write: Callable[[str], None]) -> Configure:
+    """Has the gateway read another configuration; what was not applied."""
+
+    def configure(text: str) -> list[str]:
+        write(text)
+        url = gateway.call(lambda running: running.admin[0])
+        answer = httpx.put(f"{url}/SEMP/v2/action/reload", trust_env=False, timeout=30)
+        assert answer.status_code == 200, answer.text
+        refused: list[str] = answer.json()["data"]["refused"]
+        return refused
+
+    return configure
+
+
+def store(more: str = "", vpn: str = "default", url: str = URL) -> str:
+    """The table of a Message VPN's store."""
+    return f'[vpn.{vpn}.store]\nurl = "{url}"\n{more}\n'
+
+
+def test_what_a_waiting_message_vpn_is_told_holds_when_it_is_active(
+    database: SharedDatabase, gateway: RunningGateway, configure: Configure, connect: Connect
+) -> None:
+    """Settings that come while another gateway is active are those that it takes over with."""
+    assert configure(store() + '[vpn.default.queue.orders]\nsubscriptions = ["t/>"]\n') == []
+    database.release()
+    wait_until(lambda: is_active(gateway), "it takes over")
+    client = connect(gateway)
+    client.sender("topic://t/1").send_all([data(1)])
+    assert texts(client.receiver("orders").drain()) == ["1"]
+
+
+def test_another_url_is_for_the_next_start(gateway: RunningGateway, configure: Configure) -> None:
+    """It is refused with a sentence, in which there is no password."""
+    (told,) = configure(store(url=URL.replace("double", "elsewhere")))
+    assert told.startswith("vpn.default.store.url ") and "until the next start" in told
+    assert "rewind:***@" in told and "secret" not in told
+
+
+def test_a_standby_is_required_from_then_on(
+    database: SharedDatabase, gateway: RunningGateway, configure: Configure, connect: Connect
+) -> None:
+    """`require_standby` is heeded at once."""
+    database.durability = Durability.ONE_MACHINE
+    database.release()
+    wait_until(lambda: is_active(gateway), "it takes over")
+    sender = connect(gateway).sender("orders")
+    sender.send_all([data(1)])
+    assert configure(store("require_standby = true")) == []
+    assert "standby" in sender.rejection(sender.send(data(2))).text
+
+
+def test_a_message_vpn_that_is_new_is_opened(gateway: RunningGateway, configure: Configure) -> None:
+    """One with a store on other machines is opened beside everything else; `/readyz` knows it by its name."""
+    assert configure(store() + store(vpn="trading")) == []
+    wait_until(lambda: is_active(gateway, "trading"), "it is opened")
+    assert ask(gateway, "/readyz?vpn=trading").status_code == 200
+    assert ask(gateway, "/readyz?vpn=default").status_code == 503
