@@ -13,7 +13,9 @@ import logging
 import os
 import secrets
 import socket
-from contextlib import suppress
+import threading
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -146,6 +148,23 @@ class Database:
             connection.close()
             raise
         return connection
+
+    def ask(self, vpn: str, purpose: str, sql: bytes, values: Sequence[Any] = ()) -> list[Any]:
+        """
+        The rows of a short query, by a connection of its own: of the server that is there now. Blocks for moments.
+
+        Raises:
+            psycopg.Error: There is none, or it does not answer.
+            OSError: The password cannot be read.
+        """
+        with closing(self.connect(vpn, purpose)) as connection:
+            # A server that was stopped does not say so.
+            watch = threading.Timer(LOST_SECONDS, cut, [connection])
+            watch.start()
+            try:
+                return connection.execute(sql, values).fetchall()
+            finally:
+                watch.cancel()
 
 
 def engine(connection: Connection) -> str:

@@ -182,13 +182,17 @@ class Partitions:
         if self._is_due():
             self._wake.set()
 
+    def connect_anew(self) -> None:
+        """The writer had to: what is waited for here may be a server that was stopped."""
+        connection = self._connection
+        if connection is not None:
+            cut(connection)
+
     def close(self) -> None:
         """End; what is not done will be by the next gateway."""
         self._is_closing = True
         self._wake.set()
-        connection = self._connection
-        if connection is not None:
-            cut(connection)
+        self.connect_anew()
         self._thread.join(LOST_SECONDS)
 
     @property

@@ -137,7 +137,6 @@ class PostgresStore:
         """
         self._database = database
         self._vpn = vpn
-        self._beside: Connection | None = None
         self._on_commit: OnCommit | None = None
         self._untold: WriteFailed | None = None
         """It was deposed before anybody had begun to write."""
@@ -200,12 +199,8 @@ class PostgresStore:
     def durability(self) -> Durability:
         """See ``store.ports.Store.durability``."""
         try:
-            if self._beside is None or self._beside.closed:
-                self._beside = self._database.connect(self._vpn, "standbys")
-            ((synchronous_commit, has_standby),) = self._beside.execute(STANDBYS).fetchall()
+            ((synchronous_commit, has_standby),) = self._database.ask(self._vpn, "standbys", STANDBYS)
         except (psycopg.Error, OSError) as error:
-            if self._beside is not None:
-                self._beside.close()
             raise ReadFailed(str(error)) from error
         is_waited_for = synchronous_commit in ("on", "remote_apply")
         return Durability.TWO_MACHINES if is_waited_for and has_standby else Durability.ONE_MACHINE
@@ -215,8 +210,6 @@ class PostgresStore:
         self._writer.close()
         self.reader.close()
         self._partitions.close()
-        if self._beside is not None:
-            self._beside.close()
 
     def _told(self, batches: list[Batch], error: WriteFailed | None) -> None:
         if self._on_commit is not None:

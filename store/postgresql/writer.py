@@ -385,6 +385,7 @@ class PostgresWriter(GroupCommit):
                     found = takeover.barrier(connection, self._epoch)
                 self._warnings.clear()
                 connection.add_notice_handler(self._warned)
+                self._partitions.connect_anew()
                 return found
             except (psycopg.Error, OSError) as error:
                 self._pause(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)], error)
@@ -440,10 +441,8 @@ class PostgresWriter(GroupCommit):
 
     def _is_at_work(self, connection: Connection) -> bool:
         """Whether a session is one of the server that can be written to now, and that does not wait for us."""
-        name = self._database.session_name(self._vpn, takeover.WRITER)
-        with self._database.connect(self._vpn, "watch") as other:
-            rows = other.execute(AT_WORK, (connection.info.backend_pid, name)).fetchall()
-        return bool(rows)
+        session = (connection.info.backend_pid, self._database.session_name(self._vpn, takeover.WRITER))
+        return bool(self._database.ask(self._vpn, "watch", AT_WORK, session))
 
 
 def _failed(error: Exception) -> WriteFailed:
