@@ -112,7 +112,9 @@ def test_a_busy_gateway_loses_its_store(database: SharedDatabase, start: Start) 
         is_over.set()
         for comer in comers:
             comer.end()
-    assert [comer.name for comer in comers if not comer.times] == []
+    assert [
+        comer.name for comer in comers[1:] if not comer.times
+    ] == []  # the publisher may have been cut each time
     wait_until(lambda: is_active(gateway), "it has the store")
 
     with Client(gateway.url) as client:
