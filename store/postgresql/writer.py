@@ -248,7 +248,7 @@ class PostgresWriter(GroupCommit):
 
         def collect(connection: Connection) -> None:
             nonlocal is_through
-            is_through = found.collect(connection, has_held=self._has_held)
+            is_through = found.work_off(connection, has_held=self._has_held)
 
         if isinstance(self._transact([collect]), WriteFailed):
             # It stays in the garbage table: the next start, or the next pass, tries again.

@@ -12,12 +12,12 @@ import apsw
 import pytest
 
 from store.checksum import HEAD_BITS, content_sum, head_of
+from store.garbage import PIECE_ROWS
 from store.ports import Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.checkpointer import AHEAD, Checkpointer
 from store.sqlite.database import connect_reader
-from store.sqlite.garbage import PIECE_ROWS
 from tests.store.effects import publication, purge, queue
 from tests.store.vpn_file import MADE_MS, empty_model, state_of, writing_to
 from tests.store.writing import Writing, writing

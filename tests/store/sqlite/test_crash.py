@@ -204,7 +204,7 @@ def test_what_a_dropped_cursor_leaves_is_let_go_of_once(
     fresh: Callable[[], Path], monkeypatch: pytest.MonkeyPatch, logged: bool
 ) -> None:
     """A crash between any two pieces: what was let go of is not let go of again, and what is left is, at last."""
-    monkeypatch.setattr("store.sqlite.garbage.PIECE_ROWS", 3)
+    monkeypatch.setattr("store.garbage.PIECE_ROWS", 3)
     path, model = fresh(), empty_model()
     with closing(writing_to(path)) as connection:
         for effects in (

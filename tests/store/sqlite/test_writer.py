@@ -16,12 +16,12 @@ import pytest
 from gateway.core.effects import MoveCursor, Publication, SaveEndpoint
 from gateway.core.model import WHOLE, RouteDefinition
 from store.errors import WriteFailed
+from store.garbage import PIECE_ROWS
 from store.group_commit import GROUP_BYTES
 from store.ports import MANY_SETTLED, SMALL_MOVES, Batch
 from store.sqlite import writer as writer_module
 from store.sqlite.check import check
 from store.sqlite.database import connect_reader
-from store.sqlite.garbage import PIECE_ROWS
 from store.sqlite.recovery import recover
 from store.sqlite.writer import LET_GO_NOW
 from tests.store.effects import deletion, publication, purge, queue, settled
