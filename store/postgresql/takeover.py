@@ -44,6 +44,11 @@ def try_lock(connection: Connection, vpn: str) -> bool:
     return bool(is_mine)
 
 
+def unlock(connection: Connection) -> None:
+    """Let go of the lock."""
+    connection.execute(b"select pg_advisory_unlock_all()")
+
+
 class Successor:
     """A gateway that waits for the store of a Message VPN, and what it has seen of the one that has it."""
 

@@ -162,6 +162,9 @@ class PostgresWriter(GroupCommit):
         if self._owed and self._deposed is None:
             self._write_all([])
         with suppress(psycopg.Error):
+            if self._deposed is None:
+                # The session ends some moments after its connection does: who opens the store next need not wait.
+                takeover.unlock(self._connection)
             self._connection.close()
 
     def _patience(self) -> float | None:

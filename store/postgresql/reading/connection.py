@@ -59,8 +59,9 @@ class ReadConnection:
         """
         self.connection = connection
         self._prepared: dict[str, bytes] = {}
+        self._has_room = False
         try:
-            connection.execute(f"{settings}; {ROOM}".encode())
+            connection.execute(settings.encode())
         except BaseException:
             connection.close()
             raise
@@ -83,6 +84,12 @@ class ReadConnection:
         result = self._check(raw.exec_prepared(name, encoded, formats, BINARY))
         columns = range(result.nfields)
         return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+
+    def make_room(self) -> None:
+        """It has many large pages to pack."""
+        if not self._has_room:
+            self._has_room = True
+            self.ask(ROOM, ())
 
     @property
     def is_lost(self) -> bool:

@@ -44,6 +44,9 @@ MERGE_IDS: Final = 1 << 22
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick."""
 
+ROOMY_ROWS: Final = 256
+"""Whoever reads pages of more messages reads many."""
+
 MOST_IDS: Final = 512
 """Messages asked for by their ids."""
 
@@ -343,6 +346,8 @@ class PostgresReader:
             query = packed.bounded_page(rows, f"{self._page_bytes}")
         (answer,) = self.connection.ask(query, values)
         page = Packed(answer)
+        if page.count > ROOMY_ROWS:
+            self.connection.make_room()
         found = page.rows(largest)
         if found is None:
             return self._one_by_one(rows, values, page.count), False, page
