@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from store.checksum import HEAD, HEAD_MODULUS
 from store.copies.log_row import LogRow
 from store.copies.mark import CopyMark
 from store.property_index import SEGMENT_BITS
@@ -69,6 +70,10 @@ SMALL: Final = (
     _table("point", "name position time made", key="name", texts="name"),
     _table("indexed", "number property first_id end_id", key="number", texts="property"),
 )
+
+
+CHECKSUM: Final = f"(checksum - (checksum & {HEAD}) + (checksum & {HEAD}) % {HEAD_MODULUS})"
+"""SQL for a checksum as every writer would have it: there are two ways to write some of them (``store.checksum``)."""
 
 
 class Digest(NamedTuple):
@@ -149,7 +154,7 @@ class StoreTables(Protocol):
     def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
         """In the order of its key."""
 
-    def replace(self, log: LogRow, tables: Iterable[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
+    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
         """Have these rows in the small tables, and no others: all of it or nothing."""
 
     def check(self) -> list[str]:

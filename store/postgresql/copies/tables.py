@@ -19,6 +19,7 @@ from store.checksum import is_sound
 from store.copies.log_row import LogRow
 from store.copies.mark import CopyMark
 from store.copies.tables import (
+    CHECKSUM,
     ENTRY,
     IN_SEGMENT,
     MESSAGE,
@@ -54,6 +55,8 @@ WAITING: Final = b"""
 eight digits that each gateway has of its own."""
 
 LOG: Final = LogRow._fields
+
+SOUND: Final = CHECKSUM.replace("%", "%%")
 
 FIRST_ID: Final = "coalesce((select first_id from log), 0)"
 """Rows of ``message`` below it are not there."""
@@ -144,7 +147,7 @@ class PostgresTables:
                     found[position] = tuple(found[position])
                 yield tuple(found)
 
-    def replace(self, log: LogRow, tables: Iterable[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
+    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
         with self._connection.transaction():
             self._check_epoch()
             self._write_log(log)
@@ -167,6 +170,9 @@ class PostgresTables:
                 b"select setval(pg_get_serial_sequence('indexed', 'number'), "
                 b"coalesce((select max(number) from indexed), 0) + 1, false)"
             )
+        # What was copied at once the server knows nothing of yet, and would read in the wrong way.
+        for name in ("message", "held_message", "property_value", *[table.name for table, _ in tables]):
+            self._connection.execute(f"analyze {name}".encode())
 
     def _copy_into(self, table: str, columns: Sequence[str]) -> Any:
         return self._connection.cursor().copy(f"copy {table} ({', '.join(columns)}) from stdin".encode())
@@ -206,7 +212,7 @@ class _Messages:
     def digest(self, first: int, stop: int) -> Digest:
         return Digest(
             *self._one(
-                "select count(*), coalesce(sum(checksum), 0)::bigint, coalesce(sum(rest), 0)::bigint from ("
+                f"select count(*), coalesce(sum({SOUND}), 0)::bigint, coalesce(sum(rest), 0)::bigint from ("
                 f"select checksum, 0 as rest from message where id >= %s and id < %s and id >= {FIRST_ID} "
                 "union all select checksum, held + 1 from held_message where id >= %s and id < %s) as found",
                 first,

@@ -85,6 +85,10 @@ def _mark(path: Path, part: Path) -> BackedUp:
             raise StoreError(
                 "cannot back up", path, f"it is an unfinished copy of {found.other}", "Back that one up"
             )
+        if found is not None and found.state is MarkState.MOVED:
+            raise StoreError(
+                "cannot back up", path, f"it was copied to {found.other}, which goes on", "Back that one up"
+            )
         ((generation, last_id),) = connection.execute(f"select generation, ({LAST_ID}) from log")
         if found is None:
             with connection:

@@ -13,7 +13,7 @@ import apsw
 
 from store.copies.log_row import LogRow
 from store.copies.mark import CopyMark
-from store.copies.tables import ENTRY, IN_SEGMENT, MESSAGE, Digest, IndexEntry, StoredMessage, Table
+from store.copies.tables import CHECKSUM, ENTRY, IN_SEGMENT, MESSAGE, Digest, IndexEntry, StoredMessage, Table
 from store.errors import DamagedMessage, StoreError
 from store.sqlite.check import check
 from store.sqlite.copies.log_row import read_log, write_log
@@ -73,7 +73,7 @@ class SqliteTables:
         )
         return _arrays(table, found, lambda text: tuple(json.loads(text)))
 
-    def replace(self, log: LogRow, tables: Iterable[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
+    def replace(self, log: LogRow, tables: Sequence[tuple[Table, Iterable[tuple[Any, ...]]]]) -> None:
         with self._synced():
             write_log(self._connection, log)
             for table, rows in tables:
@@ -105,7 +105,7 @@ class _Messages:
 
     def digest(self, first: int, stop: int) -> Digest:
         (found,) = self._connection.execute(
-            "select count(*), coalesce(sum(checksum), 0), coalesce(sum(held + 1), 0) from message "
+            f"select count(*), coalesce(sum({CHECKSUM}), 0), coalesce(sum(held + 1), 0) from message "
             "where id >= ? and id < ?",
             (first, stop),
         )
