@@ -28,11 +28,14 @@ def primary() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("end", ["stopped", "crashed"])
-def test_the_standby_goes_on_where_the_primary_ended(primary: Server, end: str) -> None:
+def test_the_standby_goes_on_where_the_primary_ended(
+    primary: Server, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A primary is stopped in its tracks, so that its connections stand and nothing comes of them, or is killed.
     Publishers wait, and go on with the standby once it is promoted; what the old one may have had alone is nowhere.
     """
+    monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 1.0)
     standby = primary.standby(synchronous=True)
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
     url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write&connect_timeout=2"

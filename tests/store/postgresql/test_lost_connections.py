@@ -87,8 +87,11 @@ def test_a_connection_that_is_cut_at_any_step(
     check_state(asked, model)
 
 
-def test_an_answer_that_never_comes(vpn: PostgresVpn, asked: Connection) -> None:
+def test_an_answer_that_never_comes(
+    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The connection stands, and the answer to what was sent was swallowed: it is looked for after a while."""
+    monkeypatch.setattr("store.postgresql.writer.LOST_SECONDS", 0.5)
     proxy = vpn.proxy()
     gateway = vpn.gateway(vpn.stores(proxy))
     partitions = b"select count(*) from pg_inherits where inhparent = to_regclass('message')"
@@ -124,11 +127,29 @@ def test_an_idle_writer_finds_its_connection_lost(vpn: PostgresVpn) -> None:
     assert gateway.told == []
 
 
-def test_a_closed_writer_gives_up(vpn: PostgresVpn, asked: Connection) -> None:
+def test_a_closed_writer_gives_up(
+    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What could not be written within moments is reported, and the end comes."""
+    monkeypatch.setattr("store.postgresql.writer.CLOSE_SECONDS", 0.5)
     proxy = vpn.proxy()
     gateway = vpn.gateway(vpn.stores(proxy))
     _break(proxy)
+    batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
+    gateway.close()
+    assert isinstance(gateway.wait(batch), WriteFailed)
+    assert state_of(asked).messages == {}
+
+
+def test_a_writer_is_closed_though_no_answer_comes(
+    vpn: PostgresVpn, asked: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that it waits for is waited for no longer."""
+    monkeypatch.setattr("store.postgresql.writer.CLOSE_SECONDS", 0.5)
+    proxy = vpn.proxy()
+    gateway = vpn.gateway(vpn.stores(proxy))
+    proxy.fate = lambda way, number, chunk: Fate.SWALLOW
+    proxy.refuses = True
     batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
     gateway.close()
     assert isinstance(gateway.wait(batch), WriteFailed)
