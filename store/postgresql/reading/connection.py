@@ -34,6 +34,7 @@ SETTINGS: Final = "; ".join(
         "enable_seqscan = off",
         "enable_bitmapscan = off",
         "max_parallel_workers_per_gather = 0",
+        "work_mem = '16MB'",  # messages of several routes are put in order
         "jit = off",
     )
 )

@@ -44,6 +44,9 @@ MERGE_IDS: Final = 1 << 22
 MOST_MERGED: Final = 32
 """Routes whose messages are merged by the index; with more, looking at all messages is as quick."""
 
+LEAST_OF_EACH: Final = 64
+"""Messages that are read of each route that is merged, where a page has so many."""
+
 ROOMY_ROWS: Final = 256
 """Whoever reads pages of more messages reads many."""
 
@@ -270,13 +273,16 @@ class PostgresReader:
             values.append(routes)
         sources = [f"{source} {of_route}" for source in (logged, held)]
         if len(routes) > 1 and is_merged:
-            sources = [
-                "select merged.* from unnest($4::bigint[]) as named (route) "
-                f"cross join lateral ({source} order by id limit $3::bigint) as merged"
-                for source in sources
-            ]
-        rows, is_whole, found = self._page(_in_order(sources), values, most)
+            of_each = min(most, max(most * 2 // len(routes), LEAST_OF_EACH))
+            values.append(of_each)
+            query = _merge(sources)
+        else:
+            of_each = most
+            query = _in_order(sources)
+        rows, is_whole, found = self._page(query, values, most)
         self._check_told(found.last_id, stop)
+        # One of which some are left out is on the page with all that was read of it.
+        is_whole = is_whole and len(rows) < of_each
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @_reads
@@ -444,6 +450,23 @@ def _in_order(sources: Sequence[str]) -> str:
         return f"{sources[0]} order by id limit $3::bigint"
     each = " union all ".join(f"({source} order by id limit $3::bigint)" for source in sources)
     return f"{each} order by id limit $3::bigint"
+
+
+def _merge(sources: Sequence[str]) -> str:
+    """
+    Messages of the routes in the statement's fourth value, by their ids: of each no more than its fifth value, and no
+    more than its third in all. Where one has more, what is above the last of them is left to the next page.
+    """
+    each = " union all ".join(
+        f"select {number} as source, found.* from unnest($4::bigint[]) as named (route) "
+        f"cross join lateral ({source} order by id limit $5::bigint) as found"
+        for number, source in enumerate(sources)
+    )
+    return (
+        f"with found as materialized ({each}) select id, time, checksum, route, bare, held, topic, content from found "
+        "where id <= coalesce((select min(last) from (select max(id) as last from found group by source, route "
+        f"having count(*) = $5::bigint) as cut), {MAX_ID}) order by id limit $3::bigint"
+    )
 
 
 def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Value]]:

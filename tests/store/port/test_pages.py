@@ -143,6 +143,32 @@ def test_a_page_is_that_of_the_naive_store(
         assert reader.attempts(cursor, 3) == naive.attempts(cursor, 3)
 
 
+def test_routes_of_different_lengths_are_merged(vpn: StoredVpn) -> None:
+    """One has nearly all messages, some have few: each message is on a page once, in order, however they are cut."""
+    numbers = range(1, 9)
+    batches: list[list[Effect]] = [[effect for n in numbers for effect in queue(n, f"q{n}")]]
+    first = 1
+    for k in range(60):
+        of = 1 if k % 6 else 2 + k // 6 % 7
+        batches.append([publication(first, [b"x"] * 25, endpoints=(of,), time_ms=MADE_MS)])
+        first += 25
+    batches.append([trimming(applied(batches), 300)])
+    vpn.write(batches)
+    routes = sorted(route(n).number for n in numbers)
+    for rows in (100, 130, 1_000):
+        reader = vpn.open_reader(rows=rows)
+        for named in (routes, routes[:2], routes[3:]):
+            found: list[int] = []
+            position, pages = 1, 0
+            while position < first:
+                page = reader.routed_page(named, position - 1, first)
+                assert position < page.position <= first
+                found += [row[ID] for row in page.rows]
+                position, pages = page.position, pages + 1
+            assert found == [row[ID] for row in vpn.stored() if row[ROUTE] in named]
+            assert pages <= 2 + 3 * len(found) // rows + 1_500 // 64
+
+
 def test_a_page_is_bounded_in_rows(vpn: StoredVpn) -> None:
     """No page of the log, of a route or of chosen messages has more rows than its bound; together they are all."""
     vpn.write([queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])
