@@ -25,15 +25,26 @@ class GatewayProcess:
 
     Args:
         switches: Switches of its listener that are to be on.
+        settings: More of its configuration, in TOML.
+        ports: Those of its listeners; 0 is a free one.
     """
 
-    def __init__(self, switches: Sequence[str] = ()) -> None:
+    def __init__(
+        self, switches: Sequence[str] = (), settings: str = "", ports: tuple[int, int] = (0, 0)
+    ) -> None:
         self._switches = switches
+        self._settings = settings
         self._folder = Path(tempfile.mkdtemp(prefix="rewind-interop-"))
         self._process: subprocess.Popen[str] | None = None
-        self._ports = [0, 0]
+        self._ports = list(ports)
         self.url = ""
         self.websocket_url = ""
+        self.admin_url = ""
+
+    @property
+    def failover_url(self) -> str:
+        """Where programs connect that reconnect; several, with commas, where there are several gateways."""
+        return self.url
 
     def __enter__(self) -> GatewayProcess:
         try:
@@ -55,7 +66,7 @@ class GatewayProcess:
         configuration.write_text(
             f"[[listener]]\nport = {plain}\n{listener}"
             f"[[listener]]\nport = {websocket}\n[listener.websocket]\n"
-            "[admin]\nport = 0\n"
+            f"[admin]\nport = 0\n{self._settings}"
         )
         command = [sys.executable, "-m", "gateway", "serve", "--data", str(self._folder / "data")]
         command += ["--config", str(configuration)]
@@ -68,7 +79,9 @@ class GatewayProcess:
         line = self._process.stdout.readline() if readable else ""
         if not line:
             raise RuntimeError(f"The gateway did not become ready.\n{self.last_lines()}")
-        self.url, self.websocket_url = json.loads(line)["amqp"]
+        ready = json.loads(line)
+        self.url, self.websocket_url = ready["amqp"]
+        self.admin_url = ready["admin"]
         self._ports = [urlsplit(url).port or 0 for url in (self.url, self.websocket_url)]
 
     def stop(self) -> None:
@@ -84,6 +97,12 @@ class GatewayProcess:
             process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+        self.stop()
 
     def restart(self) -> None:
         """Stop it and start it again on the same port, with its data."""

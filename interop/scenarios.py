@@ -52,6 +52,8 @@ class Trial:
         """Start a program; an option that is True is a flag, and None or False is left out."""
         client = by or self.client
         url = self.gateway.websocket_url if client.is_websocket else self.gateway.url
+        if options.get("reconnect") and not client.is_websocket:
+            url = self.gateway.failover_url
         command = [*client.command, verb, "--url", url, "--address", address]
         for key, value in options.items():
             if value is not None and value is not False:

@@ -37,11 +37,18 @@ class Close(LinkOption):
 
 
 def connect(options: argparse.Namespace) -> BlockingConnection:
-    """A connection, as the container that was asked for."""
-    container = Container()
-    if options.container:
-        container.container_id = options.container
-    return BlockingConnection(options.url, timeout=PATIENCE, container=container)
+    """A connection, as the container that was asked for, to the first of several gateways that lets it in."""
+    first, *others = options.url.split(",")
+    for url in (first, *others):
+        container = Container()
+        if options.container:
+            container.container_id = options.container
+        try:
+            return BlockingConnection(url, timeout=PATIENCE, container=container)
+        except (ConnectionException, OSError):
+            if url == [first, *others][-1]:
+                raise
+    raise AssertionError
 
 
 def is_gone(error: Exception) -> bool:

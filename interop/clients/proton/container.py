@@ -57,7 +57,7 @@ class Program(MessagingHandler):
         if self.options.reconnect:
             # Having been told that the gateway stops, the library goes on waiting until its heartbeat says it is gone.
             terms = {"reconnect": None, "heartbeat": HEARTBEAT}
-        self.connection = event.container.connect(self.options.url, **terms)
+        self.connection = event.container.connect(urls=self.options.url.split(","), **terms)
         self.open_links()
 
     def open_links(self) -> None:

@@ -215,8 +215,13 @@ const programs = {
 };
 
 function way() {
-    const { protocol, hostname: host, port } = new URL(options.url);
-    if (!protocol.startsWith('ws')) return { host, port: Number(port) };
+    const gateways = options.url.split(',').map((url) => new URL(url));
+    const [{ protocol }] = gateways;
+    if (!protocol.startsWith('ws')) {
+        let next = 0; // each attempt is made at the next of them
+        const there = () => gateways[next++ % gateways.length];
+        return { connection_details: () => (({ hostname: host, port }) => ({ host, port: Number(port) }))(there()) };
+    }
     const over = container.websocket_connect(require('ws').WebSocket);
     return { connection_details: over(options.url, ['amqp'], {}) };
 }

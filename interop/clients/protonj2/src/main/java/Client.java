@@ -202,10 +202,15 @@ public final class Client {
     // ------------------------------------------------------------------------------------------------ its parts
 
     private Connection connect() throws ClientException {
-        URI url = URI.create(options.get("url"));
+        String[] gateways = options.get("url").split(",");
+        URI url = URI.create(gateways[0]);
         var terms = new org.apache.qpid.protonj2.client.ClientOptions().id(options.get("container"));
         var client = org.apache.qpid.protonj2.client.Client.create(terms);
         ConnectionOptions connection = new ConnectionOptions().reconnectEnabled(options.containsKey("reconnect"));
+        for (int i = 1; i < gateways.length; i++) {
+            URI other = URI.create(gateways[i]);
+            connection.reconnectOptions().addReconnectLocation(other.getHost(), other.getPort());
+        }
         return client.connect(url.getHost(), url.getPort(), connection);
     }
 

@@ -1,0 +1,112 @@
+"""
+Foreign clients that reconnect by themselves, on two gateways with one PostgreSQL: the active one is killed under them.
+
+They are given both addresses, that of the gateway which waits first.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.error import URLError
+
+import pytest
+
+from interop.__main__ import attempt, install
+from interop.client import Client
+from interop.clients import CLIENTS
+from interop.gateway_process import GatewayProcess
+from interop.scenarios import failover, failover_of_publisher
+from tests.support.postgresql import Server, free_port
+
+TRIED = [
+    client
+    for client in CLIENTS
+    if client.name in ("proton-blocking", "proton-container", "rhea", "qpid-jms", "protonj2")
+]
+
+READY_WITHIN = 30.0
+"""Seconds."""
+
+pytestmark = [pytest.mark.clients, pytest.mark.postgresql, pytest.mark.timeout(600)]
+
+
+class Pair(GatewayProcess):
+    """Two gateways for one: to restart it is to lose one and go on with the other."""
+
+    def __init__(self, database: str) -> None:
+        store = f'[vpn.default.store]\nurl = "{database}"\n'
+        self._active, self._other = (
+            GatewayProcess(settings=store, ports=(free_port(), free_port())) for _ in range(2)
+        )
+
+    def start(self) -> None:
+        self._active.start()
+        self._other.start()
+
+    def stop(self) -> None:
+        self._other.stop()
+        self._active.stop()
+
+    def __exit__(self, *_: object) -> None:
+        self._other.__exit__()
+        self._active.__exit__()
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        """The active gateway's."""
+        return self._active.url
+
+    @property
+    def websocket_url(self) -> str:  # type: ignore[override]
+        return self._active.websocket_url
+
+    @property
+    def failover_url(self) -> str:
+        return f"{self._other.url},{self._active.url}"
+
+    def restart(self) -> None:
+        """Kill the active one, and start it again when the other has taken over."""
+        self._active.kill()
+        self._active, self._other = self._other, self._active
+        deadline = time.monotonic() + READY_WITHIN
+        while not _is_ready(self._active):
+            assert time.monotonic() < deadline, f"it did not take over: {self._active.last_lines()}"
+            time.sleep(0.01)
+        self._other.start()
+
+    def last_lines(self, count: int = 10) -> str:
+        return self._active.last_lines(count)
+
+
+def _is_ready(gateway: GatewayProcess) -> bool:
+    with suppress(URLError), urllib.request.urlopen(f"{gateway.admin_url}/readyz") as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+@pytest.fixture(scope="module")
+def pair(postgresql: Server) -> Iterator[Pair]:
+    with Pair(postgresql.url(postgresql.new_database())) as started:
+        yield started
+
+
+def test_they_are_all_there() -> None:
+    """No client is left out because it was renamed."""
+    assert len(TRIED) == 5
+
+
+@pytest.mark.parametrize(
+    "scenario", [failover, failover_of_publisher], ids=lambda scenario: scenario.__name__
+)
+@pytest.mark.parametrize(
+    "client",
+    [pytest.param(client, marks=pytest.mark.xdist_group(client.name), id=client.name) for client in TRIED],
+)
+def test_a_client_goes_on_with_the_other(client: Client, scenario: object, pair: Pair) -> None:
+    """The client, unmodified, goes on by itself, and what it was told is accepted is there."""
+    install(client)
+    result = attempt(client, scenario, pair)  # type: ignore[arg-type]
+    assert result.status == "pass", result.note
