@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from amqp_ext.codec import Symbol, encode
 from amqp_ext.replay_start import parse_text
@@ -17,7 +18,7 @@ from gateway.core.model import CONTENT, ID, TIME_MS, TOPIC, Row
 from gateway.core.replay.search import Search, search_for
 from store.archive.compaction import compact
 from store.archive.manifest import Manifest
-from store.archive.storage import FolderStorage
+from store.archive.storage import FolderStorage, RemoteStorage
 from store.archived_log import ArchivedLog, shown
 from store.errors import LogTrimmed, ReadFailed
 from tests.store.archive.log_archive import write_segment
@@ -314,3 +315,28 @@ def test_encoded_text_is_found_in_annotations(tmp_path: Path) -> None:
     search = search_for(parse_text("match:\"m.x-key\" = 'xx'"), None)
     assert search is not None
     assert log.search_page(search, 1, 2).found == 1
+
+
+def test_a_place_that_is_no_folder_is_read_alike(archived: Archived, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind one of pyarrow's file systems, as a bucket is."""
+
+    def remote(where: str) -> RemoteStorage:
+        return RemoteStorage(where, fs.LocalFileSystem(), where)
+
+    monkeypatch.setattr("store.archived_log.storage_at", remote)
+    archived.log = ArchivedLog(archived.log._where, GENERATION, page_rows=5, page_bytes=1_000)
+    assert archived.pages(archived.first, archived.last + 1, ()) == archived.rows
+    for segment in Manifest(archived.storage).refresh().segments:
+        archived.storage.remove(segment.file)
+    other = ArchivedLog(archived.log._where, GENERATION, page_rows=5, page_bytes=1_000)
+    with pytest.raises(ReadFailed, match="is missing"):
+        other.log_page(archived.first, archived.last, ())
+
+
+def test_files_of_earlier_versions_are_read(archived: Archived) -> None:
+    """Whose manifest has no checksums of footers."""
+    manifest = Manifest(archived.storage)
+    segments = manifest.refresh().segments
+    older = [replace(segment, footer=None) for segment in segments]
+    manifest.exchange(older, [segment.file for segment in segments], GENERATION)
+    assert archived.pages(archived.first, archived.last + 1, ()) == archived.rows

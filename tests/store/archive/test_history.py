@@ -17,13 +17,17 @@ from gateway.app import Gateway
 from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.config.vpn import ArchivedLog
 from gateway.vpn.tuning import Tuning
+from store.archive.archiver import Archiver
+from store.archive.archiver import Limits as SegmentLimits
 from store.archive.manifest import Manifest
+from store.archive.storage import FolderStorage
 from store.archived_log import ArchivedLog as ArchivedFiles
 from store.errors import StoreError
 from store.ports import LogPage, StoreOptions
 from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.store.archive.archives import ids, log_of
 from tests.store.archive.log_archive import LogArchive
 from tests.support.client import Client, Received, Receiver, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
@@ -339,6 +343,29 @@ def test_what_is_given_back_comes_again_from_the_archive(begin: Begin, connect: 
     client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
 
 
+def test_failed_deliveries_out_of_the_archive_are_not_written(
+    begin: Begin, connect: Connect, tmp_path: Path
+) -> None:
+    """To the store they would be of messages that do not exist; those of messages that it has are."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(20)])
+    archive.archive_and_trim(11)
+    receiver = client.receiver("q?replay-start=beginning", credit=20)
+    receiver.modify(receiver.take(20), failed=True)
+    receiver.flow(20)
+    assert [message.delivery_count for message in receiver.take(20)] == [1] * 20
+    client.close()
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+    gateway.start()
+    with Client(gateway.url) as again:
+        taken = accept(again.receiver("q", credit=20), 20)
+        assert texts(taken) == numbers(0, 20)
+        assert [message.delivery_count for message in taken] == [0] * 10 + [1] * 10
+        again.close()
+
+
 def test_what_only_the_archive_has_is_not_kept_by_force(begin: Begin, connect: Connect) -> None:
     """A replay is not force-completed over messages that the store could not deliver afterwards; it is cancelled."""
     gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
@@ -386,6 +413,38 @@ def test_a_point_in_the_archive_is_a_start(begin: Begin, connect: Connect) -> No
         assert texts(client.receiver("log://a?replay-start=point:p").drain()) == numbers(5, 15)
         (point,) = api.done("GET", "config", "/replayPoints")
         assert point["trimmed"] is False
+
+
+# --- with the archiver, and Spark ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["path", "url"])
+def test_what_the_archiver_writes_is_what_was_published(
+    begin: Begin, connect: Connect, tmp_path: Path, source: str
+) -> None:
+    """From the data folder and over AMQP, run after run; another archive gets all of it from the one that is read; and
+    Spark reads all of it by the gateway's url alone."""
+    gateway, archive = begin(SMALL, ReplayLog(keep_until_archived=True))
+    client = connect(gateway)
+    sender = client.sender("topic://a")
+    front = section(MESSAGE_ANNOTATIONS, {Symbol("x-mine"): 1})
+    raws = [section(APPLICATION_PROPERTIES, {"n": i}) + data(i) for i in range(60)]
+    place = {"path": str(tmp_path / "data"), "url": gateway.url}[source]
+    for first in (0, 30):
+        sender.send_all([front + raw for raw in raws[first : first + 30]])
+        Archiver(log_of({source: place}), archive.storage, SegmentLimits(rows=7)).run()
+        archive.tell()
+        archive.trim(first + 20)
+    taken = client.receiver("log://a", filters=BEGINNING, credit=100).take(60)
+    assert [message.bare for message in taken] == raws
+    assert [message.annotations["x-mine"] for message in taken] == [1] * 60
+    assert [message.is_end for message in taken] == [False] * 59 + [True]
+    assert [message.annotations["x-opt-offset"] for message in taken] == numbers(1, 60)
+    second = FolderStorage(tmp_path / "second")
+    Archiver(log_of({"url": gateway.url}), second, SegmentLimits(rows=9)).run()
+    assert Manifest(second).refresh().first == 1
+    assert ids(url=gateway.url) == list(range(1, 61))
+    assert ids(url=gateway.url, archive=str(tmp_path / "archive")) == list(range(1, 61))
 
 
 # --- what is not there --------------------------------------------------------------------------------------------
