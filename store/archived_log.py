@@ -259,7 +259,9 @@ class ArchivedLog:
 
     def first_since(self, time_ms: int) -> int | None:
         run = self.run
-        position = run.first_id if run is not None else 1
+        if run is None or run.generation != self._generation:
+            return None
+        position = run.first_id
 
         def read(segment: Segment, groups: RowGroups) -> int | None:
             group = groups.since(segment, time_ms)

@@ -146,8 +146,8 @@ class MessageLog:
         resolved = await asyncio.wrap_future(
             reader.submit(lambda: resolve(start, facts, probe, now_ms, matches, found))
         )
-        if with_archive and is_before_log(start, self.facts(endpoint), now_ms):
-            # It was trimmed meanwhile.
+        if with_archive and self._broker.trimming.below > facts.log_first_id:
+            # Some of it may have been trimmed before it was looked at.
             return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
         return resolved
 

@@ -49,16 +49,15 @@ class HistoryProbe:
 
     archive: Archive
     store: Reader
-    history: History
     last: int | None
     """The last message on the topics asked for, which was looked for before."""
 
     def first_since(self, time_ms: int) -> int | None:
-        if time_ms < self.history.log.floor_ms:
-            found = self.archive.first_since(time_ms)
-            if found is not None:
-                return found
-        return self.store.submit(partial(self.store.first_since, time_ms)).result()
+        stored = self.store.submit(partial(self.store.first_since, time_ms)).result()
+        # After the store: what that had dropped already is there by now.
+        self.archive.look()
+        found = [stored, self.archive.first_since(time_ms)]
+        return min((i for i in found if i is not None), default=None)
 
     def time_of(self, message_id: int) -> int | None:
         found = self.store.submit(partial(self.store.time_of, message_id)).result()
@@ -297,7 +296,7 @@ class LogHistory:
         archive, store = self._archive, self._store
         assert archive is not None
         found = await self.last_matching(matches, user) if last else None
-        probe: LogProbe = HistoryProbe(archive, store, self._history, found)
+        probe: LogProbe = HistoryProbe(archive, store, found)
         return await self._from_archive(self._history.first_id, user, partial(question, probe))
 
     async def last_matching(self, matches: Callable[[str], bool] | None, user: str) -> int | None:
@@ -311,7 +310,12 @@ class LogHistory:
         found = await asyncio.wrap_future(store.submit(partial(store.last_matching, matches)))
         if archive is None or (found is not None and found >= history.log.first_id):
             return found
-        before, first = history.log.first_id, history.first_id
+        # The store has dropped no more than that.
+        below = max(history.log.first_id, self._below())
+        if archive.run is None or archive.run.last_id + 1 < below:
+            await self.look(user, anew=True)
+        run = archive.run
+        before, first = min(below, run.last_id + 1) if run is not None else 0, history.first_id
         while before > first:
             looked = partial(archive.last_page, matches, before)
             found, before = await self._from_archive(before, user, looked)

@@ -1,12 +1,12 @@
-"""Log readers, streams and replays that begin in the archive and go on into the log and into live traffic."""
+"""Readers of log and streams that begin in the archive and go on into the log and into live traffic, and refusals."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ import pytest
 
 from amqp_ext.codec import Symbol
 from gateway.app import Gateway
-from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config import Queue, ReplayLog, Vpn
 from gateway.config.vpn import ArchivedLog
-from gateway.vpn.tuning import Tuning
 from store.archive.archiver import Archiver
 from store.archive.archiver import Limits as SegmentLimits
 from store.archive.manifest import Manifest
@@ -24,61 +23,22 @@ from store.archive.storage import FolderStorage
 from store.archived_log import ArchivedLog as ArchivedFiles
 from store.errors import StoreError
 from store.ports import LogPage, StoreOptions
-from store.sqlite.check import check
-from tests.gateway.admin.conftest import Api
-from tests.gateway.amqp.conftest import Clock, Connect, Start
+from tests.gateway.amqp.conftest import Clock, Connect
 from tests.store.archive.archives import ids, log_of
-from tests.store.archive.log_archive import LogArchive
-from tests.support.client import Client, Received, Receiver, Refused, texts
+from tests.store.archive.begun import BEGINNING, SMALL, Begin, administered, numbers
+from tests.support.client import Receiver, Refused, texts
 from tests.support.messages import APPLICATION_PROPERTIES, MESSAGE_ANNOTATIONS, PROPERTIES, data, section
 from tests.support.running import RunningGateway, settings_for
 
 pytestmark = pytest.mark.spark
 
-BEGINNING = {"rewind:replay-start": "beginning"}
-SMALL = Limits(read_page_rows=5, tail_bytes=2_000)
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def given() -> dict[str, Any]:
-    return {"tuning": Tuning(ageing_seconds=0.05, archive_look_seconds=0.05)}
-
-
-@contextmanager
-def administered(gateway: RunningGateway) -> Iterator[Api]:
-    """The administration of a gateway."""
-    api = Api(gateway)
-    try:
-        yield api
-    finally:
-        api.http.close()
-
-
-@pytest.fixture
-def begin(start: Start, tmp_path: Path) -> Callable[..., tuple[RunningGateway, LogArchive]]:
-    """Starts a gateway whose log has an archive, which is empty."""
-
-    def begin(limits: Limits | None = None, log: ReplayLog | None = None, **vpn: Any) -> Any:
-        place = str(tmp_path / "archive")
-        settings = Vpn(archive=ArchivedLog(place=place), replay_log=log or ReplayLog(), **vpn)
-        gateway = start(settings, limits)
-        return gateway, LogArchive(gateway, Path(place))
-
-    return begin
-
-
-Begin = Callable[..., tuple[RunningGateway, LogArchive]]
-
-
-def numbers(first: int, count: int) -> list[str]:
-    """Texts of messages."""
-    return [str(i) for i in range(first, first + count)]
-
-
-def accept(receiver: Receiver, count: int) -> list[Received]:
-    """Take and accept messages one by one: an endpoint may let no more than a few be unsettled."""
-    return [message for _ in range(count) for message in receiver.take_and_accept(1)]
+def _archive_alarms(running: Gateway) -> list[str]:
+    watch = running.vpns["default"].alarms
+    watch.check()
+    return [alarm.text for alarm in watch.active() if alarm.kind.value == "archive"]
 
 
 # --- readers ------------------------------------------------------------------------------------------------------
@@ -202,185 +162,6 @@ def test_messages_are_searched_for_in_the_archive(begin: Begin, connect: Connect
         assert texts(taken) == numbers(first, 60 - first)
 
 
-# --- replays onto endpoints ---------------------------------------------------------------------------------------
-
-
-def test_an_endpoint_replay_from_the_archive(begin: Begin, connect: Connect, tmp_path: Path) -> None:
-    """History from the archive, then from the log, then live, once and in order; and the store is as it must be."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=7)})
-    client = connect(gateway)
-    sender = client.sender("topic://a")
-    sender.send_all([data(i) for i in range(50)])
-    first = client.receiver("q", credit=50)
-    accept(first, 50)
-    first.close()
-    archive.archive_and_trim(31)
-    receiver = client.receiver("q?replay-start=beginning", credit=500)
-    taken = accept(receiver, 20)
-    sender.send_all([data(i) for i in range(50, 60)])
-    taken += accept(receiver, 40)
-    assert texts(taken) == numbers(0, 60)
-    assert [message.id for message in taken] == list(range(1, 61))
-    assert [message.delivery_count for message in taken] == [0] * 60
-    assert sum(message.is_end for message in taken) == 1
-    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
-    settled = gateway.call(lambda running: running.vpns["default"].counters.settled_messages)
-    assert settled == 50 + 60
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
-
-
-@pytest.mark.parametrize("accepted", [0, 3, 12, 33])
-def test_a_stop_loses_nothing_of_a_replay(
-    begin: Begin, connect: Connect, tmp_path: Path, accepted: int
-) -> None:
-    """What was put out of the archive and not acknowledged is put again, and nothing that was; twice over."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=9)})
-    with Client(gateway.url) as client:
-        client.sender("topic://a").send_all([data(i) for i in range(60)])
-        archive.archive()
-        archive.trim(31)
-        receiver = client.receiver("q?replay-start=beginning", credit=500)
-        done = texts(accept(receiver, accepted))
-        # One is left out, behind which others are acknowledged.
-        _, *others = receiver.take(6)
-        receiver.settle(others)
-        done += texts(others)
-        archive.trim(45)
-        client.close()
-    gateway.restart()
-    archive.archive()
-    archive.trim(50)
-    with Client(gateway.url) as client:
-        receiver = client.receiver("q", credit=500)
-        done += texts(accept(receiver, 5))
-        client.close()
-    gateway.restart()
-    with Client(gateway.url) as client:
-        receiver = client.receiver("q", credit=500)
-        done += texts(accept(receiver, 60 - len(done)))
-        assert sorted(done, key=int) == numbers(0, 60)
-        client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
-        client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
-
-
-def test_trimming_overtakes_a_replay(begin: Begin, connect: Connect, tmp_path: Path) -> None:
-    """A replay under which the log is trimmed goes on in the archive: no gap, no duplicate, and nothing is left."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=6)})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(80)])
-    receiver = client.receiver("q?replay-start=beginning", credit=500)
-    taken = receiver.take(6)
-    archive.archive_and_trim(40)
-    receiver.settle(taken)
-    taken += accept(receiver, 10)
-    archive.trim(70)
-    taken += accept(receiver, 64)
-    assert texts(taken) == numbers(0, 80)
-    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
-    assert gateway.depth("q") == 0
-    client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
-
-
-def test_what_another_queue_holds_is_not_let_go_of(begin: Begin, connect: Connect, tmp_path: Path) -> None:
-    """A replay that acknowledges a trimmed message takes it from nobody for whom the store still holds it."""
-    queues = {name: Queue(subscriptions=("a",)) for name in ("q", "other")}
-    gateway, archive = begin(SMALL, queues=queues)
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    first = client.receiver("q", credit=30)
-    accept(first, 30)
-    first.close()
-    archive.archive_and_trim(25)
-    assert texts(client.receiver("q?replay-start=beginning", credit=50).take_and_accept(30)) == numbers(0, 30)
-    assert texts(client.receiver("other", credit=50).take_and_accept(30)) == numbers(0, 30)
-    client.wait(lambda: gateway.depth("other") == 0, "the other queue is empty")
-    client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
-
-
-def test_what_the_log_does_not_take_has_its_place(begin: Begin, connect: Connect) -> None:
-    """A message that a queue alone holds comes between those of the archive, when the log was trimmed beyond it."""
-    log = ReplayLog(topics=("a",))
-    gateway, archive = begin(SMALL, log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=4)})
-    client = connect(gateway)
-    logged, other = client.sender("topic://a"), client.sender("topic://b")
-    logged.send_all([data(i) for i in range(10)])
-    receiver = client.receiver("q?replay-start=beginning", credit=500)
-    taken = receiver.take(4)
-    for i in range(10, 40):
-        (other if i % 5 == 0 else logged).send_all([data(i)])
-    archive.archive_and_trim(41)
-    receiver.settle(taken)
-    taken += accept(receiver, 36)
-    assert texts(taken) == numbers(0, 40)
-    client.wait(lambda: gateway.depth("q") == 0, "all is acknowledged")
-
-
-def test_what_is_given_back_comes_again_from_the_archive(begin: Begin, connect: Connect) -> None:
-    """Released in memory's stead, with its delivery-count; rejected, it goes to the dead message queue."""
-    queue = Queue(subscriptions=("a",), dead_message_queue="dead")
-    gateway, archive = begin(SMALL, queues={"q": queue})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    archive.archive_and_trim(31)
-    receiver = client.receiver("q?replay-start=beginning", credit=30)
-    taken = receiver.take(30)
-    receiver.modify(taken[:5], failed=True)
-    receiver.settle(taken[5:29])
-    receiver.update(taken[29:], 0x25)
-    receiver.settle(taken[29:], None)
-    receiver.flow(30)
-    again = accept(receiver, 5)
-    assert texts(again) == numbers(0, 5)
-    assert [message.delivery_count for message in again] == [1] * 5
-    assert texts(client.receiver("dead", credit=1).take_and_accept(1)) == ["29"]
-    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
-
-
-def test_failed_deliveries_out_of_the_archive_are_not_written(
-    begin: Begin, connect: Connect, tmp_path: Path
-) -> None:
-    """To the store they would be of messages that do not exist; those of messages that it has are."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(20)])
-    archive.archive_and_trim(11)
-    receiver = client.receiver("q?replay-start=beginning", credit=20)
-    receiver.modify(receiver.take(20), failed=True)
-    receiver.flow(20)
-    assert [message.delivery_count for message in receiver.take(20)] == [1] * 20
-    client.close()
-    gateway.stop()
-    assert check(tmp_path / "data" / "default.db") == []
-    gateway.start()
-    with Client(gateway.url) as again:
-        taken = accept(again.receiver("q", credit=20), 20)
-        assert texts(taken) == numbers(0, 20)
-        assert [message.delivery_count for message in taken] == [0] * 10 + [1] * 10
-        again.close()
-
-
-def test_what_only_the_archive_has_is_not_kept_by_force(begin: Begin, connect: Connect) -> None:
-    """A replay is not force-completed over messages that the store could not deliver afterwards; it is cancelled."""
-    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
-    client = connect(gateway)
-    client.sender("topic://a").send_all([data(i) for i in range(30)])
-    archive.archive_and_trim(20)
-    receiver = client.receiver("q?replay-start=beginning", credit=3)
-    receiver.take(3)
-    with administered(gateway) as api:
-        refused = api.refused("PUT", "action", "/queues/q/cancelReplay", {"forceComplete": True})
-        assert "are in the log's archive alone" in refused["description"]
-        api.done("PUT", "action", "/queues/q/cancelReplay", {})
-    assert gateway.replay_state("q") == "failed"
-
-
 # --- administration -----------------------------------------------------------------------------------------------
 
 
@@ -471,6 +252,28 @@ def test_a_gap_is_told_and_not_read_over(begin: Begin, connect: Connect) -> None
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(15, 15)
 
 
+def test_another_logs_archive_is_not_read(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+    """The log was made anew: what the archive of the old one has under the same ids are other messages."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(f"old {i}") for i in range(30)])
+    archive.archive()
+    client.close()
+    gateway.stop()
+    shutil.rmtree(tmp_path / "data")
+    gateway.start()
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    archive.trim(21)
+    with pytest.raises(Refused) as refused:
+        client.receiver("log://a?replay-start=%235")
+    assert "another log" in refused.value.text
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(20, 20)
+    assert texts(client.receiver("log://a?replay-start=last").drain()) == ["39"]
+    (alarm,) = gateway.call(_archive_alarms)
+    assert "of generation" in alarm
+
+
 def test_a_damaged_file_stops_its_readers_alone(begin: Begin, connect: Connect, tmp_path: Path) -> None:
     """Who reads it is told, nothing is passed over, an alarm says which file; who reads elsewhere goes on."""
     gateway, archive = begin(SMALL)
@@ -488,16 +291,11 @@ def test_a_damaged_file_stops_its_readers_alone(begin: Begin, connect: Connect, 
     assert texts(taken) == numbers(0, 3)
     assert texts(client.receiver("log://a?replay-start=%2313").drain()) == numbers(12, 18)
 
-    def alarms(running: Gateway) -> list[str]:
-        watch = running.vpns["default"].alarms
-        watch.check()
-        return [alarm.text for alarm in watch.active() if alarm.kind.value == "archive"]
-
-    (text,) = gateway.call(alarms)
+    (text,) = gateway.call(_archive_alarms)
     assert segment.file in text
     path.write_bytes(content)
     assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 30)
-    assert gateway.call(alarms) == []
+    assert gateway.call(_archive_alarms) == []
 
 
 def test_an_archive_that_is_away_refuses_what_may_lie_in_it(
