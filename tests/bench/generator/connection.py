@@ -47,12 +47,12 @@ class Refused(Exception):
 class Connection:
     """A socket, its receive buffer, and the session's numbers of both sides."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, timeout: int = TIMEOUT) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The kernel's time-outs: Python's own would poll before every call, and make MSG_DONTWAIT wait.
         sock.settimeout(None)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", TIMEOUT, 0))
+            sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", timeout, 0))
         self.sock = sock
         self.buffer = bytearray(BUFFER)
         self.start = 0
@@ -62,9 +62,9 @@ class Connection:
         self._view = memoryview(self.buffer)
 
     @classmethod
-    def connect(cls, host: str, port: int, container: str) -> Connection:
-        """Connect, authenticate as ANONYMOUS, open the connection and begin a session."""
-        self = cls(socket.create_connection((host, port), TIMEOUT))
+    def connect(cls, host: str, port: int, container: str, timeout: int = TIMEOUT) -> Connection:
+        """Connect, authenticate as ANONYMOUS, open the connection and begin a session; ``timeout`` in seconds."""
+        self = cls(socket.create_connection((host, port), timeout), timeout)
         try:
             self._open(container)
         except BaseException:
@@ -146,7 +146,7 @@ class Connection:
         except BlockingIOError:
             if flags & socket.MSG_DONTWAIT:
                 raise
-            raise Refused(f"the peer sent nothing for {TIMEOUT} s") from None
+            raise Refused("the peer sent nothing for too long") from None
         if not received:
             raise Refused("the peer closed the socket")
         self.end += received

@@ -1,0 +1,235 @@
+"""
+``./run ha``: two gateways on three PostgreSQL servers under Patroni, all on this machine; each part is killed in turn.
+
+Publishers and consumers go on all the while, and know the addresses of both gateways. Each step says PASS or FAIL, and
+what happened. At the end every accepted message must be in the log once, and in order. The exit status is 0 only if
+every step passed. Whatever happens, all processes are ended and the folder is removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tests.support.postgresql import NoServer, programs
+
+from .cluster import missing
+from .processes import Failed, wait_until
+from .scene import Scene
+
+GATEWAY_SECONDS: Final = 5.0
+"""The longest that publishers may wait when the active gateway is killed."""
+PRIMARY_SECONDS: Final = 30.0
+"""The same when the database's primary is."""
+STOPPED_SECONDS: Final = 20.0
+"""The same when the active gateway is stopped, and keeps its session: its lease, and what comes then."""
+PUBLISHED: Final = 300
+DURABLE_SECONDS: Final = 30.0
+"""For the gateway to have asked how durable its commits are."""
+
+
+def within(seconds: float, most: float) -> str:
+    """A sentence's end; Failed where it took longer."""
+    if seconds > most:
+        raise Failed(f"accepted again after {seconds:.1f} s, not within {most:g} s")
+    return f"accepted again after {seconds:.1f} s"
+
+
+class Steps:
+    """What is done, one after the other, and what is said of it."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    def all(self) -> list[tuple[str, Callable[[], str]]]:
+        """Each with its title."""
+        return [
+            ("etcd, and three PostgreSQL servers under Patroni", self.start_cluster),
+            ("two gateways: one is active, one waits", self.start_gateways),
+            ("publishers and consumers", self.publish),
+            ("kill -9 of the active gateway", self.kill_gateway),
+            ("the active gateway is stopped for longer than its lease, and goes on", self.stop_gateway),
+            ("kill -9 of the primary's processes", self.kill_primary),
+            ("the machine of the primary is lost", self.lose_primary),
+            ("the machine of the synchronous standby is lost", self.lose_standby),
+            ("kill -9 of etcd", self.kill_etcd),
+            ("every accepted message is there, once, in order", self.account),
+        ]
+
+    def start_cluster(self) -> str:
+        """All of the database."""
+        seconds = self._scene.cluster.start()
+        primary, standby = self._scene.cluster.primary(), self._scene.cluster.synchronous_standby()
+        return f"{primary.name} is the primary, {standby.name} its synchronous standby, after {seconds:.0f} s"
+
+    def start_gateways(self) -> str:
+        """Both gateways."""
+        self._scene.start_gateways()
+        pair = self._scene.pair
+        pair.wait_until_whole()
+        active = pair.active
+        other = pair.other(active)
+        wait_until(lambda: active.durability() == "two-machines", "two machines", DURABLE_SECONDS)
+        told = other.readiness()
+        if told["status"] != 503 or told.get("active") != "{}:{}".format(*active.address):
+            raise Failed(f"the one that waits says {told}")
+        return (
+            f"{active.name} is active, on two machines; {other.name} answers 503 and names {told['active']}"
+        )
+
+    def publish(self) -> str:
+        """Clients, which go on until the end."""
+        scene = self._scene
+        scene.start_clients()
+        wait_until(lambda: len(scene.ledger.accepted) >= PUBLISHED, "messages are accepted", PRIMARY_SECONDS)
+        return f"{len(scene.ledger.accepted):,} messages are accepted; they go on"
+
+    def kill_gateway(self) -> str:
+        """The other takes over; the killed one comes back, and waits."""
+        scene = self._scene
+        active = scene.pair.active
+        active.kill()
+        scene.ledger.mark()
+        said = within(scene.wait_for_acceptance(), GATEWAY_SECONDS)
+        active.start()
+        scene.settle()
+        return f"{active.name} was killed; {scene.pair.active.name} {said}; {active.name} is back, and waits"
+
+    def stop_gateway(self) -> str:
+        """Another takes over from one that has stopped, which goes on, and is deposed."""
+        scene = self._scene
+        active = scene.pair.active
+        active.hold()
+        scene.ledger.mark()
+        said = within(scene.wait_for_acceptance(), STOPPED_SECONDS)
+        scene.watch_stopped(active)
+        active.go_on()
+        took = wait_until(lambda: active.is_waiting, "the stopped gateway waits", PRIMARY_SECONDS)
+        scene.watch_stopped(None)
+        scene.settle()
+        return (
+            f"{active.name} was stopped; {scene.pair.active.name} {said}; "
+            f"{active.name} went on, accepted and delivered nothing, and waits after {took:.1f} s"
+        )
+
+    def kill_primary(self) -> str:
+        """A standby becomes the primary."""
+        scene = self._scene
+        primary = scene.cluster.primary()
+        primary.crash()
+        scene.ledger.mark()
+        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
+        scene.settle()
+        return f"{primary.name} was killed; {said}, on {scene.cluster.primary().name}"
+
+    def lose_primary(self) -> str:
+        """The same without anybody who says so; it comes back as a standby."""
+        scene = self._scene
+        primary = scene.cluster.primary()
+        primary.lose()
+        scene.ledger.mark()
+        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS + 15)
+        successor = scene.cluster.primary().name
+        primary.start()
+        scene.settle()
+        return (
+            f"{primary.name} and its Patroni were killed; {said}, on {successor}; {primary.name} follows it"
+        )
+
+    def lose_standby(self) -> str:
+        """The other standby becomes the synchronous one."""
+        scene = self._scene
+        standby = scene.cluster.synchronous_standby()
+        standby.lose()
+        scene.ledger.mark()
+        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
+        successor = scene.cluster.synchronous_standby().name
+        standby.start()
+        scene.settle()
+        return f"{standby.name} was killed; {said}; {successor} is the synchronous standby"
+
+    def kill_etcd(self) -> str:
+        """Nothing happens: the primary reaches all others."""
+        scene = self._scene
+        primary = scene.cluster.primary()
+        scene.cluster.etcd.lose()
+        scene.ledger.mark()
+        said = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
+        time.sleep(10)  # longer than Patroni tries
+        scene.ledger.mark()
+        said_then = within(scene.wait_for_acceptance(), PRIMARY_SECONDS)
+        scene.cluster.etcd.start()
+        scene.settle()
+        if scene.cluster.primary() is not primary:
+            raise Failed(f"{scene.cluster.primary().name} has become the primary")
+        return f"{said}, ten seconds later {said_then}; {primary.name} is still the primary"
+
+    def account(self) -> str:
+        """All that was told, beside what the log has."""
+        scene = self._scene
+        scene.drain()
+        count = scene.read_log()
+        ledger = scene.ledger
+        if ledger.faults:
+            raise Failed("; ".join(ledger.faults[:5]))
+        return (
+            f"{len(ledger.accepted):,} accepted; {count:,} in the log, read by AMQP and SQL; "
+            "two queues have delivered all; no id twice"
+        )
+
+
+def run(scene: Scene) -> bool:
+    """Do the steps until one fails; whether none did."""
+    for number, (title, step) in enumerate(Steps(scene).all(), start=1):
+        began = time.monotonic()
+        print(f"{number:>2}. {title}", flush=True)
+        try:
+            said = step()
+        except (Failed, AssertionError) as failed:
+            print(f"    FAIL {failed}", flush=True)
+            for fault in scene.ledger.faults[:20]:
+                print(f"    FAULT {fault}")
+            return False
+        print(f"    PASS {said} ({time.monotonic() - began:.0f} s)", flush=True)
+    return True
+
+
+def ready() -> str:
+    """What is missing here, in a sentence; nothing where all is there."""
+    try:
+        programs()
+    except NoServer as error:
+        return str(error)
+    if packages := missing():
+        return f"missing: {', '.join(packages)}. On Debian type: apt-get install {' '.join(packages)}"
+    return ""
+
+
+def end_by_signal(number: int, _: object) -> None:
+    """A signal to end is an exception: everything is put away."""
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; the exit status."""
+    argparse.ArgumentParser(prog="./run ha", description=__doc__).parse_args(arguments)
+    if lack := ready():
+        print(lack, file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, end_by_signal)
+    try:
+        with Scene() as scene:
+            print(f"All is in {scene.workshop.folder}, which is removed at the end.", flush=True)
+            is_well = run(scene)
+    except KeyboardInterrupt:
+        return 130
+    print("PASS: every step" if is_well else "FAIL", flush=True)
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

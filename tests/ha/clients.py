@@ -1,0 +1,196 @@
+"""Publishers and consumers with several addresses: when one gateway goes away, they go on with the next."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import Final
+
+from tests.bench.generator.connection import Connection, Refused
+from tests.bench.generator.dispositions import CODE_OFFSET, accepted_range
+from tests.soak.client import accept, listen, message, received, reset
+from tests.support.frames import DISPOSITION, FLOW, transfer_frame
+
+from .ledger import PUBLISHER_SHIFT, Ledger
+
+Address = tuple[str, int]
+
+GONE: Final = (Refused, OSError, struct.error)
+ATTEMPT_SECONDS: Final = 2
+"""For an answer while a connection is made: a process that was stopped has its kernel take connections."""
+BETWEEN_SECONDS: Final = 0.05
+TICK_SECONDS: Final = 0.02
+OUTSTANDING: Final = 200
+BODY_BYTES: Final = 256
+CREDIT: Final = 100
+
+
+class Client:
+    """Goes round the addresses, on a thread of its own, until it is told to end."""
+
+    def __init__(
+        self, addresses: Sequence[Address], name: str, ledger: Ledger, patience: float | None
+    ) -> None:
+        """
+        Args:
+            patience: Seconds without a sign of life, where one is due, after which it goes on with the next address;
+                None never gives up by itself, as a client without heartbeats.
+        """
+        self._addresses = addresses
+        self._name = name
+        self._ledger = ledger
+        self._patience = patience
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Have it stop what it does; ``join`` waits for it."""
+        self._ending.set()
+
+    def join(self) -> None:
+        """Wait for its end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        for turn in count():
+            if self._ending.is_set():
+                return
+            host, port = self._addresses[turn % len(self._addresses)]
+            connection: Connection | None = None
+            try:
+                connection = Connection.connect(host, port, f"{self._name}-{turn}", ATTEMPT_SECONDS)
+                self._use(connection, f"{host}:{port}")
+            except GONE:
+                self._ending.wait(BETWEEN_SECONDS)
+            except Exception as error:
+                self._ledger.fault(f"{self._name}: {error!r}")
+                return
+            finally:
+                if connection is not None:
+                    reset(connection)
+
+    def _use(self, connection: Connection, gateway: str) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Client):
+    """Sends numbered messages, each once, whatever becomes of it."""
+
+    def __init__(
+        self, addresses: Sequence[Address], index: int, ledger: Ledger, rate: float, patience: float | None
+    ) -> None:
+        """``rate``: messages a second."""
+        self._next = index << PUBLISHER_SHIFT
+        self._rate = rate
+        self._topic = f"topic://ha/{index}"
+        self.pauses = threading.Event()
+        """While it is set nothing is sent."""
+        self.waiting = 0
+        """Messages on their way."""
+        super().__init__(addresses, f"publisher-{index}", ledger, patience)
+
+    def _use(self, connection: Connection, gateway: str) -> None:
+        connection.attach(sender=True, address=self._topic)
+        first, credit, alive = self._next, 0, time.monotonic()
+        sent: dict[int, float] = {}
+        began, allowed = time.monotonic(), 0
+        try:
+            while not (self._ending.is_set() and not sent):
+                now = time.monotonic()
+                if not sent:
+                    alive = now
+                elif self._patience is not None and now - alive > self._patience:
+                    return
+                allowed = max(allowed, int((now - began) * self._rate))
+                burst = b""
+                while (
+                    not (self._ending.is_set() or self.pauses.is_set())
+                    and self._next - first < min(credit, allowed)
+                    and len(sent) < OUTSTANDING
+                ):
+                    burst += transfer_frame(0, self._next - first, message(self._next, BODY_BYTES))
+                    sent[self._next] = time.monotonic()
+                    self._next += 1
+                self.waiting = len(sent)
+                if burst:
+                    connection.sock.sendall(burst)
+                # What could not be sent in time is not made up for.
+                if self._next - first < allowed - self._rate:
+                    began += (allowed - (self._next - first)) / self._rate
+                    allowed = self._next - first
+                listen(connection, TICK_SECONDS)
+                for start, stop in connection.frames():
+                    alive = time.monotonic()
+                    credit = self._hear(connection, start, stop, first, credit, sent, gateway)
+                if burst:
+                    time.sleep(TICK_SECONDS)
+        finally:
+            self.waiting = 0
+
+    def _hear(
+        self,
+        connection: Connection,
+        start: int,
+        stop: int,
+        first: int,
+        credit: int,
+        sent: dict[int, float],
+        gateway: str,
+    ) -> int:
+        """What a frame says of our messages; the delivery count up to which there is credit."""
+        if connection.buffer[start + CODE_OFFSET] == DISPOSITION:
+            bounds = accepted_range(connection.buffer, start, stop)
+            if bounds is not None:
+                numbers = range(first + bounds[0], first + bounds[1] + 1)
+                self._ledger.accept(numbers, gateway, [sent.pop(number) for number in numbers])
+                return credit
+        frame = connection.control(start, stop)
+        if frame is not None and frame.code == FLOW and frame.field(4) is not None:
+            return int(frame.field(5, 0)) + int(frame.field(6, 0))
+        if frame is not None and frame.code == DISPOSITION:
+            for number in range(first + int(frame.field(1)), first + int(frame.field(2, frame.field(1))) + 1):
+                sent.pop(number)
+                self._ledger.reject(number, str(frame.field(4)))
+        return credit
+
+
+class Consumer(Client):
+    """Takes all that a queue has, and accepts it."""
+
+    def __init__(
+        self, addresses: Sequence[Address], queue: str, ledger: Ledger, patience: float | None
+    ) -> None:
+        self._queue = queue
+        self.stopped: str | None = None
+        """A gateway that was stopped past its lease and goes on: what it delivers on an old connection is a fault."""
+        self.count = 0
+        super().__init__(addresses, f"consumer-{queue}", ledger, patience)
+
+    def _use(self, connection: Connection, gateway: str) -> None:
+        connection.attach(sender=False, address=f"queue://{self._queue}")
+        last, alive, is_old = 0, time.monotonic(), self.stopped != gateway
+        for batch in received(connection, CREDIT):
+            if self._ending.is_set():
+                return
+            now = time.monotonic()
+            if batch:
+                alive = now
+                if self.stopped == gateway and is_old:
+                    self._ledger.fault(
+                        f"{gateway} delivered {len(batch)} messages after it was stopped past its lease"
+                    )
+                for one in batch:
+                    if one.message_id <= last:
+                        self._ledger.fault(
+                            f"{self._queue}: id {one.message_id} came after {last} on one link"
+                        )
+                    last = one.message_id
+                    self._ledger.receive(self._queue, one.message_id, one.number)
+                self.count += len(batch)
+                accept(connection, batch)
+            elif self._patience is not None and now - alive > self._patience:
+                return

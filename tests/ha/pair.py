@@ -1,0 +1,162 @@
+"""Two gateways on one database, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from tests.support.postgresql import free_port
+from tests.system.gateway_process import GatewayProcess
+
+from .clients import Address
+from .processes import Failed, Workshop, wait_until
+
+QUEUES: Final = ("first", "second")
+LEASE_SECONDS: Final = 5
+ASK_SECONDS: Final = 10.0
+READY_SECONDS: Final = 60.0
+
+CONFIG: Final = """\
+[vpn.default.store]
+url = "{url}"
+lease_seconds = {lease}
+"""
+QUEUE: Final = """
+[vpn.default.queue.{name}]
+exclusive = "wait"
+subscriptions = ["ha/>"]
+"""
+
+
+class PairGateway:
+    """One of the two; it keeps its port over restarts."""
+
+    def __init__(self, workshop: Workshop, name: str, config: str) -> None:
+        self._workshop = workshop
+        self._config = config
+        self._folder: Path = workshop.folder / name
+        self._process: GatewayProcess | None = None
+        self.name = name
+        self.address: Address = ("127.0.0.1", free_port())
+
+    def start(self) -> None:
+        """Start it; returns when it can be asked, whether it is active or waits."""
+        host, port = self.address
+        self._process = GatewayProcess(self._folder, self._config, listen=(f"{host}:{port}",))
+        self._workshop.watch(self._process.pid)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+    def hold(self) -> None:
+        """SIGSTOP."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End it as an administrator would."""
+        process, self._process = self._process, None
+        if process is not None and process.is_running:
+            process.stop()
+
+    def readiness(self) -> dict[str, Any]:
+        """What ``/readyz`` says, with its status as ``status``; only that, 0, where it does not answer."""
+        if self._process is None:
+            return {"status": 0}
+        try:
+            answer = httpx.get(f"{self._process.ready['admin']}/readyz", timeout=ASK_SECONDS, trust_env=False)
+            return {**answer.json(), "status": answer.status_code}
+        except (httpx.HTTPError, ValueError):
+            return {"status": 0}
+
+    def durability(self) -> str:
+        """What an accepted message survives, as the gateway says it."""
+        assert self._process is not None
+        url = f"{self._process.ready['admin']}/SEMP/v2/monitor/msgVpns/default"
+        answer = httpx.get(url, timeout=ASK_SECONDS, trust_env=False).json()
+        return str(answer["data"].get("storeDurability"))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it serves clients."""
+        return bool(self.readiness()["status"] == 200)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the other one."""
+        return bool(self.readiness().get("state") == "waiting")
+
+    def failure(self) -> str:
+        """Why it is not well: it has ended by itself, or a traceback is in its log; nothing where it is well."""
+        if self._process is None:
+            return ""
+        if not self._process.is_running:
+            return f"{self.name} has ended by itself: {self._process.log_tail()[-1_000:]}"
+        found = [line for line in self._process.log_text().splitlines() if "Traceback" in line]
+        return f"{self.name} made a mistake: {found[0][:1_000]}" if found else ""
+
+
+class Pair:
+    """Both, with two queues that get all that is published below ``ha/``."""
+
+    def __init__(self, workshop: Workshop, url: str) -> None:
+        config = CONFIG.format(url=url, lease=LEASE_SECONDS)
+        config += "".join(QUEUE.format(name=name) for name in QUEUES)
+        self.gateways = [PairGateway(workshop, name, config) for name in ("a", "b")]
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Where clients connect, in their order."""
+        return [gateway.address for gateway in self.gateways]
+
+    def start(self) -> None:
+        """Start both, the first one to be active."""
+        for gateway in self.gateways:
+            gateway.start()
+            wait_until(self._has_active, "an active gateway", READY_SECONDS)
+
+    def close(self) -> None:
+        """End both."""
+        for gateway in self.gateways:
+            gateway.go_on()
+            gateway.close()
+
+    def _has_active(self) -> bool:
+        return any(gateway.is_active for gateway in self.gateways)
+
+    def is_whole(self) -> bool:
+        """Whether one is active and the other waits."""
+        return sorted((one.is_active, one.is_waiting) for one in self.gateways) == [
+            (False, True),
+            (True, False),
+        ]
+
+    def wait_until_whole(self, seconds: float = READY_SECONDS) -> None:
+        """Until ``is_whole``."""
+        try:
+            wait_until(self.is_whole, "one active gateway and one that waits", seconds)
+        except Failed as failed:
+            said = {one.name: one.readiness() for one in self.gateways}
+            raise Failed(f"{failed}; they say {said}") from None
+
+    @property
+    def active(self) -> PairGateway:
+        """The active one; waits for it."""
+        wait_until(self._has_active, "an active gateway", READY_SECONDS)
+        return next(one for one in self.gateways if one.is_active)
+
+    def other(self, gateway: PairGateway) -> PairGateway:
+        """The one that is not this one."""
+        return next(one for one in self.gateways if one is not gateway)

@@ -1,0 +1,188 @@
+"""
+Processes of a run, and a guard that ends them: whatever happens to whoever started them, none of them stays behind.
+
+PostgreSQL's processes are not their starter's children once Patroni has died, and each begins a session of its own. So
+they are known by their working folder, which is their data folder.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+LOOK_SECONDS: Final = 0.02
+"""Between two looks at what is waited for."""
+
+STOP_SECONDS: Final = 15.0
+
+_OWNER: Final = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+"""Who runs what refuses to be run by root."""
+
+
+class Failed(Exception):
+    """Something did not become what it should, or was not found."""
+
+
+def wait_until(happened: Callable[[], object], what: str, seconds: float) -> float:
+    """
+    Wait for a condition; how many seconds it took.
+
+    Raises:
+        Failed: It does not hold in time.
+    """
+    began = time.monotonic()
+    while not happened():
+        if time.monotonic() - began > seconds:
+            raise Failed(f"{what}: not within {seconds:g} s")
+        time.sleep(LOOK_SECONDS)
+    return time.monotonic() - began
+
+
+def working_in(folders: Iterable[Path]) -> list[int]:
+    """Processes whose working folder is one of these."""
+    wanted = {str(folder) for folder in folders}
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str((process / "cwd").readlink()) in wanted and _state(int(process.name)) != "Z":
+                found.append(int(process.name))
+    return found
+
+
+def started_at(pid: int) -> str:
+    """When a process began, in ticks since the boot, or nothing: another one may get its number later."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return "Z"
+
+
+def runs(pid: int, began: str) -> bool:
+    """Whether the process that began then has not ended yet."""
+    return bool(began) and started_at(pid) == began and _state(pid) != "Z"
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """A signal to each of these that is there."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def end_all(pids: Sequence[tuple[int, str]], folders: Sequence[Path]) -> None:
+    """Kill these processes, and all that work in these folders, until none is left."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline:
+        left = [pid for pid, began in pids if runs(pid, began)]
+        left += working_in(folders)
+        if not left:
+            return
+        send(left, signal.SIGKILL)
+        time.sleep(LOOK_SECONDS)
+
+
+class Workshop:
+    """
+    A temporary folder, and the processes that work for it, as a context manager. At its end, also at that of a process
+    that was killed, all of them are ended and the folder is gone.
+    """
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="rewind-ha-"))
+        self.folder.chmod(0o755)
+        self._guard = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), str(self.folder)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the run
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
+    def room(self, name: str) -> Path:
+        """A folder of the unprivileged user's."""
+        room = self.folder / name
+        room.mkdir()
+        if _OWNER is not None:
+            shutil.chown(room, _OWNER.pw_uid, _OWNER.pw_gid)
+        return room
+
+    def start(self, command: Sequence[str], room: Path, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a process, as the unprivileged user, in a room; what it says goes to a file beside it."""
+        owner: dict[str, Any] = {}
+        if _OWNER is not None:
+            owner = {"user": _OWNER.pw_uid, "group": _OWNER.pw_gid, "extra_groups": []}
+        with room.with_suffix(".log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=room,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={"PATH": os.environ["PATH"], "HOME": str(room), "LC_ALL": "C", **environment},
+                start_new_session=True,
+                **owner,
+            )
+        self.watch(process.pid)
+        return process
+
+    def watch(self, pid: int) -> None:
+        """Have this process ended, too."""
+        self._tell(f"process {pid} {started_at(pid)}")
+
+    def watch_folder(self, folder: Path) -> None:
+        """Have all processes ended that work in this folder."""
+        self._tell(f"folder {folder} -")
+
+    def _tell(self, line: str) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(line + "\n")
+        self._guard.stdin.flush()
+
+    def tail(self, name: str, characters: int = 2_000) -> str:
+        """The end of what a process said."""
+        log = self.folder / f"{name}.log"
+        return log.read_text(errors="replace")[-characters:] if log.exists() else ""
+
+
+def guard(folder: Path) -> None:
+    """Read what there is to end, until whoever writes it is gone; end it, and remove the folder."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pids: list[tuple[int, str]] = []
+    folders: list[Path] = []
+    for line in sys.stdin:
+        kind, name, began = line.split()
+        if kind == "process":
+            pids.append((int(name), began))
+        else:
+            folders.append(Path(name))
+    end_all(pids, folders)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    guard(Path(sys.argv[1]))

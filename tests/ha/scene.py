@@ -1,0 +1,172 @@
+"""Everything of a run: the cluster, the pair, clients that publish and consume all the while, and their ledger."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Final, Self
+
+import psycopg
+
+from store.postgresql.schema import schema_name
+from tests.bench.generator.connection import Connection
+from tests.soak.client import TAIL, received
+from tests.support.tcp_proxy import Proxy
+
+from .clients import Consumer, Publisher
+from .cluster import Cluster
+from .ledger import Ledger
+from .pair import QUEUES, Pair, PairGateway
+from .processes import Failed, Workshop, wait_until
+
+RATE: Final = 60.0
+"""Messages a second of each publisher."""
+PATIENCES: Final = (None, 2.0, 2.0)
+"""Of the publishers. The first one stays with a gateway that was stopped, and sends to it."""
+DRAIN_SECONDS: Final = 60.0
+AGAIN_SECONDS: Final = 60.0
+"""For acceptance to go on, whatever was done."""
+
+
+class Scene:
+    """A context manager; nothing of it stays behind."""
+
+    def __init__(self, *, rate: float = RATE, proxied: bool = False) -> None:
+        """``proxied``: what the gateways say to the database goes through proxies, which can be cut."""
+        self._rate = rate
+        self._proxied = proxied
+        self._cleanup = ExitStack()
+        self.ledger = Ledger()
+        self.proxies: list[Proxy] = []
+        self.publishers: list[Publisher] = []
+        self.consumers: list[Consumer] = []
+        self.workshop = self._cleanup.enter_context(Workshop())
+        self.cluster = Cluster(self.workshop)
+        self._pair: Pair | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in (*self.publishers, *self.consumers):
+            client.end()
+        self._cleanup.close()
+
+    # --- the start ----------------------------------------------------------------------------------------------
+
+    @property
+    def pair(self) -> Pair:
+        """The gateways, once they are started."""
+        assert self._pair is not None, "no gateway was started"
+        return self._pair
+
+    def start_gateways(self) -> None:
+        """Start both."""
+        ports = []
+        if self._proxied:
+            self.proxies = [
+                self._cleanup.enter_context(Proxy(("127.0.0.1", node.port))) for node in self.cluster.nodes
+            ]
+            ports = [proxy.port for proxy in self.proxies]
+        self._pair = Pair(self.workshop, self.cluster.url(ports))
+        self._cleanup.callback(self._pair.close)
+        self._pair.start()
+
+    def start_clients(self) -> None:
+        """Start publishers and consumers; returns when messages are accepted."""
+        addresses = self.pair.addresses
+        self.ledger.mark()
+        # The first of the consumers stays, too.
+        self.consumers = [
+            Consumer(addresses, queue, self.ledger, patience)
+            for queue, patience in zip(QUEUES, PATIENCES, strict=False)
+        ]
+        self.publishers = [
+            Publisher(addresses, index, self.ledger, self._rate, patience)
+            for index, patience in enumerate(PATIENCES)
+        ]
+        self.wait_for_acceptance()
+
+    # --- what is waited for -------------------------------------------------------------------------------------
+
+    def wait_for_acceptance(self) -> float:
+        """Seconds from the ledger's mark until a message was accepted that was sent after it."""
+        wait_until(lambda: self.ledger.seconds_without() is not None, "acceptance goes on", AGAIN_SECONDS)
+        seconds = self.ledger.seconds_without()
+        assert seconds is not None
+        return seconds
+
+    def settle(self) -> None:
+        """Until all parts are back, and messages are accepted."""
+        self.cluster.wait_until_whole()
+        self.pair.wait_until_whole()
+        self.ledger.mark()
+        self.wait_for_acceptance()
+
+    def watch_stopped(self, gateway: PairGateway | None) -> None:
+        """What this one, stopped past its lease, delivers on connections of before is a fault from now on."""
+        for consumer in self.consumers:
+            consumer.stopped = None if gateway is None else "{}:{}".format(*gateway.address)
+
+    # --- the account --------------------------------------------------------------------------------------------
+
+    def audit(self) -> int:
+        """Read what is new in the log, and look for what was accepted; how often a gateway has taken over."""
+        accepted = self.ledger.take_accepted()
+        with psycopg.connect(self.cluster.url(), autocommit=True) as connection:
+            connection.execute(
+                "select set_config('search_path', quote_ident(%s), false)", [schema_name("default")]
+            )
+            rows = connection.execute(
+                "select id, substr(content, length(content) - %s) from message where id > %s order by id",
+                [TAIL.size - 1, self.ledger.last_id],
+            ).fetchall()
+            epoch = connection.execute("select epoch from log").fetchone()
+        self.ledger.read((message_id, TAIL.unpack(tail)[0]) for message_id, tail in rows)
+        self.ledger.check(accepted)
+        for gateway in self.pair.gateways:
+            if failure := gateway.failure():
+                self.ledger.fault(failure)
+        assert epoch is not None
+        return int(epoch[0])
+
+    def drain(self) -> None:
+        """Have publishers pause until nothing is on its way, and consumers take all there is."""
+        for publisher in self.publishers:
+            publisher.pauses.set()
+        wait_until(
+            lambda: not any(one.waiting for one in self.publishers), "outcomes of all messages", DRAIN_SECONDS
+        )
+        takeovers = self.audit()
+        try:
+            wait_until(
+                lambda: not any(map(self.ledger.missing, QUEUES)), "the queues' last messages", DRAIN_SECONDS
+            )
+        except Failed as failed:
+            left = {queue: len(self.ledger.missing(queue)) for queue in QUEUES}
+            self.ledger.fault(f"{failed}: {left} are in the log and were not delivered")
+        self.ledger.check_all(takeovers)
+        for publisher in self.publishers:
+            publisher.pauses.clear()
+
+    def read_log(self) -> int:
+        """Read all of the log as a client does, and compare it; how many messages it has."""
+        host, port = self.pair.active.address
+        connection = Connection.connect(host, port, "log-reader")
+        connection.attach(sender=False, address="log://>?replay-start=beginning")
+        wanted = list(self.ledger.log.items())
+        found: list[tuple[int, int]] = []
+        deadline = time.monotonic() + DRAIN_SECONDS
+        for batch in received(connection, 1_000):
+            found += [(one.message_id, one.number) for one in batch]
+            if len(found) >= len(wanted) or time.monotonic() > deadline:
+                break
+        connection.close()
+        if found[: len(wanted)] != wanted:
+            self.ledger.fault(
+                f"a log reader got {len(found)} messages, and they are not the {len(wanted)} of the log"
+            )
+        return len(found)

@@ -1,0 +1,83 @@
+"""The ledger finds each thing that no pair of gateways may do."""
+
+from __future__ import annotations
+
+import pytest
+
+from .ledger import PUBLISHER_SHIFT, Ledger
+
+OTHER = 1 << PUBLISHER_SHIFT
+
+
+def kept() -> Ledger:
+    """Two publishers, two gateways, one takeover: all is as it should be."""
+    ledger = Ledger()
+    ledger.accept([0, 1], "a", [0.0, 0.0])
+    ledger.accept([OTHER, 2], "b", [0.0, 0.0])
+    ledger.receive("q", 1, 0)
+    ledger.read([(1, 0), (2, 1), (3, OTHER), (5, 2), (6, OTHER + 7)])
+    return ledger
+
+
+def test_what_is_well_is_no_fault() -> None:
+    """Ids with holes, a message whose answer was lost, a takeover, a redelivery."""
+    ledger = kept()
+    ledger.receive("q", 1, 0)
+    ledger.check(ledger.take_accepted())
+    ledger.check_all(takeovers=2)
+    assert ledger.faults == []
+    assert ledger.take_accepted() == []
+    assert ledger.missing("q") == [1, 2, OTHER, OTHER + 7]
+    assert ledger.last_id == 6
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ([(6, 3)], "id 6 follows 6"),
+        ([(7, 1)], "0/1 is in the log twice: 2, 7"),
+        ([(7, OTHER + 6)], "1/6 is behind 1/7"),
+    ],
+)
+def test_a_log_that_is_wrong_is_a_fault(rows: list[tuple[int, int]], fault: str) -> None:
+    """An id that is used again, a message that is there twice, one that comes behind a later one."""
+    ledger = kept()
+    ledger.read(rows)
+    assert any(fault in found for found in ledger.faults), ledger.faults
+
+
+def test_a_lost_message_is_a_fault() -> None:
+    """It was accepted, and the log, read later, does not have it."""
+    ledger = kept()
+    ledger.accept([3], "b", [0.0])
+    ledger.check(ledger.take_accepted())
+    assert ledger.faults == ["1 accepted messages are not in the log: 0/3 the first"]
+
+
+def test_an_id_told_for_two_messages_is_a_fault() -> None:
+    """Whether two consumers were told, or one, and the log has another."""
+    ledger = kept()
+    ledger.receive("q", 2, 2)
+    ledger.receive("r", 1, 1)
+    ledger.check_all(takeovers=2)
+    assert ledger.faults == ["id 1 was told for 0/0 and for 0/1", "id 2 was told for 0/2; the log has 0/1"]
+
+
+def test_two_gateways_that_accept_are_a_fault() -> None:
+    """Acceptance goes to and fro more often than gateways took over."""
+    ledger = kept()
+    ledger.accept([3], "a", [0.0])
+    ledger.read([(7, 3)])
+    ledger.check_all(takeovers=2)
+    assert ledger.faults == ["2 times a gateway took over, and acceptance changed 3 times"]
+
+
+def test_acceptance_counts_from_what_was_sent_after_the_mark() -> None:
+    """An answer to what was sent before does not show that anybody accepts again."""
+    ledger = Ledger()
+    ledger.mark()
+    ledger.accept([0], "a", [0.0])
+    assert ledger.seconds_without() is None
+    ledger.accept([1], "a", [float("inf")])
+    seconds = ledger.seconds_without()
+    assert seconds is not None and 0 <= seconds < 60
