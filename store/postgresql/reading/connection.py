@@ -59,10 +59,13 @@ class ReadConnection:
             settings: Statements by which it is set up.
         """
         self.connection = connection
+        self.is_standby: bool
+        """The server was one when it was connected to."""
         self._prepared: dict[str, bytes] = {}
         self._has_room = False
         try:
             connection.execute(settings.encode())
+            ((self.is_standby,),) = connection.execute(b"select pg_is_in_recovery()").fetchall()
         except BaseException:
             connection.close()
             raise

@@ -162,6 +162,11 @@ class PostgresReader:
             self._open.add(found)
         return found
 
+    @property
+    def _may_be_behind(self) -> bool:
+        """A primary may have come again as a standby."""
+        return self._is_standby or self.connection.is_standby
+
     def is_lost(self) -> bool:
         """Whether the calling thread's connection is no more; then the next read makes another."""
         found: ReadConnection | None = getattr(self._local, "connection", None)
@@ -383,12 +388,12 @@ class PostgresReader:
         Raises:
             _Behind: A standby does not have it yet.
         """
-        if self._is_standby and last_id + 1 < stop < MAX_ID:
+        if last_id + 1 < stop < MAX_ID and self._may_be_behind:
             raise _Behind
 
     def _check_has(self, stop: int) -> None:
         """The same for what is read by more than one statement: later ones see no less."""
-        if self._is_standby:
+        if self._may_be_behind:
             ((last_id,),) = self.connection.ask("select last_id from log", ())
             self._check_told(number(last_id), stop)
 

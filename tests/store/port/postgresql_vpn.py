@@ -166,7 +166,6 @@ class PostgresTables:
             page_bytes=page_bytes,
             largest_bytes=largest_bytes,
             indexed=self._spans,
-            is_standby=server is not None,
         )
         self._readers.append(found)
         return found
