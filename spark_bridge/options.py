@@ -22,7 +22,7 @@ from amqp_ext.replay_start import parse_text
 from amqp_ext.topics import TopicPattern
 from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.errors import OptionError
-from spark_bridge.places.addresses import DEFAULT_VPN, Archived, Folder
+from spark_bridge.places.addresses import DEFAULT_VPN, Archived, Folder, Schema
 from spark_bridge.places.selection import Selection
 
 T = TypeVar("T")
@@ -37,7 +37,8 @@ MAX_PARTITIONS = 10_000  # each is one Spark task and one connection; more is a 
 MEANINGS: dict[str, str] = {
     "url": "amqp://host:port or amqps://host:port of the broker; several, separated by commas",
     "path": "the data folder of a gateway on this host, in place of url",
-    "archive": "the archive of the log, a folder or a URI, in front of url or path, or alone",
+    "dsn": "the PostgreSQL database of a gateway, as a URI or in libpq's words, without a password, in place of url",
+    "archive": "the archive of the log, a folder or a URI, in front of url, path or dsn, or alone",
     "subscribe": "topic patterns, separated by commas (default >, every topic)",
     "startingOffsets": 'earliest, latest (streams), the first offset to read, or {"<partition>": offset}',
     "endingOffsets": 'latest, the offset to stop before, or {"<partition>": offset}',
@@ -50,13 +51,13 @@ MEANINGS: dict[str, str] = {
     "includeHeaders": "true, or false to leave the column systemProperties out (default true)",
     "messageVpn": "the Message VPN to read from (default: the broker's own default)",
     "user": "user name for SASL PLAIN (default: SASL ANONYMOUS)",
-    "passwordFile": "a file holding the user's password, readable on every worker",
+    "passwordFile": "a file holding the password, the url's or the dsn's, readable on every worker",
     "tlsCa": "a PEM file of the authorities trusted with amqps (default: the system's), readable on every worker",
 }
 _NAMES = {name.lower(): name for name in MEANINGS}
 
 
-Address: TypeAlias = Broker | Folder | Archived
+Address: TypeAlias = Broker | Folder | Schema | Archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,38 +128,50 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
             return parser(values[name])
         except ValueError as error:
             reason = f" ({str(error).rstrip('.')})" if str(error) else ""
-            problems.append(f"Option {name}={values[name]!r} is not {MEANINGS[name]}{reason}.")
+            # What may have a password in it is not repeated.
+            given = name if name == "dsn" or "@" in values[name] else f"{name}={values[name]!r}"
+            problems.append(f"Option {given} is not {MEANINGS[name]}{reason}.")
             return default
 
     vpn, user = read("messageVpn", _filled, None), read("user", _filled, None)
     password_file, tls_ca = read("passwordFile", _filled, None), read("tlsCa", _filled, None)
     no_urls: tuple[tuple[str, int, bool], ...] = ()
-    urls, path = read("url", _urls, no_urls), read("path", _folder, None)
+    urls, path, dsn = read("url", _urls, no_urls), read("path", _folder, None), read("dsn", _dsn, None)
     addresses: tuple[Address, ...] = tuple(
         Broker(host, port, vpn, user, password_file, tls, tls_ca) for host, port, tls in urls
     )
     archive = read("archive", _filled, None)
     if archive is not None and len(urls) > 1:
         problems.append("Option archive goes with one url: each log has an archive of its own.")
-    if path is None and not urls and archive is not None:
+    if path is None and dsn is None and not urls and archive is not None:
         addresses = (Archived(archive),)
     if path is not None:
         addresses = (Folder(path, vpn or DEFAULT_VPN),)
-    if path is not None or "url" not in values:
+    elif dsn is not None:
+        addresses = (Schema(dsn, vpn or DEFAULT_VPN, password_file),)
+    if "dsn" in values:
+        problems += [
+            f"Option {name} belongs to a url; dsn says {said} by itself."
+            for name, said in (("user", "who reads"), ("tlsCa", "whom to trust (sslrootcert)"))
+            if name in values
+        ]
+    elif path is not None or "url" not in values:
         for name in ("user", "passwordFile", "tlsCa"):
             if name in values:
                 problems.append(
                     f"Option {name} belongs to a url; files are read with this user's own rights."
                 )
-    if not {"url", "path", "archive"} & set(values):
+    if not {"url", "path", "dsn", "archive"} & set(values):
         problems.append(f"Option url is missing: {MEANINGS['url']}.")
-    if "url" in values and "path" in values:
-        problems.append("Options url and path both name a log; give one of them.")
+    named = [name for name in ("url", "path", "dsn") if name in values]
+    if len(named) > 1:
+        both = "both" if len(named) == 2 else "all"
+        problems.append(f"Options {' and '.join(named)} {both} name a log; give one of them.")
     if vpn is not None and (vpn in {".", ".."} or "/" in vpn):
         problems.append(f"Option messageVpn={vpn!r} is no name of a Message VPN.")
     if tls_ca is not None and urls and not any(tls for _, _, tls in urls):
         problems.append("Option tlsCa needs a url with amqps://.")
-    if ("user" in values) != ("passwordFile" in values):
+    if "dsn" not in values and ("user" in values) != ("passwordFile" in values):
         problems.append(
             "Options user and passwordFile belong together; give both, or neither for SASL ANONYMOUS."
         )
@@ -245,6 +258,15 @@ def _filled(text: str) -> str | None:
 def _folder(text: str) -> str | None:
     if "://" in text:
         raise ValueError("it is a URI; a broker's goes into the option url, an archive's into archive")
+    return _filled(text)
+
+
+def _dsn(text: str) -> str | None:
+    found = re.match(r"postgres(?:ql)?://(?:([^/@]*)@)?", text)
+    if re.search(r"(?:^|[\s?&])(?:ssl)?password\s*=", text) or (found and ":" in (found[1] or "")):
+        raise ValueError("passwords go into the option passwordFile")
+    if "://" in text and not found:
+        raise ValueError("for example postgresql://reader@a,b/rewind?target_session_attrs=prefer-standby")
     return _filled(text)
 
 

@@ -28,7 +28,7 @@ from spark_bridge.partitions import LogPartition, shares
 from spark_bridge.places.from_options import log_places
 from spark_bridge.worker_process import settle
 from store.archive.columns import Columns
-from store.archive.errors import DataLoss
+from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 from store.archive.source import LogWatch
 
@@ -141,6 +141,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start["generation"] == end["generation"] and start["offset"] <= end["offset"]:
             return start
         made_anew = start["generation"] != end["generation"]
+        if not made_anew and self._places[self._names.index(name)].may_be_behind():
+            raise ConnectionFailed(
+                f"The standby of the log at {name} has {end['offset'] - 1} last, and the query stands at offset "
+                f"{start['offset']}: it is behind, or of an older copy. Start again once it has caught up, or read "
+                "from the primary."
+            )
         if self._options.fail_on_data_loss:
             what = "was made anew" if made_anew else f"ends at {end['offset'] - 1} now, as one restored would"
             raise DataLoss(

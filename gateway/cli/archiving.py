@@ -21,7 +21,7 @@ import click
 from gateway.cli.api import Api
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse
-from spark_bridge.places.addresses import Archived
+from spark_bridge.places.addresses import Archived, Schema
 from spark_bridge.places.from_options import live_log
 from store.archive import compaction
 from store.archive.archiver import Archiver, Limits
@@ -140,7 +140,7 @@ def _archiver(api: Api, source: str, to: str, tell: bool) -> Archiver:
             raise ArchiveError(f"The gateway was not told what it may trim: {error.message}") from None
 
     address = parse(given).addresses[0]
-    assert not isinstance(address, Archived)
+    assert not isinstance(address, Archived | Schema)
     return Archiver(live_log(address), storage_at(to), told=told if tell else None)
 
 

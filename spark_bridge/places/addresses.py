@@ -1,4 +1,4 @@
-"""Where else than at a broker a log may lie: a gateway's data folder on this host, or an archive."""
+"""Where else than at a broker a log may lie: a gateway's data folder on this host, PostgreSQL, or an archive."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ class Folder:
     def url(self) -> str:
         """The file, as messages name it."""
         return str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A database of PostgreSQL, and whose log in it."""
+
+    dsn: str
+    """libpq's connection string, or URI, without a password."""
+    vpn: str = DEFAULT_VPN
+    password_file: str | None = None
+    """Holds the password and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,10 @@ class ArchivePlace:
         """See ``LogPlace.read``."""
         return ArchiveReader(self.archive, self.log, selection).read(columns, ids)
 
+    def may_be_behind(self) -> bool:
+        """See ``LogPlace.may_be_behind``."""
+        return self.log is not None and self.log.may_be_behind()
+
     def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
         """See ``LogPlace.watch``: it is the log that changes."""
         if self.log is not None:

@@ -82,6 +82,10 @@ class BrokerPlace:
                 link.check(offsets)
                 yield batch, list(messages)
 
+    def may_be_behind(self) -> bool:
+        """See ``LogPlace.may_be_behind``: it is the only one."""
+        return False
+
     def watch(self, selection: Selection = WHOLE_LOG) -> BrokerWatch:
         """See ``LogPlace.watch``."""
         return BrokerWatch(self.broker, address(selection.patterns))

@@ -63,6 +63,10 @@ class FilePlace:
             for page in file.pages(ids, whole=True):
                 yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
 
+    def may_be_behind(self) -> bool:
+        """See ``LogPlace.may_be_behind``: it is the only one."""
+        return False
+
     def watch(self, selection: Selection = WHOLE_LOG) -> FileWatch:
         """See ``LogPlace.watch``."""
         return FileWatch(self.folder)

@@ -1,10 +1,11 @@
-"""From the options of a read to the places it reads: the one that tells a url, a path and an archive apart."""
+"""From the options of a read to the places it reads: the one that tells a url, a path, a dsn and an archive apart."""
 
 from __future__ import annotations
 
 from spark_bridge.amqp_client.broker import Broker
+from spark_bridge.errors import OptionError
 from spark_bridge.options import Options
-from spark_bridge.places.addresses import Archived, Folder
+from spark_bridge.places.addresses import Archived, Folder, Schema
 from spark_bridge.places.broker_place import BrokerPlace
 from spark_bridge.places.file_place import FilePlace
 from spark_bridge.places.log_place import LiveLog, LogPlace
@@ -20,7 +21,7 @@ def log_place(options: Options, number: int) -> LogPlace:
     address = options.addresses[number]
     if isinstance(address, Archived):
         return _archive(address.url)
-    log = live_log(address)
+    log = _in_database(address) if isinstance(address, Schema) else live_log(address)
     return log if options.archive is None else _archive(options.archive, log)
 
 
@@ -32,5 +33,17 @@ def _archive(url: str, log: LiveLog | None = None) -> LogPlace:
 
 
 def live_log(address: Broker | Folder) -> BrokerPlace | FilePlace:
-    """A gateway's own log."""
+    """A gateway's own log, there where the gateway is."""
     return BrokerPlace(address) if isinstance(address, Broker) else FilePlace(address)
+
+
+def _in_database(address: Schema) -> LiveLog:
+    try:
+        from spark_bridge.places.database_place import DatabasePlace  # noqa: PLC0415 - comes with an extra
+    except ImportError as error:
+        if not (error.name or "").startswith("psycopg"):
+            raise
+        raise OptionError(
+            "Option dsn needs PostgreSQL's driver, here and on every worker: pip install 'rewind-gateway[postgresql]'."
+        ) from error
+    return DatabasePlace(address)

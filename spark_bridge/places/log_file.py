@@ -11,7 +11,6 @@ in the generation that was planned, is asked in the same statement that reads it
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -20,16 +19,14 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from amqp_ext.replay_id import ReplayId
-from amqp_ext.replay_start import StartKind, parse_text
 from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.columns.record_batches import STORED
-from spark_bridge.errors import OptionError
 from spark_bridge.places.addresses import Folder
+from spark_bridge.places.log_plan import check_range, plan
 from spark_bridge.places.page_checksums import BESIDE_ALL, BESIDE_CONTENT, first_damaged
-from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_end, check_stop, topic_filter
+from spark_bridge.places.selection import Selection, check_end
 from spark_bridge.places.sqlite_reader import SqliteReader
-from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.errors import ConnectionFailed
 from store.archive.id_range import IdRange
 from store.checksum import NOT_AS_WRITTEN
 
@@ -88,15 +85,7 @@ class LogFile:
             DataLoss: The log does not have the start.
             OptionError: Start or end make no sense for this log.
         """
-        extent = self.extent()
-        first = self._start(selection, extent)
-        last, stop = extent.last, selection.stop
-        if selection.before is not None:
-            last = self.first_since(selection.before, extent) - 1
-        elif stop is not None:
-            check_stop(stop, first, extent)
-            last = stop - 1
-        return IdRange(first, last, extent.generation)
+        return plan(self, self.extent(), selection)
 
     def pages(
         self, ids: IdRange, columns: Collection[str] = STORED, *, whole: bool = False
@@ -134,7 +123,7 @@ class LogFile:
                 limit=rows,
             )
             if page is None:
-                self._check(IdRange(position, ids.last, ids.generation))
+                check_range(IdRange(position, ids.last, ids.generation), self.extent())
             elif page.num_rows == rows:
                 end = page.column(0)[-1].as_py()
             position = end + 1
@@ -163,90 +152,29 @@ class LogFile:
             ends[-1] = last
         return ends
 
-    def _check(self, ids: IdRange) -> None:
-        """Raise unless the log still reaches down to the range, in its generation."""
-        extent = self.extent()
-        if extent.generation != ids.generation:
-            raise DataLoss(
-                f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
-            )
-        if extent.first > ids.first:
-            raise DataLoss(
-                f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."
-            )
+    # --- LogIndex ---------------------------------------------------------------------------------------------
 
-    def _start(self, selection: Selection, extent: IdRange) -> int:
-        if selection.since is not None:
-            return self.first_since(selection.since, extent)
-        text = selection.start
-        start = parse_text(text)
-        now = time.time_ns() // 1_000_000
-        kind, value = start.kind, start.value
-        match kind, value:
-            case StartKind.BEGINNING, _:
-                return extent.first
-            case StartKind.LIVE, _:
-                return extent.last + 1
-            case StartKind.LAST, _:
-                return self._last_matching(selection.patterns, extent)
-            case StartKind.DATE | StartKind.AGO, int():
-                date = value if kind is StartKind.DATE else now - value
-                if date > now:
-                    raise OptionError(f"Option replayStart={text!r} lies in the future.")
-                (floor,) = self._one("select floor_time from log")
-                if date < floor and selection.fail_on_data_loss:
-                    raise DataLoss(f"The log does not reach back to {text}.")
-                return self.first_since(date, extent)
-            case StartKind.AFTER, ReplayId():
-                if value.generation != extent.generation:
-                    raise DataLoss(f"The log was made anew since it gave out {text}.")
-                return self._checked(value.number + 1, text, selection, extent)
-            case StartKind.POINT, str():
-                row = self._row("select position from point where name = ?", value)
-                if row is None:
-                    raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
-                (position,) = row
-                return self._checked(int(position), text, selection, extent)
-            case StartKind.OFFSET, int():
-                return self._checked(value, text, selection, extent)
-        raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
+    def floor_ms(self) -> int:
+        """See ``LogIndex``."""
+        (floor,) = self._one("select floor_time from log")
+        return floor
 
-    def _checked(self, first: int, text: str, selection: Selection, extent: IdRange) -> int:
-        if extent.first <= first <= extent.last + 1:
-            return first
-        if selection.fail_on_data_loss:
-            raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
-        return min(max(first, extent.first), extent.last + 1)
+    def point(self, name: str) -> int | None:
+        """See ``LogIndex``."""
+        row = self._row("select position from point where name = ?", name)
+        return None if row is None else row[0]
 
-    def _last_matching(self, patterns: tuple[str, ...], extent: IdRange) -> int:
-        """The last id on a topic that is read, one past the last where there is none."""
-        topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
-        position = extent.last
-        while position >= extent.first:
-            rows = self._rows(
-                f"select id, topic from message where id between {extent.first} and {position} and held is null",
-                "desc",
-            )
-            if rows is None:
-                break
-            for number, topic in zip(*(column.to_pylist() for column in rows.columns), strict=True):
-                if topics is None or topics.matches(topic):
-                    return int(number)
-            position = number - 1
-        return extent.last + 1
+    def next_message(self, message_id: int) -> tuple[int, int] | None:
+        """See ``LogIndex``."""
+        row = self._row(f"select id, time from message where id >= {message_id} order by id limit 1")
+        return None if row is None else (row[0], row[1])
 
-    def first_since(self, date: int, extent: IdRange) -> int:
-        """The first id from a time on, one past the last where there is none: times never fall along ids."""
-        low, high = extent.first, extent.last + 1
-        while low < high:
-            middle = (low + high) // 2
-            row = self._row(f"select id, time from message where id >= {middle} order by id limit 1")
-            number, arrived_ms = row or (middle, date)
-            if arrived_ms >= date:
-                high = middle
-            else:
-                low = number + 1
-        return min(low, extent.last + 1)
+    def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
+        """See ``LogIndex``."""
+        rows = self._rows(
+            f"select id, topic from message where id between {first} and {last} and held is null", "desc"
+        )
+        return None if rows is None else (rows.column(0).to_pylist(), rows.column(1).to_pylist())
 
     def _one(self, query: str) -> tuple[int, ...]:
         row = self._row(query)

@@ -61,9 +61,20 @@ class LogPlace(Protocol):
     def watch(self, selection: Selection = WHOLE_LOG) -> LogWatch:
         """Begin to ask, often, where the log stands."""
 
+    def may_be_behind(self) -> bool:
+        """
+        Whether what is asked may not have yet what another copy of the log has told of.
 
-class LiveLog(LogPlace, Protocol):
-    """A gateway's own log, as opposed to an archive of it."""
+        Raises:
+            LogUnavailable: It cannot be asked.
+        """
+
+
+class ReadableLog(Protocol):
+    """What is read again, and again, until a range is read."""
+
+    def extent(self, selection: Selection) -> IdRange:
+        """See ``LogPlace.extent``."""
 
     def batches(
         self, selection: Selection, columns: Columns, ids: IdRange
@@ -76,7 +87,13 @@ class LiveLog(LogPlace, Protocol):
         """
 
 
-def read_live(log: LiveLog, selection: Selection, columns: Columns, ids: IdRange) -> Iterator[pa.RecordBatch]:
+class LiveLog(LogPlace, ReadableLog, Protocol):
+    """A gateway's own log, as opposed to an archive of it."""
+
+
+def read_live(
+    log: ReadableLog, selection: Selection, columns: Columns, ids: IdRange
+) -> Iterator[pa.RecordBatch]:
     """
     ``LogPlace.read`` of a gateway's own log: every row of the range exactly once, or DataLoss.
 

@@ -15,7 +15,7 @@ from gateway.core.model import ID
 from store.checksum import NOT_AS_WRITTEN
 from store.errors import StoreError
 from store.postgresql import schema
-from store.postgresql.database import Database
+from store.postgresql.database import Database, schema_name
 from store.postgresql.migrations import applied_migrations
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ReadConnection
@@ -101,7 +101,7 @@ def check_vpn(database: Database, vpn: str) -> list[str]:
         connection = database.connect(vpn, "check")
     except (psycopg.Error, OSError) as error:
         raise StoreError("cannot check", database.place, error, "Look at the url and the password") from error
-    return check(connection, f"{database.place}, schema {schema.schema_name(vpn)}")
+    return check(connection, f"{database.place}, schema {schema_name(vpn)}")
 
 
 def _check(reading: ReadConnection, place: str) -> list[str]:

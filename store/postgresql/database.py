@@ -9,6 +9,7 @@ session's lock.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import secrets
@@ -25,8 +26,13 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import BytesBinaryDumper, StrBinaryDumper
 
-from store.postgresql.schema import NAME_BYTES, lock_key, schema_name
 from store.postgresql.statements import Connection
+
+PREFIX: Final = "rewind_"
+"""Of the name of every schema."""
+
+NAME_BYTES: Final = 63
+"""The longest name that PostgreSQL does not cut (NAMEDATALEN)."""
 
 LOST_SECONDS: Final = 5
 """After which a host that does not answer is lost."""
@@ -58,6 +64,19 @@ AT_LEAST: Final = 150_000
 
 # It tells of errors in a pipeline that follow from the first one, which is raised, and quotes rows in doing so.
 logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+
+
+def schema_name(vpn: str) -> str:
+    """The schema of a Message VPN, to be quoted. A name that is too long is cut, with a hash of all of it."""
+    name = PREFIX + vpn
+    if len(name.encode()) <= NAME_BYTES:
+        return name
+    return f"{name[:40]}~{hashlib.sha256(vpn.encode()).hexdigest()[:20]}"
+
+
+def lock_key(vpn: str) -> int:
+    """The key of the advisory lock that the active gateway of a Message VPN has: 64 bits, signed."""
+    return int.from_bytes(hashlib.sha256(schema_name(vpn).encode()).digest()[:8], signed=True)
 
 
 class Database:

@@ -110,6 +110,7 @@ TABLES: Final[Sequence[str]] = (
         counted_id bigint not null default 0,
         epoch bigint not null default 0,
         commit_no bigint not null default 0,
+        told_id bigint not null default 0,
         active text
     ) {CHANGES_OFTEN}
     """,

@@ -17,7 +17,10 @@ Shape, and why. What is not said here is as in ``store.sqlite.schema``:
                 ``epoch`` counts how often a gateway has taken the store over, ``commit_no`` its commits, so that one
                 whose answer was lost is looked up; ``active`` is the HOST:PORT that the active gateway's clients use. A
                 transaction of a gateway that was deposed, or one that was done already, would make ``commit_no`` null,
-                which it must not be (``FENCE``).
+                which it must not be (``FENCE``). ``told_id`` is what ``last_id`` was before the newest commit: that
+                one was begun when the one before it was known to be as durable as any, and nobody takes back what a
+                standby has of it. So it bounds who reads on a standby, which may show a commit before its gateway has
+                told of it, or one that a failover undoes.
 ``migration``   names of the migrations that were applied, in their order.
 
 All text is UTF-8 in the order of its bytes, and holds no U+0000, which PostgreSQL cannot store
@@ -27,17 +30,10 @@ written with them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import Final
 
 from gateway.core.log import disk_usage
-
-PREFIX: Final = "rewind_"
-"""Of the name of every schema."""
-
-NAME_BYTES: Final = 63
-"""The longest name that PostgreSQL does not cut (NAMEDATALEN)."""
 
 KNOWN: Final = ("m001_routes_cursors_checksums",)
 """Names of the migrations of this version, in their order."""
@@ -52,7 +48,7 @@ FENCE: Final = (
     "update log set commit_no = case when epoch = %s and commit_no = %s then %s end, "
     "last_id = greatest(last_id, %s), last_time = greatest(last_time, %s), size_bytes = size_bytes + %s, "
     "largest_bytes = greatest(largest_bytes, %s), next_number = greatest(next_number, %s), "
-    "archived_id = greatest(archived_id, %s), counted_id = greatest(counted_id, %s)"
+    "archived_id = greatest(archived_id, %s), counted_id = greatest(counted_id, %s), told_id = last_id"
 )
 """
 What every transaction of a writer begins with. Its values: the writer's epoch, the last commit's number, this one's,
@@ -78,19 +74,6 @@ SIZE_ON_DISK: Final = f"""coalesce(sum({disk_usage.ENTRY_BYTES} + case
     end), 0)::bigint"""
 """SQL that sums what messages take of the disk (``disk_usage.stored_bytes``: of SQLite's file, so that quotas mean the
 same whatever the engine); contents are not read for it. An escaped character of a topic counts as the one it is."""
-
-
-def schema_name(vpn: str) -> str:
-    """The schema of a Message VPN, to be quoted. A name that is too long is cut, with a hash of all of it."""
-    name = PREFIX + vpn
-    if len(name.encode()) <= NAME_BYTES:
-        return name
-    return f"{name[:40]}~{hashlib.sha256(vpn.encode()).hexdigest()[:20]}"
-
-
-def lock_key(vpn: str) -> int:
-    """The key of the advisory lock that the active gateway of a Message VPN has: 64 bits, signed."""
-    return int.from_bytes(hashlib.sha256(schema_name(vpn).encode()).digest()[:8], signed=True)
 
 
 def unknown_migrations(applied: Iterable[str]) -> list[str]:

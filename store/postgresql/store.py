@@ -19,14 +19,13 @@ from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
 from store.postgresql import takeover
 from store.postgresql.copies.mark import read_mark
-from store.postgresql.database import Database, engine
+from store.postgresql.database import Database, engine, schema_name
 from store.postgresql.migrations import migrate
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.priorities import PostgresQueueTables
 from store.postgresql.property_index import update_spans
 from store.postgresql.reading.reader import PostgresReader
 from store.postgresql.recovery import recover
-from store.postgresql.schema import schema_name
 from store.postgresql.statements import Connection
 from store.postgresql.text import stored_text
 from store.postgresql.writer import PostgresWriter

@@ -18,8 +18,7 @@ import time
 from typing import Any, Final
 
 from store.errors import Deposed
-from store.postgresql.database import Database
-from store.postgresql.schema import lock_key
+from store.postgresql.database import Database, lock_key
 from store.postgresql.statements import Connection
 
 WRITER: Final = "writer"

@@ -33,7 +33,7 @@ from store.postgresql import schema
 from store.postgresql.check import check_vpn
 from store.postgresql.copies.mark import read_mark, write_mark
 from store.postgresql.copy_rows import copied
-from store.postgresql.database import Database
+from store.postgresql.database import Database, schema_name
 from store.postgresql.migrations import migrate
 from store.postgresql.partitions import attached_spans, make, missing_spans, partition_size
 from store.postgresql.statements import Connection
@@ -78,7 +78,7 @@ class PostgresTables:
         """
         self._database = database
         self._vpn = vpn
-        self.place = f"{database.place}, schema {schema.schema_name(vpn)}"
+        self.place = f"{database.place}, schema {schema_name(vpn)}"
         try:
             self._connection = database.connect(vpn, "copy")
         except (psycopg.Error, OSError) as error:
@@ -105,7 +105,7 @@ class PostgresTables:
                 "cannot copy", self.place, "a gateway waits for it, and would take it", "Stop that gateway"
             )
         if is_target:
-            made = sql.Identifier(schema.schema_name(self._vpn))
+            made = sql.Identifier(schema_name(self._vpn))
             connection.execute(sql.SQL("create schema if not exists {}").format(made))
         ((is_there,),) = connection.execute(b"select to_regclass('log') is not null").fetchall()
         if not (is_there or is_target):

@@ -1,0 +1,147 @@
+"""
+What a selection means for a gateway's own log, which is asked where it is kept: the ids it starts and ends at.
+
+How the log is asked is its engine's: ``LogIndex`` says what it has to know.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from amqp_ext.replay_id import ReplayId
+from amqp_ext.replay_start import StartKind, parse_text
+from spark_bridge.errors import OptionError
+from spark_bridge.places.selection import EVERY_TOPIC, Selection, check_stop, topic_filter
+from store.archive.errors import DataLoss
+from store.archive.id_range import IdRange
+
+
+class LogIndex(Protocol):
+    """
+    The ids, times and topics of a log, and what its row says.
+
+    Every method raises ConnectionFailed where the log cannot be read.
+    """
+
+    def floor_ms(self) -> int:
+        """From when on every message is still there, in ms."""
+
+    def point(self, name: str) -> int | None:
+        """The position that has this name."""
+
+    def next_message(self, message_id: int) -> tuple[int, int] | None:
+        """Id and time, in ms, of the first message with this id or a higher one."""
+
+    def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
+        """Ids and topics of the last messages of a span, falling; some, but not all; None where there are none."""
+
+
+def plan(log: LogIndex, extent: IdRange, selection: Selection) -> IdRange:
+    """
+    What a selection means.
+
+    Args:
+        extent: Of the log, now.
+
+    Raises:
+        DataLoss: The log does not have the start.
+        OptionError: Start or end make no sense for this log.
+    """
+    first = _start(log, selection, extent)
+    last, stop = extent.last, selection.stop
+    if selection.before is not None:
+        last = first_since(log, selection.before, extent) - 1
+    elif stop is not None:
+        check_stop(stop, first, extent)
+        last = stop - 1
+    return IdRange(first, last, extent.generation)
+
+
+def first_since(log: LogIndex, date: int, extent: IdRange) -> int:
+    """The first id from a time on, one past the last where there is none: times never fall along ids."""
+    low, high = extent.first, extent.last + 1
+    while low < high:
+        middle = (low + high) // 2
+        number, arrived_ms = log.next_message(middle) or (middle, date)
+        if arrived_ms >= date:
+            high = middle
+        else:
+            low = number + 1
+    return min(low, extent.last + 1)
+
+
+def check_range(ids: IdRange, extent: IdRange) -> None:
+    """
+    Hold a range against the log, which has to reach down to it, in its generation.
+
+    Raises:
+        DataLoss: It does not.
+    """
+    if extent.generation != ids.generation:
+        raise DataLoss(
+            f"Offsets {ids.first} to {ids.last} cannot be read any more: the log was made anew since."
+        )
+    if extent.first > ids.first:
+        raise DataLoss(
+            f"The log was trimmed since the read was planned: of {ids.first} and up, {extent.first} is first now."
+        )
+
+
+def _start(log: LogIndex, selection: Selection, extent: IdRange) -> int:
+    if selection.since is not None:
+        return first_since(log, selection.since, extent)
+    text = selection.start
+    start = parse_text(text)
+    now = time.time_ns() // 1_000_000
+    kind, value = start.kind, start.value
+    match kind, value:
+        case StartKind.BEGINNING, _:
+            return extent.first
+        case StartKind.LIVE, _:
+            return extent.last + 1
+        case StartKind.LAST, _:
+            return _last_matching(log, selection.patterns, extent)
+        case StartKind.DATE | StartKind.AGO, int():
+            date = value if kind is StartKind.DATE else now - value
+            if date > now:
+                raise OptionError(f"Option replayStart={text!r} lies in the future.")
+            if date < log.floor_ms() and selection.fail_on_data_loss:
+                raise DataLoss(f"The log does not reach back to {text}.")
+            return first_since(log, date, extent)
+        case StartKind.AFTER, ReplayId():
+            if value.generation != extent.generation:
+                raise DataLoss(f"The log was made anew since it gave out {text}.")
+            return _checked(value.number + 1, text, selection, extent)
+        case StartKind.POINT, str():
+            position = log.point(value)
+            if position is None:
+                raise OptionError(f"Option replayStart={text!r}: the log has no such point.")
+            return _checked(position, text, selection, extent)
+        case StartKind.OFFSET, int():
+            return _checked(value, text, selection, extent)
+    raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url.")
+
+
+def _checked(first: int, text: str, selection: Selection, extent: IdRange) -> int:
+    if extent.first <= first <= extent.last + 1:
+        return first
+    if selection.fail_on_data_loss:
+        raise DataLoss(f"The log has {extent.first} to {extent.last}; {text} is not in it.")
+    return min(max(first, extent.first), extent.last + 1)
+
+
+def _last_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange) -> int:
+    """The last id on a topic that is read, one past the last where there is none."""
+    topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
+    position = extent.last
+    while position >= extent.first:
+        found = log.topics_below(extent.first, position)
+        if found is None:
+            break
+        number = position
+        for number, topic in zip(*found, strict=True):
+            if topics is None or topics.matches(topic):
+                return number
+        position = number - 1
+    return extent.last + 1

@@ -1,0 +1,320 @@
+"""
+The log read straight from a gateway's tables in PostgreSQL: same rows as over AMQP, and no gateway needed.
+
+Everything is read-only, and in short statements of a page each: nothing keeps a server from vacuuming, or a standby
+from going on. Pages are Arrow batches from the start, and have only the columns that were asked for.
+
+Invariants:
+
+- A page holds every logged message of the ids it looked at, or raises. That the log still reaches down to it, in the
+  generation that was planned, is asked in the same statement that reads it; so is how far the server has come.
+- Nothing is planned beyond what the active gateway may have told. A primary shows a commit once the standbys that it
+  waits for have it; there the bound is ``log.last_id``. A standby shows a commit as soon as it has it, which may be
+  before the gateway is told, and one that the primary did not wait for may have to give it back at a failover: ids that
+  it showed are then given to other messages. There is one writer, which begins a commit when the one before is known
+  to be durable, and what a server replays is one sequence: whoever sees a commit knows that the one before will stay.
+  So there the bound is ``log.told_id``, the highest id of the commit before. A gateway that has nothing to do commits
+  once a second: the bound follows by then.
+- A standby that has not yet replayed what was planned is waited for, and nothing is passed over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from struct import unpack
+from types import TracebackType
+from typing import Final, NoReturn, TypeVar
+
+import psycopg
+import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+
+from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
+from spark_bridge.columns.record_batches import STORED
+from spark_bridge.errors import OptionError
+from spark_bridge.places import packed_page
+from spark_bridge.places.addresses import Schema
+from spark_bridge.places.log_plan import check_range, plan
+from spark_bridge.places.page_checksums import BESIDE_ALL, BESIDE_CONTENT, first_damaged
+from spark_bridge.places.selection import Selection, check_end
+from store.archive.errors import ConnectionFailed
+from store.archive.id_range import IdRange
+from store.checksum import NOT_AS_WRITTEN
+from store.postgresql.database import Database, schema_name
+from store.postgresql.reading.connection import Answer, ReadConnection, Value
+from store.postgresql.text import read_text
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 40.0
+"""How long a server that cannot be reached, or is behind, is waited for: a standby takes a primary's place in 30 s."""
+
+RETRY_SECONDS: Final = 0.2
+"""Between two tries."""
+
+TOLD_SECONDS: Final = 2.0
+"""How long a plan waits until what a standby shows is known to stay: an idle gateway commits once a second."""
+
+SCAN_IDS: Final = 50_000
+"""Ids a page may look at in search of messages."""
+
+PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
+"""SQLSTATEs: a standby has to go on with what was trimmed, or a server goes. It is tried again."""
+
+UNDEFINED: Final = frozenset({"42P01", "42703"})
+"""SQLSTATEs: there is no such table, or column."""
+
+STANDING: Final = (
+    "select first_id, least(told_id, last_id), last_id, generation, pg_is_in_recovery()::integer::bigint from log"
+)
+
+
+class LogTables:
+    """A connection to one Message VPN's schema; a context manager that closes it."""
+
+    def __init__(self, schema: Schema) -> None:
+        """
+        Raises:
+            OptionError: The connection string is none.
+            ConnectionFailed: The server cannot be reached, or has no such Message VPN that this version reads.
+        """
+        password_file = None if schema.password_file is None else Path(schema.password_file)
+        self._database = Database(schema.dsn, password_file)
+        self._vpn = schema.vpn
+        self._connection: ReadConnection | None = None
+        check_dsn(schema.dsn)
+        try:
+            # At the start nothing is waited for: a name that is wrong is told at once.
+            self._standing(self._connected().ask(STANDING, ()))
+        except (psycopg.Error, OSError) as error:
+            self.close()
+            self._fail(error)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether the server replays what another one writes."""
+        return self._standing(self._ask(STANDING))[1]
+
+    def extent(self, *, up_to: int | None = None) -> IdRange:
+        """
+        The ids the log holds now, as far as nobody takes them back; last < first when there are none.
+
+        Args:
+            up_to: An id that is known to have been told. A standby that does not have it yet is waited for, and all
+                that there is then is the log.
+
+        Raises:
+            ConnectionFailed: The log cannot be read, or the standby does not come up to it.
+        """
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            (first, told, last, generation), is_standby = self._standing(self._ask(STANDING))
+            if up_to is None:
+                return IdRange(first, max(told if is_standby else last, first - 1), generation)
+            if last >= up_to or not is_standby:
+                return IdRange(first, last, generation)
+            self._wait_for_replay(deadline, up_to, last)
+
+    def settled_extent(self) -> IdRange:
+        """The same, once it is as long as what the server shows at first, where that comes true in some moments."""
+        extent = self.extent()
+        shown = self.extent(up_to=0).last
+        deadline = time.monotonic() + TOLD_SECONDS
+        while extent.last < shown and time.monotonic() < deadline:
+            time.sleep(RETRY_SECONDS / 10)
+            extent = self.extent()
+        return extent
+
+    def plan(self, selection: Selection) -> IdRange:
+        """
+        What a selection means now.
+
+        Raises:
+            DataLoss: The log does not have the start.
+            OptionError: Start or end make no sense for this log.
+            ConnectionFailed: The log cannot be read.
+        """
+        return plan(self, self.settled_extent(), selection)
+
+    def pages(self, ids: IdRange, columns: Collection[str] = STORED) -> Iterator[pa.RecordBatch]:
+        """
+        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
+        they were checked by: contents wherever they are read, as from a file.
+
+        Raises:
+            DataLoss: The log no longer holds the range.
+            ConnectionFailed: It cannot be read, or a message is not what was written.
+        """
+        asked = [name for name in STORED if name == "id" or name in columns]
+        beside = BESIDE_CONTENT if "content" in asked else ()
+        for page in self._pages(ids, [*asked, *beside]):
+            damaged = first_damaged(page) if beside else None
+            if damaged is not None:
+                raise ConnectionFailed(f"{self._place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
+            yield page
+
+    def whole_pages(self, ids: IdRange) -> Iterator[pa.RecordBatch]:
+        """All that is stored of the messages of a range, and all of it checked; raises as ``pages`` does."""
+        for page in self._pages(ids, [*STORED, *BESIDE_ALL]):
+            damaged = first_damaged(page)
+            if damaged is not None:
+                raise ConnectionFailed(f"{self._place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
+            yield page
+
+    def _pages(self, ids: IdRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        bound = None
+        if "content" in names:
+            (largest,) = self._numbers(self._ask("select largest_bytes from log"))
+            bound = None if largest * PAGE_ROWS <= PAGE_BYTES else PAGE_BYTES
+        query = packed_page.query(names, bound)
+        position, deadline = ids.first, time.monotonic() + PATIENCE_SECONDS
+        while position <= ids.last:
+            end = min(ids.last, position + SCAN_IDS - 1)
+            ((generation, first, last, is_whole, is_standby, count, *values),) = self._ask(
+                query, position, end, ids.generation or 0, PAGE_ROWS
+            )
+            found = IdRange(_number(first), _number(last), _number(generation))
+            if found.last < end and is_standby == b"\1" and found.generation == ids.generation:
+                self._wait_for_replay(deadline, end, found.last)
+                continue
+            check_range(IdRange(position, ids.last, ids.generation), found)
+            check_end(IdRange(ids.first, end, ids.generation), found.last)
+            rows = _number(count)
+            position = end + 1
+            if rows:
+                page = packed_page.batch(names, values)
+                if rows == PAGE_ROWS or is_whole != b"\1":
+                    position = page.column(0)[-1].as_py() + 1
+                yield page
+            deadline = time.monotonic() + PATIENCE_SECONDS
+
+    # --- LogIndex -------------------------------------------------------------------------------------------------
+
+    def floor_ms(self) -> int:
+        """See ``LogIndex``."""
+        (floor,) = self._numbers(self._ask("select floor_time from log"))
+        return floor
+
+    def point(self, name: str) -> int | None:
+        """See ``LogIndex``."""
+        rows = self._ask("select position from point where name = $1::text", name)
+        return _number(rows[0][0]) if rows else None
+
+    def next_message(self, message_id: int) -> tuple[int, int] | None:
+        """See ``LogIndex``."""
+        rows = self._ask(
+            "select id, time from message where id >= $1::bigint order by id limit 1", message_id
+        )
+        return (_number(rows[0][0]), _number(rows[0][1])) if rows else None
+
+    def topics_below(self, first: int, last: int) -> tuple[list[int], list[str]] | None:
+        """See ``LogIndex``."""
+        rows = self._ask(
+            "select id, topic from message where id between $1::bigint and $2::bigint order by id desc "
+            f"limit {PAGE_ROWS}",
+            first,
+            last,
+        )
+        if not rows:
+            return None
+        return [_number(found) for found, _ in rows], [
+            read_text((topic or b"").decode()) for _, topic in rows
+        ]
+
+    # --- the connection -------------------------------------------------------------------------------------------
+
+    @property
+    def _place(self) -> str:
+        return f"{self._database.place}, schema {schema_name(self._vpn)}"
+
+    def _connected(self) -> ReadConnection:
+        if self._connection is None or self._connection.is_lost:
+            self.close()
+            self._connection = ReadConnection(self._database.connect(self._vpn, "spark"))
+        return self._connection
+
+    def _ask(self, sql: str, *values: Value) -> list[Answer]:
+        """All rows of a statement; a server that goes is waited for, or the one that comes in its place."""
+        return self._patiently(lambda: self._connected().ask(sql, values))
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return call()
+            except (psycopg.Error, OSError) as error:
+                is_gone = self._connection is None or self._connection.is_lost
+                passes = is_gone or getattr(error, "sqlstate", None) in PASSING
+                if not passes or time.monotonic() >= deadline:
+                    self._fail(error)
+                time.sleep(RETRY_SECONDS)
+
+    def _wait_for_replay(self, deadline: float, wanted: int, last: int) -> None:
+        if time.monotonic() >= deadline:
+            raise ConnectionFailed(
+                f"The standby at {self._place} has {last} last, and does not come up to offset {wanted}, which was "
+                "planned. See that it replays, or read from another server."
+            )
+        time.sleep(RETRY_SECONDS / 10)
+
+    def _standing(self, rows: list[Answer]) -> tuple[tuple[int, int, int, int], bool]:
+        """First id, told id, last id and generation, and whether the server is a standby."""
+        first, told, last, generation, is_standby = self._numbers(rows)
+        return (first, told, last, generation), bool(is_standby)
+
+    def _numbers(self, rows: list[Answer]) -> tuple[int, ...]:
+        if not rows:
+            raise ConnectionFailed(f"{self._place} cannot be read as a gateway's tables: it has no log.")
+        return tuple(map(_number, rows[0]))
+
+    def _fail(self, error: Exception) -> NoReturn:
+        state = getattr(error, "sqlstate", None)
+        if state in UNDEFINED:
+            raise ConnectionFailed(
+                f"There are no tables of the Message VPN {self._vpn!r} that this version reads at {self._place}."
+            ) from None
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ConnectionFailed(f"{self._place} cannot be read as a gateway's tables: {reason}.") from None
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> LogTables:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_dsn(dsn: str) -> None:
+    """
+    Hold a connection string against what libpq takes. Nothing of it is repeated: it may have a password in it.
+
+    Raises:
+        OptionError: It is none, or has a password in it.
+    """
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.Error:
+        raise OptionError(
+            "Option dsn is no connection string of PostgreSQL: postgresql://host:port/database, or libpq's words."
+        ) from None
+    if given.get("password"):
+        raise OptionError("Option dsn has a password in it; passwords go into the option passwordFile.")
+
+
+def _number(value: bytes | None) -> int:
+    assert value is not None
+    found: int
+    (found,) = unpack(">q", value)
+    return found

@@ -1,0 +1,353 @@
+"""The log read from PostgreSQL: the same rows as over AMQP, nothing beyond what was told, nothing passed over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from amqp_ext.codec import Described
+from gateway.core.effects import SavePoint, TrimLog
+from gateway.core.log.point import Point
+from spark_bridge.columns.encoded_messages import PAGE_BYTES
+from spark_bridge.errors import OptionError
+from spark_bridge.options import parse
+from spark_bridge.places import log_tables
+from spark_bridge.places.addresses import Schema
+from spark_bridge.places.database_place import DatabasePlace
+from spark_bridge.places.log_tables import LogTables
+from spark_bridge.places.selection import WHOLE_LOG, Selection
+from spark_bridge.schema import DDL, chosen
+from spark_bridge.source import RewindSource
+from store.archive.columns import ALL, arrow_schema
+from store.archive.errors import ConnectionFailed, DataLoss
+from store.archive.id_range import IdRange
+from tests.spark_bridge.log_gateway import LogGateway
+from tests.spark_bridge.places.test_log_file import DATA, EVERY_KIND, message
+from tests.spark_bridge.spark_types import struct
+from tests.spark_bridge.stored_log import body
+from tests.store.effects import publication
+from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.vpn_file import MADE_MS
+from tests.support.postgresql import Server, eventually, server
+
+pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.postgresql]
+OPTIONS: list[dict[str, str]] = [
+    {},
+    {"subscribe": "t/>"},
+    {"subscribe": "n/1,t/b/*,!n/2"},
+    {"startingOffsets": "100", "endingOffsets": "2400"},
+    {"minPartitions": "5", "replayStart": "last"},
+    {"replayStart": "last", "subscribe": "n/0,n/1"},
+    {"replayStart": "last", "subscribe": "none"},
+    {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
+    {"replayStart": "#99999", "failOnDataLoss": "false"},
+    {"startingTimestamp": "0"},
+    {"endingTimestamp": "0"},
+    {"startingTimestamp": "9999999999999"},
+]
+
+
+def table(ddl: str = DDL, **options: str) -> pa.Table:
+    """All rows a batch with these options reads, in the order of offsets."""
+    given: Any = CaseInsensitiveDict()
+    given.update(options)
+    reader = RewindSource(given).reader(struct(ddl))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return pa.Table.from_batches(batches, arrow_schema(chosen(struct(ddl))))
+
+
+@pytest.fixture(scope="module")
+def gateway(postgresql: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The url of a gateway and the dsn of its store: 2,500 small messages and those of every kind."""
+    dsn = postgresql.tcp_url(postgresql.new_database())
+    config = f'[vpn.default.store]\nurl = "{dsn}"\n'
+    with LogGateway(tmp_path_factory.mktemp("gateway"), config) as running:
+        running.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
+        running.publish(EVERY_KIND)
+        yield running.url, dsn
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[tuple[Server, Server]]:
+    """A primary and its standby, which it does not wait for."""
+    with server() as primary:
+        yield primary, primary.standby()
+
+
+class Written:
+    """A Message VPN that is written by its store, without a gateway."""
+
+    def __init__(self, primary: Server, name: str) -> None:
+        self.database = primary.new_database()
+        self.vpn = PostgresVpn(primary, self.database, name)
+        self.gateway: Gateway = self.vpn.gateway()
+        self.last = 0
+
+    def publish(self, count: int, topic: str = "n/1") -> None:
+        """More messages."""
+        first, self.last = self.last + 1, self.last + count
+        contents = [body(number) for number in range(first, self.last + 1)]
+        error = self.gateway.commit(publication(first, contents, topic=topic, time_ms=MADE_MS))
+        assert error is None
+
+    def at(self, where: Server) -> Schema:
+        """The log as a server has it."""
+        return Schema(where.tcp_url(self.database), self.vpn.name)
+
+
+@pytest.fixture
+def written(machines: tuple[Server, Server], request: pytest.FixtureRequest) -> Iterator[Written]:
+    """A Message VPN of the test's own; the standby has it."""
+    primary, standby = machines
+    found = Written(primary, request.node.name[:40])
+    eventually(lambda: _has(standby, found), "replication")
+    yield found
+    found.vpn.close()
+
+
+def _has(standby: Server, written: Written) -> bool:
+    try:
+        with LogTables(written.at(standby)):
+            return True
+    except ConnectionFailed:
+        return False
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_dsn_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[str, str]) -> None:
+    """Bodies of every kind, nulls, unicode, empty and a megabyte: equal in every column and every row."""
+    url, dsn = gateway
+    ours, theirs = table(dsn=dsn, **options), table(url=url, **options)
+    assert ours.equals(theirs)
+    assert ours.schema == theirs.schema
+    assert ours.num_rows or options.keys() & {"replayStart", "startingTimestamp", "endingTimestamp"}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"startingOffsets": "99999"}, DataLoss, "#99999 is not in it"),
+        ({"endingOffsets": "99999"}, OptionError, "lies beyond the log"),
+        ({"replayStart": "message-id:x"}, OptionError, "has to be looked up by a gateway; give a url"),
+        ({"replayStart": "point:none"}, OptionError, "no such point"),
+        ({"replayStart": "2001-01-01T00:00:00Z"}, DataLoss, "does not reach back"),
+        ({"messageVpn": "none"}, ConnectionFailed, "no tables of the Message VPN 'none'"),
+    ],
+)
+def test_what_the_log_does_not_have_is_refused(
+    gateway: tuple[str, str], options: dict[str, str], error: type[Exception], sentence: str
+) -> None:
+    """As over AMQP, nothing that cannot be honoured is dropped."""
+    with pytest.raises(error, match=sentence):
+        table(dsn=gateway[1], **options)
+
+
+def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
+    """Large messages make smaller pages, and none is lost at a page's end; all of a message can be checked."""
+    with LogTables(Schema(gateway[1])) as tables:
+        extent = tables.settled_extent()
+        pages = list(tables.whole_pages(extent))
+    assert [number for page in pages for number in page.column("id").to_pylist()] == list(
+        range(1, extent.last + 1)
+    )
+    assert max(page.column("content").nbytes for page in pages) <= PAGE_BYTES + (2 << 20)
+
+
+def test_a_point_a_topic_with_nul_and_what_was_trimmed(
+    machines: tuple[Server, Server], written: Written
+) -> None:
+    """
+    Points are starts; U+0000 in a topic comes back as it was; ids below the log's first are lost, whether their rows
+    are still there or not, and left out where that is asked for.
+    """
+    primary, _ = machines
+    written.publish(20, topic="a\0/\1")
+    position = 11
+    assert written.gateway.commit(SavePoint(Point("p\0", position, MADE_MS, MADE_MS))) is None
+    place = DatabasePlace(written.at(primary))
+    assert place.plan(Selection(start="point:p\0")).first == position
+    whole = place.plan(WHOLE_LOG)
+    (batch,) = place.read(WHOLE_LOG, ALL, whole)
+    assert set(batch.column("topic").to_pylist()) == {"a\0/\1"}
+    assert written.gateway.commit(TrimLog(1, 6)) is None
+    with pytest.raises(DataLoss, match="of 1 and up, 6 is first now"):
+        list(place.read(WHOLE_LOG, ALL, whole))
+    (rest,) = place.read(Selection(fail_on_data_loss=False), ALL, whole)
+    assert rest.column("offset").to_pylist() == list(range(6, 21))
+    with pytest.raises(DataLoss, match="made anew"):
+        list(place.read(WHOLE_LOG, ALL, IdRange(6, 20, (whole.generation or 0) + 1)))
+    with pytest.raises(DataLoss, match="the log ends at 20 now"):
+        list(place.read(WHOLE_LOG, ALL, IdRange(6, 21, whole.generation)))
+
+
+def test_a_message_that_is_not_what_was_written_is_not_read(
+    machines: tuple[Server, Server], written: Written
+) -> None:
+    """One changed byte of a content fails the read, and says which message it is."""
+    written.publish(20)
+    written.vpn.server.execute(
+        f'update "rewind_{written.vpn.name}".message set content = set_byte(content, 3, 0) where id = 7',
+        written.database,
+    )
+    place = DatabasePlace(written.at(machines[0]))
+    with pytest.raises(ConnectionFailed, match="message 7 is not what was written"):
+        list(place.read(WHOLE_LOG, ALL, place.plan(WHOLE_LOG)))
+
+
+def test_a_standby_does_not_tell_of_a_commit_that_may_be_taken_back(
+    machines: tuple[Server, Server], written: Written
+) -> None:
+    """
+    What a standby shows before the next commit is begun is not planned there: the gateway may not have told of it. With
+    the next commit, of an idle gateway too, it is.
+    """
+    _, standby = machines
+    written.publish(5)
+    written.gateway.beat()
+    written.publish(3)
+    written.gateway.close()  # no commit follows
+    with LogTables(written.at(standby)) as tables:
+        eventually(lambda: tables.extent(up_to=0).last == 8, "the standby's replay")
+        assert tables.settled_extent().last == 5
+    with LogTables(written.at(machines[0])) as tables:
+        assert tables.settled_extent().last == 8
+    again = written.vpn.gateway()
+    again.beat()
+    place = DatabasePlace(written.at(standby))
+    eventually(lambda: place.plan(WHOLE_LOG).last == 8, "the next commit's replay")
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_standby_that_is_behind_is_waited_for(
+    machines: tuple[Server, Server], written: Written, fail_on_data_loss: bool
+) -> None:
+    """A range that was planned from the primary, read where it is not replayed yet: every row, once it is."""
+    primary, standby = machines
+    written.publish(5)
+    with LogTables(written.at(standby)) as tables:
+        eventually(lambda: tables.extent(up_to=0).last == 5, "the standby's replay")
+    standby.execute("select pg_wal_replay_pause()")
+    try:
+        written.publish(5)
+        ids = DatabasePlace(written.at(primary)).plan(WHOLE_LOG)
+        found: list[int] = []
+        selection = Selection(fail_on_data_loss=fail_on_data_loss)
+        asked = threading.Event()
+
+        def read() -> None:
+            asked.set()
+            for batch in DatabasePlace(written.at(standby)).read(selection, ALL, ids):
+                found.extend(batch.column("offset").to_pylist())
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        assert asked.wait(10)
+        sessions = "select 1 from pg_stat_activity where application_name like 'rewind%spark%' and query_start is not null"
+        eventually(lambda: standby.execute(sessions), "the reader's connection")
+        assert found == []
+    finally:
+        standby.execute("select pg_wal_replay_resume()")
+    reading.join(60)
+    assert found == list(range(1, 11))
+
+
+def test_a_standby_that_does_not_come_up_fails_the_read(
+    machines: tuple[Server, Server], written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that waits for too long fails, and loses nothing in silence, whatever failOnDataLoss says."""
+    primary, standby = machines
+    written.publish(5)
+    standby.execute("select pg_wal_replay_pause()")
+    try:
+        written.publish(5)
+        ids = DatabasePlace(written.at(primary)).plan(WHOLE_LOG)
+        monkeypatch.setattr(log_tables, "PATIENCE_SECONDS", 0.2)
+        for fail_on_data_loss in (True, False):
+            with pytest.raises(ConnectionFailed, match="does not come up to offset 10"):
+                list(
+                    DatabasePlace(written.at(standby)).read(
+                        Selection(fail_on_data_loss=fail_on_data_loss), ALL, ids
+                    )
+                )
+    finally:
+        standby.execute("select pg_wal_replay_resume()")
+
+
+def test_a_stream_that_is_ahead_of_its_standby_fails_and_delivers_nothing_twice(
+    machines: tuple[Server, Server], written: Written
+) -> None:
+    """A checkpoint above what the standby has is no log restored from an older copy: nothing begins anew below it."""
+    _, standby = machines
+    written.publish(5)
+    given: Any = CaseInsensitiveDict()
+    address = written.at(standby)
+    given.update({"dsn": address.dsn, "messageVpn": address.vpn, "failOnDataLoss": "false"})
+    stream = RewindSource(given).streamReader(struct(DDL))
+    try:
+        start = stream.initialOffset()
+        (name,) = start
+        assert name == f"postgresql://127.0.0.1:{standby.port}/{written.database}#{written.vpn.name}"
+        ahead = {name: start[name] | {"offset": 1_000}}
+        with pytest.raises(ConnectionFailed, match="it is behind, or of an older copy"):
+            stream.latestOffset(ahead, stream.getDefaultReadLimit())
+    finally:
+        stream.stop()
+
+
+def test_a_server_that_is_restarted_is_read_on_from(
+    written: Written, machines: tuple[Server, Server]
+) -> None:
+    """A connection that is lost between two pages is made anew; each message comes once."""
+    primary, _ = machines
+    written.publish(8_000)
+    written.publish(4_000)
+    with LogTables(written.at(primary)) as tables:
+        extent = tables.settled_extent()
+        pages = tables.pages(extent, {"id"})
+        found = next(pages).column("id").to_pylist()
+        primary.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'rewind%spark%'"
+        )
+        found += [number for page in pages for number in page.column("id").to_pylist()]
+    assert found == list(range(1, 12_001))
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://ann:s3cret@h/rewind",
+        "postgresql://ann@h/rewind?password=s3cret",
+        "postgresql://ann@h/rewind?pass%77ord=s3cret",
+        "host=h password=s3cret",
+        "host=h password = 's3cret'",
+        "host=h s3cret",
+        "amqp://ann:s3cret@h",
+    ],
+)
+def test_a_password_in_a_dsn_is_refused_and_not_repeated(dsn: str) -> None:
+    """Options are shown where Spark shows a plan, and errors are logged: passwords go into a file."""
+    with pytest.raises(OptionError) as refused:
+        table(dsn=dsn)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_password_comes_from_a_file(
+    tmp_path: Path, written: Written, machines: tuple[Server, Server]
+) -> None:
+    """It is read at each connection, on each worker, and is in nothing that is pickled or printed."""
+    missing, there = tmp_path / "none", tmp_path / "password"
+    there.write_text("s3cret\n")
+    schema = written.at(machines[0])
+    options = {"dsn": schema.dsn, "messageVpn": schema.vpn}
+    (address,) = parse(options | {"passwordFile": str(there)}).addresses
+    assert isinstance(address, Schema)
+    assert "s3cret" not in repr(address)
+    assert DatabasePlace(address).extent(WHOLE_LOG).last == 0
+    with pytest.raises(ConnectionFailed, match="No such file"):
+        table(passwordFile=str(missing), **options)
