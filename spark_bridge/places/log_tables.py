@@ -66,9 +66,9 @@ PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
 UNDEFINED: Final = frozenset({"42P01", "42703"})
 """SQLSTATEs: there is no such table, or column."""
 
-STANDING: Final = (
-    "select first_id, least(told_id, last_id), last_id, generation, pg_is_in_recovery()::integer::bigint from log"
-)
+STANDING: Final = """
+    select first_id, least(told_id, last_id), last_id, generation, pg_is_in_recovery()::integer::bigint from log
+"""
 
 
 class LogTables:

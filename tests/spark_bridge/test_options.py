@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from spark_bridge.amqp_client.broker import Broker
 from spark_bridge.errors import OptionError
 from spark_bridge.options import MEANINGS, Mode, Options, parse
-from spark_bridge.places.addresses import Folder
+from spark_bridge.places.addresses import Folder, Schema
 from store.archive.errors import ConnectionFailed
 
 pytestmark = pytest.mark.spark
@@ -58,7 +58,22 @@ def test_every_option_is_understood() -> None:
         headers=False,
         archive="s3://bucket/archive",
     )
-    assert given_options.keys() | {"replayStart", "path"} == MEANINGS.keys()
+    assert given_options.keys() | {"replayStart", "path", "dsn"} == MEANINGS.keys()
+
+
+def test_a_database_is_named_by_its_dsn() -> None:
+    """The Message VPN and the password's file go with it; the user is in it."""
+    given_options = {"dsn": "postgresql://ann@a,b/rewind", "messageVpn": "v", "passwordFile": "/p"}
+    assert parse(given_options).addresses == (Schema("postgresql://ann@a,b/rewind", "v", "/p"),)
+    assert parse({"dsn": "host=h dbname=rewind"}).addresses == (Schema("host=h dbname=rewind", "default"),)
+
+
+@pytest.mark.parametrize("name", ["url", "dsn", "archive"])
+def test_credentials_in_an_option_are_not_repeated(name: str) -> None:
+    """What is wrong with an option is said without what may be a password."""
+    with pytest.raises(OptionError) as caught:
+        parse({name: "amqp://ann:s3cret@b", "minPartitions": "many"})
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_replay_start_is_passed_on_as_it_is() -> None:
@@ -80,6 +95,11 @@ def test_a_url_given_as_a_path_is_told_apart() -> None:
         ({"url": "amqp://b:99999"}, "is not amqp://host:port or amqps://host:port"),
         ({"url": "amqp://b,amqp://b:5672"}, "one of them is there twice"),
         ({"path": "/data"}, "Options url and path both name a log"),
+        ({"dsn": "host=h"}, "Options url and dsn both name a log"),
+        ({"dsn": "host=h", "path": "/data"}, "Options url and path and dsn all name a log"),
+        ({"dsn": "mysql://h/rewind"}, "for example postgresql://"),
+        ({"dsn": "host=h", "user": "ann"}, "dsn says who reads by itself"),
+        ({"dsn": "host=h", "tlsCa": "/ca"}, "dsn says whom to trust (sslrootcert) by itself"),
         ({"tlsCa": "/ca"}, "Option tlsCa needs a url with amqps://"),
         ({"messageVpn": "../x"}, "is no name of a Message VPN"),
         ({"startingTimestamp": "yesterday"}, "a whole number of milliseconds"),
@@ -111,7 +131,7 @@ def test_a_url_given_as_a_path_is_told_apart() -> None:
         ({"user": "ann"}, "belong together"),
         ({"passwordFile": "/x"}, "belong together"),
         ({"startingOffset": "1"}, "Option startingOffset is unknown; did you mean startingOffsets?"),
-        ({"zzz": "1"}, "Option zzz is unknown; known options are url, path, archive"),
+        ({"zzz": "1"}, "Option zzz is unknown; known options are url, path, dsn, archive"),
     ],
 )
 def test_a_bad_option_gets_a_sentence(change: dict[str, str], sentence: str) -> None:
