@@ -10,7 +10,7 @@ import pytest
 
 from store.errors import StoreError, StoreTooNew
 from store.postgresql import schema
-from store.postgresql.database import Database
+from store.postgresql.database import NAME_BYTES, Database, lock_key, schema_name
 from store.postgresql.migrations import MIGRATIONS
 from store.postgresql.statements import Connection
 from store.postgresql.store import PostgresStores
@@ -84,10 +84,10 @@ def test_a_place_is_named_without_its_password(url: str, place: str) -> None:
 def test_long_names_have_schemas_of_their_own() -> None:
     """Where PostgreSQL would cut them to the same, and no lock is another's."""
     names = ["a" * 56, "a" * 57, "a" * 63 + "b", "a" * 64, "default"]
-    schemas = {schema.schema_name(name) for name in names}
-    assert len(schemas) == len({schema.lock_key(name) for name in names}) == len(names)
-    assert all(len(name.encode()) <= schema.NAME_BYTES for name in schemas)
-    assert schema.schema_name("default") == "rewind_default"
+    schemas = {schema_name(name) for name in names}
+    assert len(schemas) == len({lock_key(name) for name in names}) == len(names)
+    assert all(len(name.encode()) <= NAME_BYTES for name in schemas)
+    assert schema_name("default") == "rewind_default"
 
 
 def test_removing_what_is_not_there(vpn: PostgresVpn, asked: Connection) -> None:
@@ -96,9 +96,7 @@ def test_removing_what_is_not_there(vpn: PostgresVpn, asked: Connection) -> None
     stores.remove(vpn.name)
     vpn.write([])
     stores.remove(vpn.name)
-    found = asked.execute(
-        b"select to_regnamespace(quote_ident(%s))", (schema.schema_name(vpn.name),)
-    ).fetchall()
+    found = asked.execute(b"select to_regnamespace(quote_ident(%s))", (schema_name(vpn.name),)).fetchall()
     assert found == [(None,)]
     with pytest.raises(OSError, match=r"127\.0\.0\.1"):
         PostgresStores(f"postgresql://127.0.0.1:{free_port()}/x").remove("v")
