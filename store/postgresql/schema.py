@@ -14,7 +14,7 @@ Shape, and why. What is not said here is as in ``store.sqlite.schema``:
 ``route``       ``endpoints`` as an array. One that no message names any more is dropped behind.
 ``property_value``  by segments of ids, and trimmed by segments.
 ``log``         one row, which every transaction changes, first of all that it does. Beside what SQLite's says:
-                ``epoch`` counts how often a gateway has taken the store over, ``commit_no`` its commits, so that one
+                ``epoch`` rises whenever a gateway takes the store over, ``commit_no`` counts commits, so that one
                 whose answer was lost is looked up; ``active`` is the HOST:PORT that the active gateway's clients use. A
                 transaction of a gateway that was deposed, or one that was done already, would make ``commit_no`` null,
                 which it must not be (``FENCE``). ``told_id`` is what ``last_id`` was before the newest commit: that

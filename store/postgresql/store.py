@@ -60,6 +60,8 @@ class PostgresStores:
             partition_bits: Ids of a partition that is made now, as a power of two.
         """
         self._lease_seconds = lease_seconds
+        self._known: dict[str, takeover.Known] = {}
+        """The newest commits of stores that this gateway has had, or waited for."""
         self._successors: dict[str, takeover.Successor] = {}
         """What was seen of the gateways that have the stores that were asked for."""
         self._database = Database(url, password_file)
@@ -70,10 +72,13 @@ class PostgresStores:
         """See ``store.ports.Stores.open``."""
         place = _place(self._database, vpn)
         connection: Connection | None = None
+        known = self._known.setdefault(vpn, takeover.Known())
         try:
             connection = self._database.connect(vpn, takeover.WRITER)
             if not takeover.try_lock(connection, vpn):
-                successor = self._successors.setdefault(vpn, takeover.Successor(vpn, self._lease_seconds))
+                successor = self._successors.setdefault(
+                    vpn, takeover.Successor(vpn, self._lease_seconds, known)
+                )
                 successor.look(connection)
                 raise StoreHeld("cannot open", place, takeover.active_gateway(connection))
             store = PostgresStore(
@@ -81,6 +86,7 @@ class PostgresStores:
                 self._read_database,
                 vpn,
                 connection,
+                known,
                 now_ms,
                 options,
                 partition_bits=self._partition_bits,
@@ -118,6 +124,7 @@ class PostgresStore:
         read_database: Database,
         vpn: str,
         connection: Connection,
+        known: takeover.Known,
         now_ms: int,
         options: StoreOptions,
         *,
@@ -128,6 +135,7 @@ class PostgresStore:
 
         Args:
             connection: Has the lock; the store's from now on.
+            known: The newest commit that this gateway knows of.
 
         Raises:
             StoreTooNew: It was written by a later version.
@@ -140,7 +148,7 @@ class PostgresStore:
         self._untold: WriteFailed | None = None
         """It was deposed before anybody had begun to write."""
         began = time.monotonic()
-        epoch, commit_no = _take_over(connection, self.place, vpn, now_ms, options)
+        epoch, commit_no = _take_over(connection, self.place, vpn, known, now_ms, options)
         self._found = recover(connection)
         self._engine = engine(connection)
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
@@ -163,6 +171,7 @@ class PostgresStore:
             epoch,
             commit_no,
             self._told,
+            known=known,
             confirmed_at=began,
             partitions=self._partitions,
             garbage=self._found.garbage,
@@ -222,7 +231,12 @@ def _place(database: Database, vpn: str) -> str:
 
 
 def _take_over(
-    connection: Connection, place: str, vpn: str, now_ms: int, options: StoreOptions
+    connection: Connection,
+    place: str,
+    vpn: str,
+    known: takeover.Known,
+    now_ms: int,
+    options: StoreOptions,
 ) -> tuple[int, int]:
     """
     Returns:
@@ -245,7 +259,7 @@ def _take_over(
             b"insert into log (generation, last_time, floor_time) values (%s, %s, %s) on conflict do nothing",
             (secrets.randbits(63), now_ms, now_ms),
         )
-        epoch, commit_no = takeover.raise_epoch(connection, stored_text(options.advertise))
+        epoch, commit_no = takeover.raise_epoch(connection, stored_text(options.advertise), known)
         update_spans(connection, options.index)
         apply_priorities(PostgresQueueTables(connection), options.priorities)
     # What was committed before may not be on a standby yet: nothing of it is told before that.

@@ -14,9 +14,12 @@ standby has the barrier, it has all that came before it, too.
 
 from __future__ import annotations
 
+import secrets
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
+from store.copies.log_row import SKIP_IDS
 from store.errors import Deposed
 from store.postgresql.database import Database, lock_key
 from store.postgresql.statements import Connection
@@ -48,14 +51,42 @@ def unlock(connection: Connection) -> None:
     connection.execute(b"select pg_advisory_unlock_all()")
 
 
+NEWEST: Final = b"select generation, commit_no, last_id from log"
+
+MOST_STEP: Final = 1 << 32
+"""Of epochs."""
+
+
+@dataclass
+class Known:
+    """
+    The newest that a gateway knows to be committed, its own or another's. A database that has less has lost it: it went
+    over to a standby that did not have all.
+    """
+
+    generation: int = 0
+    commit_no: int = 0
+    last_id: int = 0
+
+    def saw(self, generation: int, commit_no: int, last_id: int) -> None:
+        """This is committed."""
+        if generation != self.generation:
+            self.generation, self.commit_no, self.last_id = generation, commit_no, last_id
+        else:
+            self.commit_no = max(self.commit_no, commit_no)
+            self.last_id = max(self.last_id, last_id)
+
+
 class Successor:
     """A gateway that waits for the store of a Message VPN, and what it has seen of the one that has it."""
 
-    def __init__(self, vpn: str, lease_seconds: float) -> None:
+    def __init__(self, vpn: str, lease_seconds: float, known: Known) -> None:
         """
         Args:
             lease_seconds: No gateway delivers messages for longer than this after its last commit.
+            known: Is told of what it sees.
         """
+        self._known = known
         self._key = lock_key(vpn)
         self._patience = lease_seconds + BEYOND_LEASE_SECONDS
         self._seen: tuple[int, int] | None = None
@@ -66,11 +97,13 @@ class Successor:
         """Look at who has the lock; whoever has stopped to commit has its session ended."""
         high, low = self._key >> 32 & 0xFFFFFFFF, self._key & 0xFFFFFFFF
         holders = connection.execute(HOLDER, (high, low)).fetchall()
-        commits = _rows_of_log(connection, b"select commit_no from log")
+        rows = _rows_of_log(connection, NEWEST)
+        for generation, commit_no, last_id in rows:
+            self._known.saw(generation, commit_no, last_id)
         if not holders:
             return
         ((pid, is_idle),) = holders
-        seen = (pid, commits[0][0] if commits else 0)
+        seen = (pid, rows[0][1] if rows else 0)
         now = time.monotonic()
         if seen != self._seen:
             self._seen, self._seen_at = seen, now
@@ -84,16 +117,28 @@ def active_gateway(connection: Connection) -> str | None:
     return rows[0][0] or None if rows else None
 
 
-def raise_epoch(connection: Connection, active: str) -> tuple[int, int]:
+def raise_epoch(connection: Connection, active: str, known: Known) -> tuple[int, int]:
     """
-    Nobody else's commits are taken from now on; inside the caller's transaction.
+    Nobody else's commits are taken from now on; inside the caller's transaction. Where the database has lost commits
+    that were known, ids that somebody was told of could be given out again: the log gets another generation, and leaves
+    ids out.
 
     Returns:
         (epoch, number of the last commit).
     """
-    ((epoch, commit_no),) = connection.execute(
-        b"update log set epoch = epoch + 1, active = %s returning epoch, commit_no", (active,)
+    ((generation, commit_no, last_id),) = connection.execute(NEWEST + b" for update").fetchall()
+    if generation == known.generation and commit_no < known.commit_no:
+        generation = secrets.randbits(63)
+        connection.execute(
+            b"update log set generation = %s, last_id = %s, archived_id = 0",
+            (generation, max(last_id, known.last_id) + SKIP_IDS),
+        )
+    # By no fixed step: a database that has lost a takeover gives nobody the epoch that another one believes to have.
+    ((epoch, commit_no, last_id),) = connection.execute(
+        b"update log set epoch = epoch + %s, active = %s returning epoch, commit_no, last_id",
+        (secrets.randbelow(MOST_STEP) + 1, active),
     ).fetchall()
+    known.saw(generation, commit_no, last_id)
     return epoch, commit_no
 
 

@@ -67,6 +67,7 @@ class PostgresWriter(GroupCommit):
         commit_no: int,
         on_commit: OnCommit,
         *,
+        known: takeover.Known,
         confirmed_at: float,
         partitions: Partitions,
         garbage: Sequence[Garbage] = (),
@@ -81,6 +82,7 @@ class PostgresWriter(GroupCommit):
             epoch: This gateway's.
             commit_no: Number of the last commit.
             on_commit: See ``GroupCommit``.
+            known: Is told of what is committed.
             confirmed_at: ``time.monotonic`` of before it took over.
             partitions: Looked after by their own thread; the caller closes them.
             garbage: Dropped cursors that are still to be worked off.
@@ -107,6 +109,7 @@ class PostgresWriter(GroupCommit):
         self._closed_at = 0.0
         self._waits_since: float | None = None
         """Since when the server's answer is waited for, if it is."""
+        self._known = known
         self._confirmed_at = confirmed_at
         connection.add_notice_handler(self._warned)
         self._watch = threading.Thread(target=self._watch_server, name=f"watch {vpn}", daemon=True)
@@ -315,7 +318,8 @@ class PostgresWriter(GroupCommit):
                     return _failed(error)
                 if is_done:
                     break
-        self._commit_no = number
+        self._commit_no = self._known.commit_no = number
+        self._known.last_id = max(self._known.last_id, row[0])
         self._confirmed_at = started
         return time.monotonic() - started
 

@@ -168,8 +168,8 @@ def test_taken_over_while_it_was_cut_off(vpn: PostgresVpn, asked: Connection, mo
     if moment == "before":
         _break(proxy)
     else:
-        # The transaction is there, all but its COMMIT.
-        proxy.fate = OneMishap(Way.TO_SERVER, 2, Fate.CUT)
+        # The transaction has begun.
+        proxy.fate = OneMishap(Way.TO_SERVER, 0, Fate.HALVE_AND_CUT, b"lost")
         proxy.refuses = True
     lost = gateway.submit(publication(2, [b"lost"] * (FEW + 1), time_ms=MADE_MS))
     other = _taking_over(vpn)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from store.copies.log_row import SKIP_IDS
 from store.errors import Deposed, StoreHeld
 from store.ports import Durability
 from store.postgresql import takeover
@@ -116,6 +117,37 @@ def test_a_gateway_that_is_well_is_not_taken_over(vpn: PostgresVpn) -> None:
         for _ in range(5):
             assert not _is_taken_over(vpn, stores)
     assert gateway.told == []
+
+
+@pytest.mark.parametrize("who", ["the one that had it", "one that waits"])
+def test_ids_that_the_database_has_lost_are_not_given_out_again(
+    vpn: PostgresVpn, asked: Connection, who: str
+) -> None:
+    """
+    It went over to a standby that did not have the last commits, though they were told: who was active is deposed, and
+    whoever knows of them begins another log, with ids above.
+    """
+    stores = vpn.stores()
+    first = vpn.gateway(stores)
+    for n in range(1, 4):
+        assert first.commit(publication(n, [b"x"], time_ms=MADE_MS)) is None
+    if who == "one that waits":
+        stores = vpn.stores()
+        with pytest.raises(StoreHeld):
+            stores.open(vpn.name, MADE_MS, OPTIONS)
+    before = first.store.recovered.log.generation
+    with asked.transaction():
+        asked.execute(b"update log set commit_no = commit_no - 2, last_id = 1")
+        asked.execute(b"delete from message where id > 1")
+    assert isinstance(first.commit(publication(4, [b"x"], time_ms=MADE_MS)), Deposed)
+    first.close()
+    second = vpn.gateway(stores)
+    log = second.store.recovered.log
+    assert log.generation != before
+    assert log.next_id > 3 + SKIP_IDS
+    assert second.commit(publication(log.next_id, [b"y"], time_ms=MADE_MS)) is None
+    second.close()
+    assert vpn.gateway(stores).store.recovered.log.generation == log.generation
 
 
 def test_a_barrier_sees_another_epoch(vpn: PostgresVpn, asked: Connection) -> None:
