@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,22 @@ FOLLOWS: Final = frozenset({"running", "streaming"})
 """States of a standby that has what its primary has: Patroni 3 and 4 have a word each."""
 
 
+KEEPS_LOCK: Final = (3, 1)
+"""
+Of Patroni, from which on a primary that stood still and goes on does not take back the leader's lock from its
+successor, where it is kept by version 3 of etcd's API (patroni/patroni#2689): two primaries, and what one accepted is
+lost. Older ones, such as Debian 12's, are safe by version 2.
+"""
+
+
+def patroni_version() -> tuple[int, int]:
+    """Of the Patroni that is installed."""
+    told = subprocess.run(["patroni", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", told)
+    assert found is not None, told
+    return int(found[1]), int(found[2])
+
+
 def missing() -> list[str]:
     """Debian packages without which there is no cluster."""
     return [package for program, package in NEEDED.items() if shutil.which(program) is None]
@@ -36,6 +53,8 @@ class Etcd:
         self._workshop = workshop
         self._room = workshop.room("etcd")
         self._process: subprocess.Popen[bytes] | None = None
+        self.kind = "etcd3" if patroni_version() >= KEEPS_LOCK else "etcd"
+        """What Patroni's configuration calls it: by the version of its API."""
         self.port = free_port()
         self._peer_port = free_port()
 
@@ -46,6 +65,8 @@ class Etcd:
         command += ["--listen-client-urls", here, "--advertise-client-urls", here]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", f"etcd={peer}", "--logger", "zap"]
+        if self.kind == "etcd":
+            command.append("--enable-v2=true")
         self._process = self._workshop.start(command, self._room)
 
     def lose(self) -> None:
@@ -71,7 +92,10 @@ class Cluster:
 
     def __init__(self, workshop: Workshop) -> None:
         self.etcd = Etcd(workshop)
-        self.nodes = [Node(workshop, f"pg{number}", self.etcd.port) for number in range(1, NODES + 1)]
+        self.nodes = [
+            Node(workshop, f"pg{number}", {self.etcd.kind: {"host": f"127.0.0.1:{self.etcd.port}"}})
+            for number in range(1, NODES + 1)
+        ]
 
     def start(self) -> float:
         """Start all; returns when there is a primary with a synchronous standby and every node follows. Seconds."""

@@ -54,10 +54,11 @@ CLUSTER: Final[dict[str, Any]] = {
 class Node:
     """A member of the cluster; started by ``start``, ended by the workshop."""
 
-    def __init__(self, workshop: Workshop, name: str, etcd_port: int) -> None:
+    def __init__(self, workshop: Workshop, name: str, etcd: dict[str, dict[str, str]]) -> None:
+        """``etcd``: where it is, as Patroni's configuration says it."""
         self._workshop = workshop
         self._room = workshop.room(name)
-        self._etcd_port = etcd_port
+        self._etcd = etcd
         self._process: subprocess.Popen[bytes] | None = None
         self.name = name
         self.data = self._room / "data"
@@ -75,7 +76,7 @@ class Node:
                 "listen": f"127.0.0.1:{self.api_port}",
                 "connect_address": f"127.0.0.1:{self.api_port}",
             },
-            "etcd3": {"host": f"127.0.0.1:{self._etcd_port}"},
+            **self._etcd,
             "bootstrap": {
                 "dcs": CLUSTER,
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, {"auth": "trust"}, "data-checksums"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from tests.system.gateway_process import GatewayProcess
 from .clients import Address
 from .processes import Failed, Workshop, wait_until
 
+NAMES: Final = ("a", "b")
 QUEUES: Final = ("first", "second")
 LEASE_SECONDS: Final = 5
 ASK_SECONDS: Final = 10.0
@@ -111,10 +113,13 @@ class PairGateway:
 class Pair:
     """Both, with two queues that get all that is published below ``ha/``."""
 
-    def __init__(self, workshop: Workshop, url: str) -> None:
-        config = CONFIG.format(url=url, lease=LEASE_SECONDS)
-        config += "".join(QUEUE.format(name=name) for name in QUEUES)
-        self.gateways = [PairGateway(workshop, name, config) for name in ("a", "b")]
+    def __init__(self, workshop: Workshop, urls: Sequence[str]) -> None:
+        """``urls``: of the database, one for each gateway."""
+        queues = "".join(QUEUE.format(name=name) for name in QUEUES)
+        self.gateways = [
+            PairGateway(workshop, name, CONFIG.format(url=url, lease=LEASE_SECONDS) + queues)
+            for name, url in zip(NAMES, urls, strict=True)
+        ]
 
     @property
     def addresses(self) -> list[Address]:

@@ -17,7 +17,7 @@ from tests.support.tcp_proxy import Proxy
 from .clients import Consumer, Publisher
 from .cluster import Cluster
 from .ledger import Ledger
-from .pair import QUEUES, Pair, PairGateway
+from .pair import NAMES, QUEUES, Pair, PairGateway
 from .processes import Failed, Workshop, wait_until
 
 RATE: Final = 60.0
@@ -38,7 +38,8 @@ class Scene:
         self._proxied = proxied
         self._cleanup = ExitStack()
         self.ledger = Ledger()
-        self.proxies: list[Proxy] = []
+        self.proxies: dict[str, list[Proxy]] = {}
+        """By the gateway's name, one in front of each node."""
         self.publishers: list[Publisher] = []
         self.consumers: list[Consumer] = []
         self.workshop = self._cleanup.enter_context(Workshop())
@@ -65,13 +66,14 @@ class Scene:
 
     def start_gateways(self) -> None:
         """Start both."""
-        ports = []
         if self._proxied:
-            self.proxies = [
-                self._cleanup.enter_context(Proxy(("127.0.0.1", node.port))) for node in self.cluster.nodes
-            ]
-            ports = [proxy.port for proxy in self.proxies]
-        self._pair = Pair(self.workshop, self.cluster.url(ports))
+            for name in NAMES:
+                self.proxies[name] = [
+                    self._cleanup.enter_context(Proxy(("127.0.0.1", node.port)))
+                    for node in self.cluster.nodes
+                ]
+        ports = [[proxy.port for proxy in self.proxies.get(name, [])] for name in NAMES]
+        self._pair = Pair(self.workshop, [self.cluster.url(found) for found in ports])
         self._cleanup.callback(self._pair.close)
         self._pair.start()
 

@@ -1,0 +1,271 @@
+"""
+What is done to the parts of a scene in a round, and how long publishers may wait because of it.
+
+Each fault begins when all is well. It returns how many seconds publishers waited, once they wait no longer; what it has
+taken away is given back by then, or on its way.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from tests.support.tcp_proxy import Fate, Proxy, Way
+
+from .node import TTL_SECONDS
+from .processes import Failed, wait_until
+from .scene import Scene
+
+BUSY_SECONDS: Final = 30.0
+"""What it may take on a busy machine for which nothing else is said."""
+SILENT_SECONDS: Final = TTL_SECONDS + BUSY_SECONDS
+"""The same where it has to be noticed first that a machine is gone."""
+WAITS_SECONDS: Final = 60.0
+
+
+class Fault(NamedTuple):
+    """Something that happens to one part."""
+
+    name: str
+    weight: int
+    """How often, beside the others."""
+    most_seconds: float
+    """The longest that publishers may wait."""
+    happen: Callable[[Scene, random.Random], float]
+
+
+def gateway_killed(scene: Scene, chance: random.Random) -> float:
+    """The active gateway is gone; it is started again."""
+    active = scene.pair.active
+    active.kill()
+    scene.ledger.mark()
+    seconds = scene.wait_for_acceptance()
+    active.start()
+    return seconds
+
+
+def gateway_stopped(scene: Scene, chance: random.Random) -> float:
+    """The active gateway is stopped for longer than its lease, under load, and goes on: it is deposed."""
+    active = scene.pair.active
+    active.hold()
+    scene.ledger.mark()
+    try:
+        seconds = scene.wait_for_acceptance()
+        time.sleep(chance.uniform(0, 3))
+        scene.watch_stopped(active)
+    finally:
+        active.go_on()
+    wait_until(lambda: active.is_waiting, "the stopped gateway waits", WAITS_SECONDS)
+    scene.watch_stopped(None)
+    return seconds
+
+
+def gateway_paused(scene: Scene, chance: random.Random) -> float:
+    """The active gateway is stopped for a moment, as by a machine that swaps, or for about as long as its lease."""
+    active = scene.pair.active
+    active.hold()
+    scene.ledger.mark()
+    time.sleep(chance.uniform(0.2, 8))
+    active.go_on()
+    return scene.wait_for_acceptance()
+
+
+def waiting_gateway_killed(scene: Scene, chance: random.Random) -> float:
+    """Nobody notices."""
+    other = scene.pair.other(scene.pair.active)
+    other.kill()
+    scene.ledger.mark()
+    seconds = scene.wait_for_acceptance()
+    other.start()
+    return seconds
+
+
+def primary_crashed(scene: Scene, chance: random.Random) -> float:
+    """All processes of the primary are killed; Patroni sees it."""
+    scene.cluster.primary().crash()
+    scene.ledger.mark()
+    return scene.wait_for_acceptance()
+
+
+def primary_lost(scene: Scene, chance: random.Random) -> float:
+    """The primary and its Patroni are killed, and started again when there is another one."""
+    primary = scene.cluster.primary()
+    primary.lose()
+    scene.ledger.mark()
+    seconds = scene.wait_for_acceptance()
+    primary.start()
+    return seconds
+
+
+def primary_stopped(scene: Scene, chance: random.Random) -> float:
+    """The primary's machine stands still until there is another one, and goes on."""
+    primary = scene.cluster.primary()
+    primary.hold()
+    scene.ledger.mark()
+    try:
+        seconds = scene.wait_for_acceptance()
+        time.sleep(chance.uniform(0, 3))
+    finally:
+        primary.go_on()
+    return seconds
+
+
+def standby_lost(scene: Scene, chance: random.Random) -> float:
+    """A standby and its Patroni are killed and started again; often it is the synchronous one."""
+    primary, standby = scene.cluster.primary(), scene.cluster.synchronous_standby()
+    if chance.random() < 0.3:
+        standby = next(node for node in scene.cluster.nodes if node not in (primary, standby))
+    standby.lose()
+    scene.ledger.mark()
+    seconds = scene.wait_for_acceptance()
+    standby.start()
+    return seconds
+
+
+def standby_stopped(scene: Scene, chance: random.Random) -> float:
+    """The synchronous standby's machine stands still, for a moment or until there is another one, and goes on."""
+    standby = scene.cluster.synchronous_standby()
+    standby.hold()
+    scene.ledger.mark()
+    try:
+        if chance.random() < 0.5:
+            time.sleep(chance.uniform(0.2, 5))
+            standby.go_on()
+        seconds = scene.wait_for_acceptance()
+    finally:
+        standby.go_on()
+    return seconds
+
+
+def etcd_lost(scene: Scene, chance: random.Random) -> float:
+    """etcd is killed, and comes back; the primary reaches all others, and goes on."""
+    scene.cluster.etcd.lose()
+    try:
+        time.sleep(chance.uniform(0, 12))
+        scene.ledger.mark()
+        return scene.wait_for_acceptance()
+    finally:
+        scene.cluster.etcd.start()
+
+
+def etcd_stopped(scene: Scene, chance: random.Random) -> float:
+    """The same with one that stands still."""
+    scene.cluster.etcd.hold()
+    try:
+        time.sleep(chance.uniform(0, 12))
+        scene.ledger.mark()
+        return scene.wait_for_acceptance()
+    finally:
+        scene.cluster.etcd.go_on()
+
+
+def all_lost(scene: Scene, chance: random.Random) -> float:
+    """The active gateway and the primary crash at the same time."""
+    active, primary = scene.pair.active, scene.cluster.primary()
+    primary.crash()
+    active.kill()
+    scene.ledger.mark()
+    seconds = scene.wait_for_acceptance()
+    active.start()
+    return seconds
+
+
+# --- between gateways and database ----------------------------------------------------------------------------------
+
+
+def _passes(way: Way, number: int, chunk: bytes) -> Fate:
+    return Fate.PASS
+
+
+@contextmanager
+def _fate(proxies: list[Proxy], fate: Callable[[Way, int, bytes], Fate]) -> Iterator[None]:
+    for proxy in proxies:
+        proxy.fate = fate
+    try:
+        yield
+    finally:
+        for proxy in proxies:
+            proxy.fate = _passes
+
+
+def _active_proxies(scene: Scene) -> list[Proxy]:
+    return scene.proxies[scene.pair.active.name]
+
+
+def connections_cut(scene: Scene, chance: random.Random) -> float:
+    """All connections of the active gateway are cut, a few times, some in the middle of what is said."""
+    proxies = _active_proxies(scene)
+    fates = (Fate.PASS, Fate.PASS, Fate.PASS, Fate.PASS_AND_CUT, Fate.CUT, Fate.HALVE_AND_CUT)
+    with _fate(proxies, lambda way, number, chunk: chance.choice(fates) if number > 8 else Fate.PASS):
+        for _ in range(chance.randint(1, 4)):
+            for proxy in proxies:
+                proxy.cut()
+            time.sleep(chance.uniform(0, 0.5))
+    scene.ledger.mark()
+    return scene.wait_for_acceptance()
+
+
+def connections_delayed(scene: Scene, chance: random.Random) -> float:
+    """For some seconds all that the active gateway and the database say to each other takes a while."""
+
+    def late(way: Way, number: int, chunk: bytes) -> Fate:
+        time.sleep(chance.uniform(0, 0.3))
+        return Fate.PASS
+
+    with _fate(_active_proxies(scene), late):
+        time.sleep(chance.uniform(1, 5))
+        scene.ledger.mark()
+        return scene.wait_for_acceptance()
+
+
+def connections_swallowed(scene: Scene, chance: random.Random) -> float:
+    """The active gateway and the database do not hear each other for a while, as behind a firewall that drops."""
+    proxies = _active_proxies(scene)
+    with _fate(proxies, lambda way, number, chunk: Fate.SWALLOW):
+        scene.ledger.mark()
+        time.sleep(chance.uniform(0.5, 12))
+    for proxy in proxies:
+        proxy.cut()
+    return scene.wait_for_acceptance()
+
+
+def gateway_cut_off(scene: Scene, chance: random.Random) -> float:
+    """The active gateway can connect to no database, and the other one can: it takes over."""
+    active = scene.pair.active
+    proxies = scene.proxies[active.name]
+    try:
+        for proxy in proxies:
+            proxy.refuses = True
+            proxy.cut()
+        scene.ledger.mark()
+        seconds = scene.wait_for_acceptance()
+        if not scene.pair.other(active).is_active:
+            raise Failed("a gateway that has no database accepts messages")
+    finally:
+        for proxy in proxies:
+            proxy.refuses = False
+    return seconds
+
+
+FAULTS: Final = (
+    Fault("active gateway killed", 5, 5.0, gateway_killed),
+    Fault("active gateway stopped past its lease", 5, BUSY_SECONDS, gateway_stopped),
+    Fault("active gateway stopped for a moment", 3, BUSY_SECONDS, gateway_paused),
+    Fault("waiting gateway killed", 1, BUSY_SECONDS, waiting_gateway_killed),
+    Fault("primary crashed", 5, 30.0, primary_crashed),
+    Fault("primary's machine lost", 1, SILENT_SECONDS, primary_lost),
+    Fault("primary's machine stopped", 1, SILENT_SECONDS, primary_stopped),
+    Fault("standby's machine lost", 3, BUSY_SECONDS, standby_lost),
+    Fault("standby's machine stopped", 2, SILENT_SECONDS, standby_stopped),
+    Fault("etcd killed", 2, BUSY_SECONDS, etcd_lost),
+    Fault("etcd stopped", 2, BUSY_SECONDS, etcd_stopped),
+    Fault("primary crashed, active gateway killed", 2, BUSY_SECONDS, all_lost),
+    Fault("connections to the database cut", 4, BUSY_SECONDS, connections_cut),
+    Fault("connections to the database delayed", 3, BUSY_SECONDS, connections_delayed),
+    Fault("connections to the database silent", 3, BUSY_SECONDS, connections_swallowed),
+    Fault("active gateway cut off from the database", 3, BUSY_SECONDS, gateway_cut_off),
+)
+"""All there is; every run begins with each of them once."""

@@ -1,0 +1,151 @@
+"""
+``./run soak ha``: rounds, in each of which a part of what ``./run ha`` starts is killed, stopped or cut off, by chance.
+
+Publishers and consumers go on all the while. After each round everything is back, and what was accepted is looked for
+in the log. The exit status is 0 only if nothing was found that no pair of gateways may do, and nobody waited for too
+long. After a failure the logs of all parts are in ``build/soak-ha``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from .__main__ import end_by_signal, ready
+from .faults import FAULTS, Fault
+from .processes import Failed
+from .scene import Scene
+
+ROUNDS: Final = 200
+DRAIN_EVERY: Final = 10
+"""Rounds between two looks at what the queues have delivered."""
+FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "soak-ha"
+
+
+def chosen(rounds: int, chance: random.Random, only: str | None = None) -> Iterator[Fault]:
+    """What happens in each round: each fault once, in any order, then by their weights."""
+    faults = [fault for fault in FAULTS if only is None or only in fault.name]
+    first = list(faults)
+    chance.shuffle(first)
+    for number in range(rounds):
+        yield (
+            first[number]
+            if number < len(first)
+            else chance.choices(faults, [fault.weight for fault in faults])[0]
+        )
+
+
+class Rounds:
+    """A run."""
+
+    def __init__(self, scene: Scene, seed: int) -> None:
+        self._scene = scene
+        self._chance = random.Random(seed)
+        self._seconds: dict[str, list[float]] = {}
+        self._told = 0
+        """Faults that were printed."""
+        self._rounds = 0
+
+    def run(self, rounds: int, only: str | None = None) -> bool:
+        """Whether all is well."""
+        try:
+            self._scene.cluster.start()
+            self._scene.start_gateways()
+            self._scene.start_clients()
+            for number, fault in enumerate(chosen(rounds, self._chance, only), start=1):
+                self._round(number, fault)
+            self._scene.drain()
+            self._scene.read_log()
+        except (Failed, AssertionError) as failed:
+            self._scene.ledger.fault(f"{failed}")
+        self._tell_faults()
+        print(self._summary(), flush=True)
+        if self._scene.ledger.faults:
+            self._keep_logs()
+        return not self._scene.ledger.faults
+
+    def _round(self, number: int, fault: Fault) -> None:
+        began = time.monotonic()
+        print(f"{number:>4} {fault.name:<42}", end="", flush=True)
+        try:
+            seconds = fault.happen(self._scene, self._chance)
+            print(f" accepted after {seconds:5.1f} s", end="", flush=True)
+            self._seconds.setdefault(fault.name, []).append(seconds)
+            if seconds > fault.most_seconds:
+                self._scene.ledger.fault(
+                    f"round {number}, {fault.name}: publishers waited {seconds:.1f} s, more than {fault.most_seconds:g}"
+                )
+            self._scene.settle()
+            self._scene.audit()
+            if number % DRAIN_EVERY == 0:
+                self._scene.drain()
+        except (Failed, AssertionError) as failed:
+            raise Failed(f"round {number}, {fault.name}: {failed}") from failed
+        finally:
+            accepted = len(self._scene.ledger.accepted)
+            print(f"  {accepted:>9,} accepted  {time.monotonic() - began:4.0f} s", flush=True)
+        self._rounds = number
+        self._tell_faults()
+
+    def _tell_faults(self) -> None:
+        faults = self._scene.ledger.faults
+        for fault in faults[self._told :]:
+            print(f"     FAULT {fault}", flush=True)
+        self._told = len(faults)
+
+    def _summary(self) -> str:
+        ledger = self._scene.ledger
+        lines = [f"{'publishers waited, in seconds':<42} rounds   median  longest  allowed"]
+        for fault in FAULTS:
+            if seconds := self._seconds.get(fault.name):
+                lines.append(
+                    f"{fault.name:<42} {len(seconds):>6}  {statistics.median(seconds):>7.1f}  {max(seconds):>7.1f}"
+                    f"  {fault.most_seconds:>7g}"
+                )
+        lines.append(
+            f"{self._rounds} rounds; {len(ledger.accepted):,} messages accepted, {len(ledger.log):,} in the log, "
+            f"{len(ledger.faults)} faults"
+        )
+        return "\n".join(lines)
+
+    def _keep_logs(self) -> None:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+        FOLDER.mkdir(parents=True)
+        for log in self._scene.workshop.folder.glob("*.log"):
+            shutil.copy(log, FOLDER / log.name)
+        print(f"The logs are in {FOLDER}.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it; the exit status."""
+    parser = argparse.ArgumentParser(prog="./run soak ha", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "--seed", type=int, help="of what happens, and when; another one each time unless given"
+    )
+    parser.add_argument("--only", metavar="TEXT", help="faults with this in their names")
+    options = parser.parse_args(arguments)
+    if lack := ready():
+        print(lack, file=sys.stderr)
+        return 2
+    seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    print(f"seed {seed}", flush=True)
+    signal.signal(signal.SIGTERM, end_by_signal)
+    try:
+        with Scene(proxied=True) as scene:
+            is_well = Rounds(scene, seed).run(options.rounds, options.only)
+    except KeyboardInterrupt:
+        return 130
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
