@@ -38,7 +38,7 @@ def check_state(connection: Connection, model: NaiveStore) -> None:
         assert getattr(found, field.name) == getattr(known, field.name), field.name
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=20, deadline=None)
+@settings(suppress_health_check=list(HealthCheck), max_examples=10, deadline=None)
 @given(history=histories())
 def test_any_history_leaves_what_the_naive_store_has(
     vpn: PostgresVpn, asked: Connection, history: list[list[Effect]]
