@@ -9,6 +9,7 @@ are there two stores that would go on with one generation's ids (``store.copies.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple, TypeAlias
@@ -113,7 +114,7 @@ class Copying:
         count = self._compare()
         self._step("compared")
         if self._as_new_log:
-            log = log.renewed()
+            log = log.renewed(skip_ids=log.ids_since(time.time_ns() // 1_000_000))
             target.write_mark(None, log)
         else:
             source.write_mark(CopyMark(MarkState.MOVED, target.place))

@@ -13,7 +13,14 @@ import secrets
 from typing import Final, NamedTuple
 
 SKIP_IDS: Final = 1_000_000
-"""Ids that are left out. Readers pass over them in some milliseconds, and the ids of a log last for all that."""
+"""Ids that are left out where a log does not say how fast it gives them out."""
+
+LEAST_SKIPPED: Final = 10_000
+MOST_SKIPPED: Final = 100_000_000
+"""Readers pass over them in a second or two, and the ids of a log last for all that."""
+
+MARGIN: Final = 4
+"""For each id that a log gives out on average in the time that has gone by."""
 
 
 class LogRow(NamedTuple):
@@ -30,7 +37,15 @@ class LogRow(NamedTuple):
     archived_id: int
     counted_id: int
 
-    def renewed(self, *, above: int = 0, skip_ids: int = SKIP_IDS) -> LogRow:
+    def ids_since(self, now_ms: int) -> int:
+        """How many ids may have been given out, at most, since the newest message: by the pace that the log has had."""
+        ids, took = self.last_id - self.first_id + 1, self.last_time - self.floor_time
+        if ids <= 0 or took <= 0:
+            return SKIP_IDS
+        since = max(now_ms - self.last_time, 0)
+        return min(max(MARGIN * ids * since // took, LEAST_SKIPPED), MOST_SKIPPED)
+
+    def renewed(self, *, above: int = 0, skip_ids: int) -> LogRow:
         """
         Of another log with the same messages, which no archive has anything of.
 

@@ -7,18 +7,20 @@ earlier state.
 
 from __future__ import annotations
 
+import time
+
 from store.copies.log_row import LogRow
 from store.copies.mark import MarkState
 from store.copies.tables import StoreTables
 from store.errors import StoreError
 
 
-def renew(tables: StoreTables, skip_ids: int) -> tuple[LogRow, LogRow]:
+def renew(tables: StoreTables, skip_ids: int | None) -> tuple[LogRow, LogRow]:
     """
     Make it another log, durably, and open it again if it was closed.
 
     Args:
-        skip_ids: How many ids to leave out, see ``store.copies.log_row``.
+        skip_ids: How many ids to leave out; None: as many as may have been given out since (``store.copies.log_row``).
 
     Returns:
         What the log was, and is now.
@@ -34,7 +36,8 @@ def renew(tables: StoreTables, skip_ids: int) -> tuple[LogRow, LogRow]:
             )
         if before is None:
             raise StoreError("cannot renew", tables.place, "it is no store of a gateway", "Name one")
-        log = before.renewed(skip_ids=skip_ids)
+        skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
+        log = before.renewed(skip_ids=skipped)
         tables.write_mark(None, log)
     except tables.failures as error:
         raise StoreError("cannot renew", tables.place, error, "Run it again when it is well") from error

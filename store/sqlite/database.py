@@ -75,7 +75,7 @@ def open_file(
                 "size_bytes, largest_bytes, next_number) values (1, ?, 1, 0, ?, ?, 0, 0, 1)",
                 (secrets.randbits(63), now_ms, now_ms),
             )
-            _take_up_copy(connection, path)
+            _take_up_copy(connection, path, now_ms)
             update_spans(connection, index)
             apply_priorities(SqliteQueueTables(connection), priorities)
     except (apsw.Error, sqlite3.Error) as error:
@@ -111,13 +111,13 @@ def connect_migrated(path: Path, *, synchronous: str) -> apsw.Connection:
     return connection
 
 
-def _take_up_copy(connection: apsw.Connection, path: Path) -> None:
+def _take_up_copy(connection: apsw.Connection, path: Path, now_ms: int) -> None:
     """A backup that was put in place, by whatever means, is a log of its own from now on."""
     found = read_mark(connection)
     check_whole(path, found)
     log = read_log(connection)
     if found is not None and log is not None:
-        write_log(connection, log.renewed())
+        write_log(connection, log.renewed(skip_ids=log.ids_since(now_ms)))
         write_mark(connection, None)
 
 

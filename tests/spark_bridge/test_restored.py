@@ -47,7 +47,7 @@ def test_checkpoints_and_archives_of_the_lost_log_are_refused(tmp_path: Path, wa
         later = lenient.latestOffset(end, ReadAllAvailable())
         found = rows(lenient, end, later)
         assert [body for _, body in found] == [b"kept"] * 10 + [b"new"] * 10
-        assert found[10][0] > 1_000_000
+        assert found[10][0] > 15
         archived = CliRunner().invoke(main, archiving)
         assert archived.exit_code == 1
         assert "the log was made anew since. Archive it to another place" in archived.output

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import apsw
 
 from store.copies.beside import COMPANIONS, made_beside, put_in_place, sync_folder
-from store.copies.log_row import SKIP_IDS, LogRow
+from store.copies.log_row import LogRow
 from store.copies.mark import MarkState
 from store.errors import StoreError
 from store.sqlite.check import check
@@ -47,7 +47,7 @@ def restore(
     path: Path,
     *,
     replace: bool = False,
-    skip_ids: int = SKIP_IDS,
+    skip_ids: int | None = None,
     progress: Progress = no_progress,
     step: Step = no_step,
 ) -> Restored:
@@ -58,7 +58,7 @@ def restore(
         file: A backup, or any file of a Message VPN; it is only read.
         path: The Message VPN's.
         replace: Where there is a file, keep it beside.
-        skip_ids: How many ids to leave out, see ``store.copies.log_row``.
+        skip_ids: How many ids to leave out; None: as many as may have been given out since (``store.copies.log_row``).
 
     Raises:
         StoreError: There is a store already; or the copy cannot be read, is not sound, or cannot be written.
@@ -84,7 +84,7 @@ def restore(
     return Restored(before, log, kept)
 
 
-def _renewed(file: Path, part: Path, above: int, skip_ids: int) -> tuple[LogRow, LogRow]:
+def _renewed(file: Path, part: Path, above: int, skip_ids: int | None) -> tuple[LogRow, LogRow]:
     with (
         errors_told("cannot restore", file),
         closing(connect_migrated(part, synchronous="OFF")) as connection,
@@ -97,7 +97,8 @@ def _renewed(file: Path, part: Path, above: int, skip_ids: int) -> tuple[LogRow,
         if before is None:
             raise StoreError("cannot restore", file, "it is no store of a gateway", "Restore another")
         with connection:
-            log = before.renewed(above=above, skip_ids=skip_ids)
+            skipped = before.ids_since(time.time_ns() // 1_000_000) if skip_ids is None else skip_ids
+            log = before.renewed(above=above, skip_ids=skipped)
             write_log(connection, log)
             write_mark(connection, None)
         connection.execute("pragma journal_mode = delete").fetchall()
