@@ -15,7 +15,7 @@ from .node import DATABASE, USER, Node
 from .processes import Workshop, send, wait_until
 
 NODES: Final = 3
-START_SECONDS: Final = 120.0
+START_SECONDS: Final = 240.0
 """A busy machine makes two copies of a database in it."""
 
 NEEDED: Final = {"patroni": "patroni", "etcd": "etcd-server"}

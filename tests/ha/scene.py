@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import psycopg
 
-from store.postgresql.schema import schema_name
+from store.postgresql.database import schema_name
 from tests.bench.generator.connection import Connection
 from tests.soak.client import TAIL, received
 from tests.support.tcp_proxy import Proxy
