@@ -16,7 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("amqp_ext", "gateway", "spark_bridge", "store")
-WITH_EXTRA = {"spark": ("spark_bridge/", "store/archive/"), "postgresql": ("spark_bridge/", "store/postgresql/")}
+WITH_EXTRA = {
+    "spark": ("spark_bridge/", "store/archive/"),
+    "postgresql": ("spark_bridge/", "store/postgresql/"),
+}
 """What may import the libraries of an extra."""
 
 # Distributions whose modules are not simply called as they are.

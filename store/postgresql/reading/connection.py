@@ -5,12 +5,15 @@ given up from its beginning to its end.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import errors, pq
 
+from store.postgresql.database import cut
 from store.postgresql.text import stored_text
 
 Value: TypeAlias = int | str | bytes | Sequence[int] | Sequence[str]
@@ -18,6 +21,10 @@ Value: TypeAlias = int | str | bytes | Sequence[int] | Sequence[str]
 
 Answer: TypeAlias = "list[bytes | None]"
 """A row, in PostgreSQL's binary format."""
+
+ANSWER_SECONDS: Final = 10.0
+"""After which a server that says nothing to what takes milliseconds is given up, and another one is looked for. One
+that was stopped in its tracks still acknowledges what the network brings, so that no keepalive finds it out."""
 
 STATEMENT_MS: Final = 60_000
 """After which a read is given up: pages take milliseconds, counting all of a large log some seconds."""
@@ -63,6 +70,8 @@ class ReadConnection:
         """The server was one when it was connected to."""
         self._prepared: dict[str, bytes] = {}
         self._has_room = False
+        self._asked: tuple[float, float] | None = None
+        """When what is being asked was, and how many seconds it may take."""
         try:
             connection.execute(settings.encode())
             ((self.is_standby,),) = connection.execute(b"select pg_is_in_recovery()").fetchall()
@@ -70,13 +79,32 @@ class ReadConnection:
             connection.close()
             raise
 
-    def ask(self, sql: str, values: Sequence[Value]) -> list[Answer]:
+    def ask(self, sql: str, values: Sequence[Value], seconds: float = ANSWER_SECONDS) -> list[Answer]:
         """
         All rows of a statement.
+
+        Args:
+            seconds: What it takes at the very most: after that the server may be given up (``is_stuck``).
 
         Raises:
             psycopg.Error: The server refuses, or cannot be reached any more.
         """
+        self._asked = (time.monotonic(), seconds)
+        try:
+            return self._ask(sql, values)
+        finally:
+            self._asked = None
+
+    def is_stuck(self, seconds: float = inf) -> bool:
+        """Whether an answer is overdue, or has taken so many seconds already. To be asked from any thread."""
+        asked = self._asked
+        return asked is not None and time.monotonic() - asked[0] > min(asked[1], seconds)
+
+    def cut(self) -> None:
+        """Break it, from any thread: whoever waits for an answer waits no longer."""
+        cut(self.connection)
+
+    def _ask(self, sql: str, values: Sequence[Value]) -> list[Answer]:
         raw = self.connection.pgconn
         name = self._prepared.get(sql)
         if name is None:

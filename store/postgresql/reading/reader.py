@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import wraps
+from math import inf
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import psycopg
@@ -25,7 +26,7 @@ from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import next_position
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from store.postgresql.reading import packed
-from store.postgresql.reading.connection import ReadConnection, Value
+from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
 from store.postgresql.reading.packed import Packed, number
 from store.postgresql.reading.search import PAGE_IDS, look_up, scan
 from store.postgresql.text import read_text
@@ -58,6 +59,15 @@ PATIENCE_SECONDS: Final = 40.0
 
 RETRY_SECONDS: Final = 0.2
 """Between two tries to reach it."""
+
+WATCH_SECONDS: Final = 0.5
+"""Between two looks at who waits for an answer."""
+
+CLOSE_SECONDS: Final = 1.0
+"""What a read may still take when the reader is closed."""
+
+TALLY_SECONDS: Final = STATEMENT_MS / 1000 + ANSWER_SECONDS
+"""What is counted may be much."""
 
 BEHIND_SECONDS: Final = 0.02
 """Between two looks whether a standby has what it is asked for."""
@@ -135,7 +145,10 @@ class PostgresReader:
         self._local = threading.local()
         self._open: set[ReadConnection] = set()
         self._is_closing = threading.Event()
+        self._has_ended = threading.Event()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {name}")
+        self._watch = threading.Thread(target=self._cut_stuck, name=f"reader's watch {name}", daemon=True)
+        self._watch.start()
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         return self._pool.submit(read)
@@ -148,6 +161,8 @@ class PostgresReader:
         """End it; a read that waits for the server is given up."""
         self._is_closing.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._has_ended.set()
+        self._watch.join()
         for connection in list(self._open):
             connection.close()
 
@@ -178,6 +193,14 @@ class PostgresReader:
             self._local.connection = None
             return True
         return False
+
+    def _cut_stuck(self) -> None:
+        """Have reads give up servers that do not answer; sooner where the reader is closed."""
+        while not self._has_ended.wait(WATCH_SECONDS):
+            seconds = CLOSE_SECONDS if self._is_closing.is_set() else inf
+            for connection in list(self._open):
+                if connection.is_stuck(seconds):
+                    connection.cut()
 
     def wait(self, deadline: float, seconds: float, error: Exception) -> None:
         """
@@ -325,6 +348,7 @@ class PostgresReader:
             "select topic, count(*), sum(octet_length(content))::bigint from message where id >= $1::bigint "
             f"and id < $2::bigint and id >= (select first_id from log){condition} group by topic",
             [position, end, *values],
+            TALLY_SECONDS,
         )
         return [(_text(topic), number(messages), number(size)) for topic, messages, size in found]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 
 import psycopg
@@ -13,11 +13,12 @@ import pytest
 from gateway.core.model import ID
 from store.errors import ReadFailed
 from store.postgresql.reading import reader as reader_module
+from store.postgresql.reading.connection import ReadConnection
 from store.postgresql.reading.reader import PostgresReader
 from tests.store.effects import publication, queue, route
 from tests.store.port.postgresql_vpn import PostgresTables
 from tests.store.vpn_file import MADE_MS
-from tests.support.postgresql import Server, server
+from tests.support.postgresql import Server, eventually, server
 
 pytestmark = pytest.mark.postgresql
 
@@ -139,6 +140,28 @@ def test_a_read_is_given_up_after_a_while_or_at_the_end(monkeypatch: pytest.Monk
             readers[1].log_page(1, 26, ())
         found.start()
         vpn.reconnect()
+
+
+def test_a_server_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is cut, though it stands, and another is made; a reader that is closed does not wait for it."""
+    monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.2,))
+    with server() as found, filled(found) as vpn:
+        reader, closed = vpn.open_reader(), vpn.open_reader()
+        first = reader.submit(lambda: (reader.log_page(1, 26, ()), reader.connection)[1]).result(30)
+        closed.submit(lambda: closed.log_page(1, 26, ())).result(30)
+        monkeypatch.setattr(ReadConnection.ask, "__defaults__", (reader_module.ANSWER_SECONDS,))
+        found.hold()
+        try:
+            never = closed.submit(lambda: closed.log_page(1, 26, ()))
+            closed.close()
+            with pytest.raises((ReadFailed, CancelledError)):
+                never.result(30)
+            monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.2,))
+            waiting = reader.submit(lambda: reader.log_page(1, 26, ()))
+            eventually(lambda: first.connection.closed, "the cut")
+        finally:
+            found.go_on()
+        assert len(waiting.result(60).rows) == 25
 
 
 def test_a_page_of_a_standby_passes_over_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
