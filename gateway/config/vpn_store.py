@@ -68,8 +68,8 @@ class VpnStore:
     connect."""
 
     read_url: StoreUrl | None = None
-    """The same database on a hot standby, where history is read then: replays cost the primary nothing. None reads
-    where it writes."""
+    """The same database on a hot standby, where history is read then: replays cost the primary nothing. What the
+    standby has not replayed, or does not give, is read from the primary. None reads where it writes."""
 
     require_standby: bool = False
     """Whether messages are refused while a commit would be on one machine only, as no synchronous standby answers.

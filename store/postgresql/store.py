@@ -25,6 +25,7 @@ from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spa
 from store.postgresql.priorities import PostgresQueueTables
 from store.postgresql.property_index import update_spans
 from store.postgresql.reading.reader import PostgresReader
+from store.postgresql.reading.standby import StandbyReader
 from store.postgresql.recovery import recover
 from store.postgresql.statements import Connection
 from store.postgresql.text import stored_text
@@ -55,7 +56,7 @@ class PostgresStores:
         Args:
             url: libpq's connection string, or URI: of a server that can be written to, one of several if need be.
             password_file: Holds the password and nothing else; read at each connection.
-            read_url: Of a standby that pages are read from; None: they are read where is written.
+            read_url: Of a standby that pages of the log are read from; None: they are read where is written.
             lease_seconds: No gateway delivers messages for longer than this after its last commit.
             partition_bits: Ids of a partition that is made now, as a power of two.
         """
@@ -153,16 +154,23 @@ class PostgresStore:
         self._engine = engine(connection)
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)
         self._partitions.goes_on(self._found.log.next_id, self._found.log.first_id)
-        self.reader = PostgresReader(
-            partial(read_database.connect, vpn, "reader"),
-            vpn,
+        open_reader = partial(
+            PostgresReader,
+            name=vpn,
             threads=options.read_threads,
             page_rows=options.page_rows,
             page_bytes=options.page_bytes,
             largest_bytes=self._found.largest_bytes,
             indexed=self._found.indexed,
-            is_standby=read_database is not database,
         )
+        primary = open_reader(partial(database.connect, vpn, "reader"))
+        self.reader: PostgresReader | StandbyReader = primary
+        if read_database is not database:
+            self.reader = StandbyReader(
+                primary,
+                partial(read_database.connect, vpn, "standby"),
+                partial(open_reader, is_standby=True, is_patient=False),
+            )
         # It commits by itself: others see that this gateway is well while it makes use of what it found.
         self._writer = PostgresWriter(
             database,

@@ -45,7 +45,7 @@ def page(rows: str) -> str:
         rows: SQL of the page's messages, in their order; contents in a page are not bounded.
     """
     return (
-        "select (select first_id from log), (select last_id from log), true,"
+        "select (select first_id from log), (select least(told_id, last_id) from log), true,"
         f"{_AGGREGATES.format(fitting='')} from ({rows}) as page"
     )
 
@@ -56,7 +56,7 @@ def bounded_page(rows: str, bound: str) -> str:
     Contents that lie apart from their rows are not read for those that are left out.
     """
     return (
-        "select (select first_id from log), (select last_id from log), coalesce(bool_and(fits), true),"
+        "select (select first_id from log), (select least(told_id, last_id) from log), coalesce(bool_and(fits), true),"
         f"{_AGGREGATES.format(fitting=' filter (where fits)')} from (select page.*, "
         f"sum(octet_length(content)) over before <= {bound} or row_number() over before = 1 as fits "
         f"from ({rows}) as page window before as (order by id rows unbounded preceding)) as page"
@@ -73,18 +73,18 @@ def number(value: bytes | None) -> int:
 class Packed:
     """A page as it came."""
 
-    __slots__ = ("_columns", "_sum", "count", "first_id", "is_whole", "last_id")
+    __slots__ = ("_columns", "_sum", "count", "first_id", "is_whole", "told_id")
 
     def __init__(self, row: Sequence[Any]) -> None:
         """
         Args:
             row: The one row of ``page`` or ``bounded_page``, in binary.
         """
-        first_id, last_id, is_whole, count, checksums, *columns = row
+        first_id, told_id, is_whole, count, checksums, *columns = row
         self.first_id = number(first_id)
         """Where the log begins, at the moment of the page."""
-        self.last_id = number(last_id)
-        """The highest id that was given out then."""
+        self.told_id = number(told_id)
+        """The highest id that no failover takes back any more, as far as the server knew then."""
         self.is_whole = is_whole == b"\1"
         """Nothing was left out for its bytes."""
         self.count = number(count)

@@ -79,8 +79,17 @@ PASSING: Final = frozenset({"40001", "40P01", "57P01", "57P02", "57P03"})
 """A standby has to go on with what was trimmed, or a server goes: it is tried again."""
 
 
-class _Behind(Exception):
-    """A standby does not have yet what the caller was told of."""
+class Behind(Exception):
+    """
+    A standby does not have yet what the caller was told of.
+
+    Attributes:
+        told_id: It has all up to this one.
+    """
+
+    def __init__(self, told_id: int) -> None:
+        super().__init__(f"the standby is behind: it has messages up to {told_id}")
+        self.told_id = told_id
 
 
 def _reads(
@@ -90,11 +99,11 @@ def _reads(
 
     @wraps(read)
     def translated(reader: PostgresReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + reader.patience_seconds()
         while True:
             try:
                 return read(reader, *args, **kwargs)
-            except _Behind as error:
+            except Behind as error:
                 reader.wait(deadline, BEHIND_SECONDS, error)
             except psycopg.Error as error:
                 if reader.is_lost() or error.sqlstate in PASSING:
@@ -125,6 +134,7 @@ class PostgresReader:
         largest_bytes: int,
         indexed: Sequence[IndexedSpan] = (),
         is_standby: bool = False,
+        is_patient: bool = True,
     ) -> None:
         """
         Args:
@@ -133,12 +143,14 @@ class PostgresReader:
             largest_bytes: Of all contents that can be read; ``grow_largest`` says when it grows. ``MAX_ID`` where
                 nobody does.
             is_standby: It may not have yet what a caller was told of: pages wait for that.
+            is_patient: What passes is waited for; else it fails.
         """
         self._connect = connect
         self._indexed = indexed
         self._page_rows = page_rows
         self._page_bytes = page_bytes
         self._is_standby = is_standby
+        self._is_patient = is_patient
         self.largest_bytes = largest_bytes
         """While whole pages of it fit the bound, lengths need not be looked at."""
         self.damage: str | None = None
@@ -181,6 +193,10 @@ class PostgresReader:
     def _may_be_behind(self) -> bool:
         """A primary may have come again as a standby."""
         return self._is_standby or self.connection.is_standby
+
+    def patience_seconds(self) -> float:
+        """How long a read waits for a server."""
+        return PATIENCE_SECONDS if self._is_patient else 0.0
 
     def is_lost(self) -> bool:
         """Whether the calling thread's connection is no more; then the next read makes another."""
@@ -236,7 +252,7 @@ class PostgresReader:
         rows, is_whole, found = self._page(_in_order(sources), [position, stop, self._page_rows, *values])
         if found.first_id > position:
             raise LogTrimmed(position, found.first_id)
-        self._check_told(found.last_id, stop)
+        self._check_told(found.told_id, stop)
         return LogPage(rows, next_position(rows, stop, is_whole=is_whole))
 
     @_reads
@@ -308,7 +324,7 @@ class PostgresReader:
             of_each = most
             query = _in_order(sources)
         rows, is_whole, found = self._page(query, values, most)
-        self._check_told(found.last_id, stop)
+        self._check_told(found.told_id, stop)
         # One of which some are left out is on the page with all that was read of it.
         is_whole = is_whole and len(rows) < of_each
         return RoutedPage(rows, next_position(rows, stop, is_whole=is_whole))
@@ -331,7 +347,7 @@ class PostgresReader:
         if with_held:
             sources.append(f"select {packed.HELD} from held_message where {which}")
         rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
-        self._check_told(found.last_id, wanted[-1] + 1)
+        self._check_told(found.told_id, wanted[-1] + 1)
         return rows
 
     @_reads
@@ -405,21 +421,23 @@ class PostgresReader:
             found.append(row)
         return found
 
-    def _check_told(self, last_id: int, stop: int) -> None:
+    def _check_told(self, told_id: int, stop: int) -> None:
         """
-        What the caller was told of has to be there, or a page would pass over it.
+        What the caller was told of has to be there, or a page would pass over it; and it has to be what was told of. A
+        server that a failover has left behind may have other messages with these ids, but none up to ``told_id``: the
+        commit after them was begun once they were on every machine that has to have them.
 
         Raises:
-            _Behind: A standby does not have it yet.
+            Behind: A standby does not have it yet.
         """
-        if last_id + 1 < stop < MAX_ID and self._may_be_behind:
-            raise _Behind
+        if told_id + 1 < stop < MAX_ID and self._may_be_behind:
+            raise Behind(told_id)
 
     def _check_has(self, stop: int) -> None:
         """The same for what is read by more than one statement: later ones see no less."""
         if self._may_be_behind:
-            ((last_id,),) = self.connection.ask("select last_id from log", ())
-            self._check_told(number(last_id), stop)
+            ((told_id,),) = self.connection.ask("select least(told_id, last_id) from log", ())
+            self._check_told(number(told_id), stop)
 
     # --- probes (gateway.core.replay.starts.LogProbe) -----------------------------------------------------------
 

@@ -1,0 +1,180 @@
+"""
+Pages of history from a hot standby, so that they cost the primary nothing; all else from the primary.
+
+What is read there is the log: pages of it, searches in it, and counts. What changes with each delivery (attempts, what
+endpoints hold, the newest message) is read from the primary: a standby may be behind, and would tell of a past.
+
+Nothing is passed over, and nobody waits for a standby. Where it has not replayed yet what the caller was told of, does
+not answer, or fails in any other way, the page comes from the primary. It is then left alone for a while: where it was
+behind, for the ids that it did not have.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+import psycopg
+
+from gateway.core.model import Row
+from gateway.core.replay.search import Search
+from store.errors import ReadFailed
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.postgresql.database import cut
+from store.postgresql.reading.reader import SCAN_IDS, Behind, PostgresReader
+
+T = TypeVar("T")
+
+REST_SECONDS: Final = 5.0
+"""For which a standby is left alone that has failed."""
+
+BEHIND_SECONDS: Final = 0.2
+"""For which it is not asked again for what it did not have."""
+
+STALLED_SECONDS: Final = 10.0
+"""After which a read of it is given up: pages take milliseconds. One that was stopped keeps its connections."""
+
+
+class StandbyReader:
+    """The port's ``Reader`` over two servers."""
+
+    def __init__(
+        self,
+        primary: PostgresReader,
+        connect: Callable[[], psycopg.Connection[Any]],
+        standby: Callable[[Callable[[], psycopg.Connection[Any]]], PostgresReader],
+    ) -> None:
+        """
+        Args:
+            primary: Its threads read from both.
+            connect: Makes a connection to the standby.
+            standby: Makes the reader of the standby, one that has no patience, with what makes its connections.
+        """
+        self._primary = primary
+        self._connect = connect
+        self._standby = standby(self._connected)
+        self._lock = threading.Lock()
+        self._rests_until = 0.0
+        self._lacks: tuple[float, int] = (0.0, MAX_ID)
+        """Until when, and from which id on, it is not asked."""
+        self._connections: dict[int, psycopg.Connection[Any]] = {}
+        """By the thread that reads over it."""
+        self._reading: dict[int, float] = {}
+        """Threads that wait for it, and since when."""
+        self._watch: threading.Thread | None = None
+        self._is_closing = threading.Event()
+
+    @property
+    def damage(self) -> str | None:
+        """See ``store.ports.Reader.damage``: of the primary. What a standby cannot give is read there."""
+        return self._primary.damage
+
+    def submit(self, read: Callable[[], T]) -> Future[T]:
+        """See ``store.ports.Reader``."""
+        return self._primary.submit(read)
+
+    def grow_largest(self, size_bytes: int) -> None:
+        """A content of this size is about to be there."""
+        self._primary.grow_largest(size_bytes)
+        self._standby.grow_largest(size_bytes)
+
+    def close(self) -> None:
+        """End it."""
+        self._is_closing.set()
+        self._primary.close()
+        self._standby.close()
+        if self._watch is not None:
+            self._watch.join()
+
+    # --- what the standby is asked ------------------------------------------------------------------------------
+
+    def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
+        """See ``store.ports.Reader``."""
+        return self._read(
+            lambda reader: reader.log_page(position, end, patterns, held=held), min(end, position + SCAN_IDS)
+        )
+
+    def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
+        """See ``store.ports.Reader``."""
+        return self._read(lambda reader: reader.search_page(search, patterns, position, end), end)
+
+    def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
+        """See ``store.ports.Reader``."""
+        return self._read(lambda reader: reader.tally(position, end, patterns), end)
+
+    # --- what the primary is asked ------------------------------------------------------------------------------
+
+    def routed_page(
+        self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None
+    ) -> RoutedPage:
+        """See ``store.ports.Reader``."""
+        return self._primary.routed_page(routes, after, end, limit)
+
+    def messages(self, ids: Sequence[int]) -> list[Row]:
+        """See ``store.ports.Reader``."""
+        return self._primary.messages(ids)
+
+    def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
+        """See ``store.ports.Reader``."""
+        return self._primary.attempts(cursor, first, last)
+
+    def first_since(self, time_ms: int) -> int | None:
+        """See ``LogProbe``."""
+        return self._primary.first_since(time_ms)
+
+    def time_of(self, message_id: int) -> int | None:
+        """See ``LogProbe``."""
+        return self._primary.time_of(message_id)
+
+    def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
+        """See ``LogProbe``."""
+        return self._primary.last_matching(matches)
+
+    # --- which of them ------------------------------------------------------------------------------------------
+
+    def _read(self, read: Callable[[PostgresReader], T], stop: int) -> T:
+        """
+        Args:
+            stop: Ids below this one are looked at.
+        """
+        now = time.monotonic()
+        until, lacks = self._lacks
+        if now < self._rests_until or (now < until and stop > lacks):
+            return read(self._primary)
+        thread = threading.get_ident()
+        self._watched()
+        self._reading[thread] = now
+        try:
+            return read(self._standby)
+        except ReadFailed as error:
+            behind = error.__cause__
+            if isinstance(behind, Behind):
+                self._lacks = (time.monotonic() + BEHIND_SECONDS, behind.told_id + 1)
+            else:
+                self._rests_until = time.monotonic() + REST_SECONDS
+        finally:
+            del self._reading[thread]
+        return read(self._primary)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        found = self._connections[threading.get_ident()] = self._connect()
+        return found
+
+    def _watched(self) -> None:
+        if self._watch is None:
+            with self._lock:
+                if self._watch is None and not self._is_closing.is_set():
+                    self._watch = threading.Thread(target=self._look, name="watch standby", daemon=True)
+                    self._watch.start()
+
+    def _look(self) -> None:
+        """Break the connections of reads that have waited for too long."""
+        while not self._is_closing.wait(STALLED_SECONDS / 10):
+            now = time.monotonic()
+            for thread, since in list(self._reading.items()):
+                connection = self._connections.get(thread)
+                if now - since > STALLED_SECONDS and connection is not None:
+                    cut(connection)
