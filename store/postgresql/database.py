@@ -15,8 +15,8 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,16 +153,15 @@ class Database:
                 (list, ListBinaryDumper),
             ):
                 connection.adapters.register_dumper(kind, dumper)
-            known = {**SESSION, **settings}
-            connection.execute(
-                # Not every version has all of them.
-                b"select set_config(name, value, false) from unnest(%s::text[], %s::text[]) as given (name, value) "
-                b"where current_setting(name, true) is not null",
-                (list(known), list(known.values())),
-            )
-            connection.execute(
-                b"select set_config('search_path', quote_ident(%s), false)", (schema_name(vpn),)
-            )
+            name = schema_name(vpn).replace('"', '""')
+            known = {**SESSION, **settings, "search_path": f'"{name}"'}
+            with bounded(connection):
+                connection.execute(
+                    # Not every version has all of them.
+                    b"select set_config(name, value, false) from unnest(%s::text[], %s::text[]) "
+                    b"as given (name, value) where current_setting(name, true) is not null",
+                    (list(known), list(known.values())),
+                )
         except BaseException:
             connection.close()
             raise
@@ -176,14 +175,8 @@ class Database:
             psycopg.Error: There is none, or it does not answer.
             OSError: The password cannot be read.
         """
-        with closing(self.connect(vpn, purpose)) as connection:
-            # A server that was stopped does not say so.
-            watch = threading.Timer(LOST_SECONDS, cut, [connection])
-            watch.start()
-            try:
-                return connection.execute(sql, values).fetchall()
-            finally:
-                watch.cancel()
+        with closing(self.connect(vpn, purpose)) as connection, bounded(connection):
+            return connection.execute(sql, values).fetchall()
 
 
 def engine(connection: Connection) -> str:
@@ -197,6 +190,18 @@ def cut(connection: Connection) -> None:
     # A number of its own: the connection may be closed meanwhile, and its number be another's.
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as end:
         end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def bounded(connection: Connection) -> Iterator[None]:
+    """What takes no time is given up after ``LOST_SECONDS``: a server that was stopped does not say so."""
+    watch = threading.Timer(LOST_SECONDS, cut, [connection])
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
 
 
 def is_lost(error: BaseException, connection: Connection) -> bool:

@@ -19,7 +19,7 @@ from store.errors import ReadFailed, StoreError, StoreHeld, WriteFailed
 from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
 from store.postgresql import takeover
 from store.postgresql.copies.mark import read_mark
-from store.postgresql.database import Database, engine, schema_name
+from store.postgresql.database import Database, bounded, engine, schema_name
 from store.postgresql.migrations import migrate
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.priorities import PostgresQueueTables
@@ -76,12 +76,13 @@ class PostgresStores:
         known = self._known.setdefault(vpn, takeover.Known())
         try:
             connection = self._database.connect(vpn, takeover.WRITER)
-            if not takeover.try_lock(connection, vpn):
-                successor = self._successors.setdefault(
-                    vpn, takeover.Successor(vpn, self._lease_seconds, known)
-                )
-                successor.look(connection)
-                raise StoreHeld("cannot open", place, takeover.active_gateway(connection))
+            with bounded(connection):
+                if not takeover.try_lock(connection, vpn):
+                    successor = self._successors.setdefault(
+                        vpn, takeover.Successor(vpn, self._lease_seconds, known)
+                    )
+                    successor.look(connection)
+                    raise StoreHeld("cannot open", place, takeover.active_gateway(connection))
             store = PostgresStore(
                 self._database,
                 self._read_database,
