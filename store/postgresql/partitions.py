@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg import errors
 
-from store.postgresql.database import LOST_SECONDS, Database, cut
+from store.postgresql.database import LOST_SECONDS, Database, bounded, cut
 from store.postgresql.statements import Connection
 
 PARTITION_BITS: Final = 14
@@ -239,7 +239,8 @@ class Partitions:
             self._connection = self._database.connect(self._vpn, "partitions")
         connection = self._connection
         if self._last_id:
-            with self._lock:
+            # The writer may have to wait for what is half made here.
+            with self._lock, bounded(connection):
                 self._make(connection, self._last_id, self._last_id + self._size)
         drop_below(connection, self._first_id)
         self._spans = attached_spans(connection)

@@ -358,7 +358,7 @@ class PostgresWriter(GroupCommit):
 
     def _roll_back(self) -> None:
         """End the transaction that failed. Where the connection is lost it has ended."""
-        with suppress(psycopg.Error):
+        with suppress(psycopg.Error), self._answer_awaited():
             self._connection.execute(b"rollback")
 
     def _was_deposed(self) -> Deposed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -185,14 +186,23 @@ def test_a_wait_that_somebody_ended_is_no_commit(
     eventually(lambda: len(attached_spans(asked)) == 2, "the first partitions")
     _wait_for_standby(waited_for, "nobody")
     batch = gateway.submit(publication(1, [b"x"], time_ms=MADE_MS))
-    waits = b"select pid from pg_stat_activity where application_name like %s and wait_event = 'SyncRep'"
-    name = f"rewind % writer {vpn.name}"
-    eventually(lambda: asked.execute(waits, (name,)).fetchall(), "the wait")
-    for _ in range(3):
-        ((pid,),) = asked.execute(waits, (name,)).fetchall()
+    waits = (
+        b"select pid, query_start::text from pg_stat_activity "
+        b"where application_name like %s and wait_event = 'SyncRep'"
+    )
+    seen: list[tuple[int, str]] = []
+
+    def waits_for_the(count: int) -> bool:
+        rows = asked.execute(waits, (f"rewind % writer {vpn.name}",)).fetchall()
+        seen.extend(row for row in rows if row not in seen)
+        return len(seen) >= count
+
+    for count in (1, 2, 3):
+        eventually(partial(waits_for_the, count), "the wait")
+        pid, _ = seen[-1]
         assert asked.execute(b"select pg_cancel_backend(%s::integer)", (pid,)).fetchall() == [(True,)]
-        eventually(lambda: asked.execute(waits, (name,)).fetchall(), "the next wait")
-        assert gateway.told == []
+    eventually(partial(waits_for_the, 4), "the last wait")
+    assert gateway.told == []
     _wait_for_standby(waited_for, "")
     assert gateway.wait(batch) is None
     assert gateway.commit(publication(2, [b"y"], time_ms=MADE_MS)) is None
