@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -94,16 +95,18 @@ class _Driver:
         self._tell()
         self._pipe.send(Over(under_way))
 
-    def _is_enough(self) -> bool:
+    def _left(self) -> int:
+        """Inputs that are still wanted."""
         most = self._plan.most_inputs
-        return most is not None and sum(self._progress.counts.values()) - self._begun >= most
+        return sys.maxsize if most is None else most - sum(self._progress.counts.values()) + self._begun
 
     async def _send(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        while loop.time() < deadline and not self._is_gone and not self._is_enough():
+        while loop.time() < deadline and not self._is_gone and (left := self._left()) > 0:
             kind = next(self._turns)
             is_stream = kind.answer is Answer.END
-            taken = self._progress.take(kind.name, STREAMS_IN_TURN if is_stream else kind.at_once)
+            in_turn = STREAMS_IN_TURN if is_stream else kind.at_once
+            taken = self._progress.take(kind.name, min(in_turn, left))
             try:
                 handled = await self._streams(kind, taken) if is_stream else await self._batch(kind, taken)
             except GatewayGone:
