@@ -20,6 +20,7 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -54,6 +55,9 @@ PATIENCE_SECONDS: Final = 40.0
 RETRY_SECONDS: Final = 0.2
 """Between two tries."""
 
+WATCH_SECONDS: Final = 0.5
+"""Between two looks at whether an answer is overdue."""
+
 TOLD_SECONDS: Final = 2.0
 """How long a plan waits until what a standby shows is known to stay: an idle gateway commits once a second."""
 
@@ -84,7 +88,9 @@ class LogTables:
         self._database = Database(schema.dsn, password_file)
         self._vpn = schema.vpn
         self._connection: ReadConnection | None = None
+        self._has_ended = threading.Event()
         check_dsn(schema.dsn)
+        threading.Thread(target=self._cut_stuck, name="spark's watch", daemon=True).start()
         try:
             # At the start nothing is waited for: a name that is wrong is told at once.
             self._standing(self._connected().ask(STANDING, ()))
@@ -234,7 +240,7 @@ class LogTables:
 
     def _connected(self) -> ReadConnection:
         if self._connection is None or self._connection.is_lost:
-            self.close()
+            self._disconnect()
             self._connection = ReadConnection(self._database.connect(self._vpn, "spark"))
         return self._connection
 
@@ -281,8 +287,19 @@ class LogTables:
         reason = " ".join(str(error).split()).rstrip(".")
         raise ConnectionFailed(f"{self._place} cannot be read as a gateway's tables: {reason}.") from None
 
+    def _cut_stuck(self) -> None:
+        """Give up a server that does not answer: one that was stopped keeps its connections."""
+        while not self._has_ended.wait(WATCH_SECONDS):
+            connection = self._connection
+            if connection is not None and connection.is_stuck():
+                connection.cut()
+
     def close(self) -> None:
         """Let go of the connection."""
+        self._has_ended.set()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

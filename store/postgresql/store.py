@@ -167,11 +167,8 @@ class PostgresStore:
         primary = open_reader(partial(database.connect, vpn, "reader"))
         self.reader: PostgresReader | StandbyReader = primary
         if read_database is not database:
-            self.reader = StandbyReader(
-                primary,
-                partial(read_database.connect, vpn, "standby"),
-                partial(open_reader, is_standby=True, is_patient=False),
-            )
+            connect = partial(read_database.connect, vpn, "standby")
+            self.reader = StandbyReader(primary, open_reader(connect, is_standby=True, is_patient=False))
         # It commits by itself: others see that this gateway is well while it makes use of what it found.
         self._writer = PostgresWriter(
             database,

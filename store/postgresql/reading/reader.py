@@ -169,9 +169,13 @@ class PostgresReader:
         """A content of this size is about to be there."""
         self.largest_bytes = max(self.largest_bytes, size_bytes)
 
+    def give_up(self) -> None:
+        """It is about to be closed: reads that wait for the server are given up."""
+        self._is_closing.set()
+
     def close(self) -> None:
         """End it; a read that waits for the server is given up."""
-        self._is_closing.set()
+        self.give_up()
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._has_ended.set()
         self._watch.join()

@@ -11,19 +11,15 @@ behind, for the ids that it did not have.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
-
-import psycopg
+from typing import Final, TypeVar
 
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
 from store.errors import ReadFailed
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
-from store.postgresql.database import cut
 from store.postgresql.reading.reader import SCAN_IDS, Behind, PostgresReader
 
 T = TypeVar("T")
@@ -34,38 +30,21 @@ REST_SECONDS: Final = 5.0
 BEHIND_SECONDS: Final = 0.2
 """For which it is not asked again for what it did not have."""
 
-STALLED_SECONDS: Final = 10.0
-"""After which a read of it is given up: pages take milliseconds. One that was stopped keeps its connections."""
-
 
 class StandbyReader:
     """The port's ``Reader`` over two servers."""
 
-    def __init__(
-        self,
-        primary: PostgresReader,
-        connect: Callable[[], psycopg.Connection[Any]],
-        standby: Callable[[Callable[[], psycopg.Connection[Any]]], PostgresReader],
-    ) -> None:
+    def __init__(self, primary: PostgresReader, standby: PostgresReader) -> None:
         """
         Args:
             primary: Its threads read from both.
-            connect: Makes a connection to the standby.
-            standby: Makes the reader of the standby, one that has no patience, with what makes its connections.
+            standby: One that has no patience.
         """
         self._primary = primary
-        self._connect = connect
-        self._standby = standby(self._connected)
-        self._lock = threading.Lock()
+        self._standby = standby
         self._rests_until = 0.0
         self._lacks: tuple[float, int] = (0.0, MAX_ID)
         """Until when, and from which id on, it is not asked."""
-        self._connections: dict[int, psycopg.Connection[Any]] = {}
-        """By the thread that reads over it."""
-        self._reading: dict[int, float] = {}
-        """Threads that wait for it, and since when."""
-        self._watch: threading.Thread | None = None
-        self._is_closing = threading.Event()
 
     @property
     def damage(self) -> str | None:
@@ -83,11 +62,9 @@ class StandbyReader:
 
     def close(self) -> None:
         """End it."""
-        self._is_closing.set()
-        self._primary.close()
+        self._standby.give_up()
+        self._primary.close()  # whose threads read from both
         self._standby.close()
-        if self._watch is not None:
-            self._watch.join()
 
     # --- what the standby is asked ------------------------------------------------------------------------------
 
@@ -144,9 +121,6 @@ class StandbyReader:
         until, lacks = self._lacks
         if now < self._rests_until or (now < until and stop > lacks):
             return read(self._primary)
-        thread = threading.get_ident()
-        self._watched()
-        self._reading[thread] = now
         try:
             return read(self._standby)
         except ReadFailed as error:
@@ -155,26 +129,4 @@ class StandbyReader:
                 self._lacks = (time.monotonic() + BEHIND_SECONDS, behind.told_id + 1)
             else:
                 self._rests_until = time.monotonic() + REST_SECONDS
-        finally:
-            del self._reading[thread]
         return read(self._primary)
-
-    def _connected(self) -> psycopg.Connection[Any]:
-        found = self._connections[threading.get_ident()] = self._connect()
-        return found
-
-    def _watched(self) -> None:
-        if self._watch is None:
-            with self._lock:
-                if self._watch is None and not self._is_closing.is_set():
-                    self._watch = threading.Thread(target=self._look, name="watch standby", daemon=True)
-                    self._watch.start()
-
-    def _look(self) -> None:
-        """Break the connections of reads that have waited for too long."""
-        while not self._is_closing.wait(STALLED_SECONDS / 10):
-            now = time.monotonic()
-            for thread, since in list(self._reading.items()):
-                connection = self._connections.get(thread)
-                if now - since > STALLED_SECONDS and connection is not None:
-                    cut(connection)

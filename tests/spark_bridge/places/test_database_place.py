@@ -27,6 +27,7 @@ from spark_bridge.source import RewindSource
 from store.archive.columns import ALL, arrow_schema
 from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
+from store.postgresql.reading.connection import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.places.test_log_file import DATA, EVERY_KIND, message
 from tests.spark_bridge.spark_types import struct
@@ -316,6 +317,33 @@ def test_a_server_that_is_restarted_is_read_on_from(
         )
         found += [number for page in pages for number in page.column("id").to_pylist()]
     assert found == list(range(1, 12_001))
+
+
+def test_a_server_that_stands_still_is_given_up(
+    written: Written, machines: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its connections and says nothing: the read fails, or goes on where another server is named."""
+    primary, standby = machines
+    written.publish(5)
+    written.gateway.beat()
+    place = DatabasePlace(written.at(standby))
+    eventually(lambda: place.extent(WHOLE_LOG).last == 5, "the standby's replay")
+    both = Schema(
+        f"postgresql://postgres@127.0.0.1:{standby.port},127.0.0.1:{primary.port}/{written.database}"
+        "?connect_timeout=2",
+        written.vpn.name,
+    )
+    with LogTables(both) as tables:
+        assert tables.is_standby
+        monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.3,))
+        standby.hold()
+        try:
+            (page,) = tables.pages(tables.extent(), {"id"})
+            assert page.column("id").to_pylist() == list(range(1, 6))
+            monkeypatch.undo()
+            assert not tables.is_standby
+        finally:
+            standby.go_on()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from gateway.core.model import CONTENT, ID
 from store.checksum import HEAD_BITS, content_sum, head_of
 from store.postgresql.reading import standby as standby_module
+from store.postgresql.reading.connection import ReadConnection
 from store.postgresql.reading.standby import StandbyReader
 from tests.store.effects import publication
 from tests.store.postgresql.vpn import Gateway, PostgresVpn
@@ -115,8 +116,8 @@ def test_a_standby_that_is_gone_holds_nobody_up(pair: Pair, monkeypatch: pytest.
 
 def test_a_standby_that_was_stopped_holds_nobody_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps its connections and says nothing: the read is given up, and the primary asked."""
-    monkeypatch.setattr(standby_module, "STALLED_SECONDS", 0.5)
     assert pair.read(11) == list(range(1, 11))
+    monkeypatch.setattr(ReadConnection.ask, "__defaults__", (0.5,))
     pair.standby.hold()
     try:
         assert pair.read(11) == list(range(1, 11))
