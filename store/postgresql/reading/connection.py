@@ -46,7 +46,7 @@ SETTINGS: Final = "; ".join(
     )
 )
 
-ROOM: Final = f"select octet_length(repeat('x', {16 << 20}))"
+ROOM: Final = f"select octet_length(repeat('x', {8 << 20}))"
 """
 Has the server's allocator (glibc's) keep memory of this size from then on, once it was given back. Before, each page is
 packed in memory that is new to the process, and clearing that takes as long as all else that the server does for it.

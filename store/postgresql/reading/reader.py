@@ -399,10 +399,10 @@ class PostgresReader:
             query = packed.page(rows)
         else:
             query = packed.bounded_page(rows, f"{self._page_bytes}")
+        if most > ROOMY_ROWS:
+            self.connection.make_room()
         (answer,) = self.connection.ask(query, values)
         page = Packed(answer)
-        if page.count > ROOMY_ROWS:
-            self.connection.make_room()
         found = page.rows(largest)
         if found is None:
             return self._one_by_one(rows, values, page.count), False, page
