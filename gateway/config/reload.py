@@ -41,7 +41,7 @@ _FIXED: Final[Mapping[Path, str]] = {
     ("vpn", "*", "replay_log", "index"): _WHEN_OPENED,
     **{
         ("vpn", "*", "store", key): _TAKEN_OVER
-        for key in ("url", "password_file", "read_url", "standby_reads", "lease_seconds", "advertise")
+        for key in ("url", "password_file", "read_url", "lease_seconds", "advertise")
     },
     ("vpn", "*", "archive"): "is opened with its Message VPN",
     ("vpn", "*", "queue", "*", "kind"): "decides whether messages lie there at all",

@@ -75,9 +75,6 @@ class VpnStore:
     """Whether messages are refused while a commit would be on one machine only, as no synchronous standby answers.
     Off takes them and raises an alarm, so that the loss of a standby stops nobody."""
 
-    standby_reads: bool = False
-    """Whether log readers and streams are served while another gateway is active. Off sends all clients there."""
-
     lease_seconds: Annotated[int, Field(ge=2, le=3_600)] = 5
     """Seconds since the newest commit after which nothing more is delivered until one succeeds: another gateway may
     have taken over. One that waits takes over a second later from one that was stopped. The writer commits each second,

@@ -90,7 +90,6 @@ def test_only_what_is_asked_for_again_changes_while_it_runs() -> None:
         url="postgresql://b/x",
         password_file=Path("p"),
         read_url="postgresql://c/x",
-        standby_reads=True,
         lease_seconds=9,
         advertise="d:1",
         require_standby=True,
@@ -101,7 +100,6 @@ def test_only_what_is_asked_for_again_changes_while_it_runs() -> None:
         "url",
         "password_file",
         "read_url",
-        "standby_reads",
         "lease_seconds",
         "advertise",
     }
