@@ -290,6 +290,7 @@ class PostgresWriter(GroupCommit):
         row = (0,) * 7 if transaction is None else transaction.log_row()
         number = self._commit_no + 1
         whole = fenced((self._epoch, self._commit_no, number, *row), steps)
+        is_in_doubt = False
         while True:
             started = time.monotonic()
             try:
@@ -307,6 +308,7 @@ class PostgresWriter(GroupCommit):
             except Deposed:
                 return self._was_deposed()
             except Exception as error:
+                error_of_attempt = error
                 try:
                     is_done = self._is_done_all_the_same(error, number)
                 except Deposed:
@@ -316,8 +318,14 @@ class PostgresWriter(GroupCommit):
                 if is_done is None:
                     self._roll_back()
                     return _failed(error)
+                if is_done and isinstance(error_of_attempt, errors.NotNullViolation) and not is_in_doubt:
+                    # The number is that of an earlier one, which was taken for failed: this one was never done.
+                    self._commit_no, number = number, number + 1
+                    whole = fenced((self._epoch, self._commit_no, number, *row), steps)
+                    continue
                 if is_done:
                     break
+                is_in_doubt = True
         self._commit_no = self._known.commit_no = number
         self._known.last_id = max(self._known.last_id, row[0])
         self._confirmed_at = started
@@ -336,6 +344,9 @@ class PostgresWriter(GroupCommit):
             found = self._connect_anew()
         elif isinstance(error, errors.NotNullViolation) and error.diag.table_name == "log":
             # Epoch or number are others.
+            found = self._connect_anew()
+        elif isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None:
+            # Not the server's word: it may have done it all the same.
             found = self._connect_anew()
         else:
             return None
