@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic, sleep
 from typing import Any, Final
 
 import psycopg
@@ -54,6 +55,11 @@ WAITING: Final = b"""
 """Whether a gateway has a session that waits for the lock, and would end ours. Its name is that of ours, but for the
 eight digits that each gateway has of its own."""
 
+SESSION_ENDS_SECONDS: Final = 2.0
+"""How long a server may show a session whose client is gone."""
+
+LOOK_SECONDS: Final = 0.05
+
 LOG: Final = LogRow._fields
 
 SOUND: Final = CHECKSUM.replace("%", "%%")
@@ -93,14 +99,22 @@ class PostgresTables:
         self.messages = _Messages(self._connection)
         self.entries = _Entries(self._connection)
 
+    def _is_waited_for(self) -> bool:
+        """Whether a gateway has a session to take the store over; one that has ended is shown for a moment."""
+        name = self._database.session_name(self._vpn, WRITER)
+        until = monotonic() + SESSION_ENDS_SECONDS
+        while True:
+            ((waiting,),) = self._connection.execute(WAITING, (name,)).fetchall()
+            if not waiting or monotonic() > until:
+                return bool(waiting)
+            sleep(LOOK_SECONDS)
+
     def _held(self, *, is_target: bool) -> int | None:
         """The epoch that it has from now on, so that no gateway that had it before is believed."""
         connection = self._connection
         if not try_lock(connection, self._vpn):
             raise StoreHeld("cannot copy", self.place, active_gateway(connection))
-        name = self._database.session_name(self._vpn, WRITER)
-        ((waiting,),) = connection.execute(WAITING, (name,)).fetchall()
-        if waiting:
+        if self._is_waited_for():
             raise StoreError(
                 "cannot copy", self.place, "a gateway waits for it, and would take it", "Stop that gateway"
             )
