@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.bench.generator.connection import Connection, Refused
 from tests.bench.generator.dispositions import CODE_OFFSET, accepted_range
@@ -26,6 +26,17 @@ TICK_SECONDS: Final = 0.02
 OUTSTANDING: Final = 200
 BODY_BYTES: Final = 256
 CREDIT: Final = 100
+
+
+class Pace(NamedTuple):
+    """How a publisher publishes."""
+
+    rate: float
+    """Messages a second."""
+    every: float
+    """Seconds between two bursts."""
+    patience: float | None
+    """As a client's."""
 
 
 class Client:
@@ -80,21 +91,19 @@ class Client:
 class Publisher(Client):
     """Sends numbered messages, each once, whatever becomes of it."""
 
-    def __init__(
-        self, addresses: Sequence[Address], index: int, ledger: Ledger, rate: float, patience: float | None
-    ) -> None:
-        """``rate``: messages a second."""
+    def __init__(self, addresses: Sequence[Address], index: int, ledger: Ledger, pace: Pace) -> None:
         self._next = index << PUBLISHER_SHIFT
-        self._rate = rate
+        self._pace = pace
         self._topic = f"topic://ha/{index}"
         self.pauses = threading.Event()
         """While it is set nothing is sent."""
         self.waiting = 0
         """Messages on their way."""
-        super().__init__(addresses, f"publisher-{index}", ledger, patience)
+        super().__init__(addresses, f"publisher-{index}", ledger, pace.patience)
 
     def _use(self, connection: Connection, gateway: str) -> None:
         connection.attach(sender=True, address=self._topic)
+        rate, every = self._pace.rate, self._pace.every
         first, credit, alive = self._next, 0, time.monotonic()
         sent: dict[int, float] = {}
         began, allowed = time.monotonic(), 0
@@ -105,7 +114,8 @@ class Publisher(Client):
                     alive = now
                 elif self._patience is not None and now - alive > self._patience:
                     return
-                allowed = max(allowed, int((now - began) * self._rate))
+                bursts = (now - began) // every
+                allowed = max(allowed, int(bursts * every * rate))
                 burst = b""
                 while (
                     not (self._ending.is_set() or self.pauses.is_set())
@@ -119,8 +129,8 @@ class Publisher(Client):
                 if burst:
                     connection.sock.sendall(burst)
                 # What could not be sent in time is not made up for.
-                if self._next - first < allowed - self._rate:
-                    began += (allowed - (self._next - first)) / self._rate
+                if self._next - first < allowed - rate:
+                    began += (allowed - (self._next - first)) / rate
                     allowed = self._next - first
                 listen(connection, TICK_SECONDS)
                 for start, stop in connection.frames():

@@ -203,8 +203,8 @@ def connections_cut(scene: Scene, chance: random.Random) -> float:
         for _ in range(chance.randint(1, 4)):
             for proxy in proxies:
                 proxy.cut()
+            scene.ledger.mark()
             time.sleep(chance.uniform(0, 0.5))
-    scene.ledger.mark()
     return scene.wait_for_acceptance()
 
 

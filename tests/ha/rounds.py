@@ -66,10 +66,11 @@ class Rounds:
             self._scene.read_log()
         except (Failed, AssertionError) as failed:
             self._scene.ledger.fault(f"{failed}")
-        self._tell_faults()
-        print(self._summary(), flush=True)
-        if self._scene.ledger.faults:
-            self._keep_logs()
+        finally:  # also where somebody has had enough
+            self._tell_faults()
+            print(self._summary(), flush=True)
+            if self._scene.ledger.faults:
+                self._keep_logs()
         return not self._scene.ledger.faults
 
     def _round(self, number: int, fault: Fault) -> None:

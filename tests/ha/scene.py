@@ -14,16 +14,17 @@ from tests.bench.generator.connection import Connection
 from tests.soak.client import TAIL, accept, received
 from tests.support.tcp_proxy import Proxy
 
-from .clients import Consumer, Publisher
+from .clients import Consumer, Pace, Publisher
 from .cluster import Cluster
 from .ledger import Ledger
 from .pair import NAMES, QUEUES, Pair, PairGateway
 from .processes import Failed, Workshop, wait_until
 
-RATE: Final = 60.0
-"""Messages a second of each publisher."""
-PATIENCES: Final = (None, 2.0, 2.0)
-"""Of the publishers. The first one stays with a gateway that was stopped, and sends to it."""
+PACES: Final = (Pace(60, 0.02, None), Pace(60, 0.02, 2.0), Pace(250, 0.5, 2.0))
+"""Of the publishers. The first one stays with a gateway that was stopped, and sends to it; the last one's bursts are
+more than one statement takes."""
+PATIENCES: Final = (None, 2.0)
+"""Of the consumers, in seconds; the first one stays, too."""
 DRAIN_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 60.0
 """For acceptance to go on, whatever was done."""
@@ -32,9 +33,8 @@ AGAIN_SECONDS: Final = 60.0
 class Scene:
     """A context manager; nothing of it stays behind."""
 
-    def __init__(self, *, rate: float = RATE, proxied: bool = False) -> None:
+    def __init__(self, *, proxied: bool = False) -> None:
         """``proxied``: what the gateways say to the database goes through proxies, which can be cut."""
-        self._rate = rate
         self._proxied = proxied
         self._cleanup = ExitStack()
         self.ledger = Ledger()
@@ -81,15 +81,11 @@ class Scene:
         """Start publishers and consumers; returns when messages are accepted."""
         addresses = self.pair.addresses
         self.ledger.mark()
-        # The first of the consumers stays, too.
         self.consumers = [
             Consumer(addresses, queue, self.ledger, patience)
-            for queue, patience in zip(QUEUES, PATIENCES, strict=False)
+            for queue, patience in zip(QUEUES, PATIENCES, strict=True)
         ]
-        self.publishers = [
-            Publisher(addresses, index, self.ledger, self._rate, patience)
-            for index, patience in enumerate(PATIENCES)
-        ]
+        self.publishers = [Publisher(addresses, index, self.ledger, pace) for index, pace in enumerate(PACES)]
         self.wait_for_acceptance()
 
     # --- what is waited for -------------------------------------------------------------------------------------
