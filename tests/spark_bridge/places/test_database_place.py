@@ -319,6 +319,25 @@ def test_a_server_that_is_restarted_is_read_on_from(
     assert found == list(range(1, 12_001))
 
 
+def test_a_reader_needs_three_tables(machines: tuple[Server, Server], written: Written) -> None:
+    """Rights on the log's row, on messages and on points are enough, for what is made later too."""
+    primary, _ = machines
+    schema = f'"rewind_{written.vpn.name}"'
+    for statement in (
+        "create role reader login",
+        f"grant usage on schema {schema} to reader",
+        f"grant select on {schema}.log, {schema}.message, {schema}.point to reader",
+    ):
+        primary.execute(statement, written.database)
+    written.publish(5)
+    address = written.at(primary)
+    place = DatabasePlace(Schema(address.dsn.replace("//postgres@", "//reader@"), address.vpn))
+    (batch,) = place.read(WHOLE_LOG, ALL, place.plan(WHOLE_LOG))
+    assert batch.num_rows == 5
+    with pytest.raises(OptionError, match="no such point"):
+        place.plan(Selection(start="point:none"))
+
+
 def test_a_server_that_stands_still_is_given_up(
     written: Written, machines: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
