@@ -421,11 +421,16 @@ def map_of_the_house() -> str:
     """Every folder of code with the first sentence of its docstring."""
     rows = []
     for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("__init__.py")):
+        for path in _sources(package, "__init__.py"):
             docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
             if docstring is not None:
                 rows.append((code(f"{path.parent.relative_to(ROOT)}/"), _first_sentence(docstring)))
     return table(("Folder", "What is in it"), rows)
+
+
+def _sources(package: str, name: str) -> list[Path]:
+    """Files of ours: clients that are tried have environments of their own beside them."""
+    return sorted(path for path in (ROOT / package).rglob(name) if "site-packages" not in path.parts)
 
 
 def _first_sentence(docstring: str) -> str:
@@ -435,7 +440,7 @@ def _first_sentence(docstring: str) -> str:
 
 def _trees(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
     for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
+        for path in _sources(package, "*.py"):
             yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 
