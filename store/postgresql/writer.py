@@ -2,13 +2,32 @@
 The writer thread: group commit over one connection, which is made anew when it is lost.
 
 Commit, then tell: ``on_commit`` is called from this thread, in order, once what it names is durable (or has failed).
-Nobody else writes to the schema: every transaction begins by making sure of that (``schema.FENCE``). Where the answer
-to a COMMIT is lost the thread connects anew, commits a barrier, and looks whether the transaction is there: it is told
-of, or carried out again. It does so for as long as it takes; publishers wait.
+Nobody else writes to the schema: every transaction begins by making sure of that (``schema.FENCE``).
+
+What became of a transaction. It is committed when the server has said so, and the session is idle then. An error says
+nothing about it, whoever made it, before or after the COMMIT was sent: each is followed by a look at the number of the
+last commit, and no transaction is told of before that number is known.
+
+- An error of the server's, or of what the client makes of values, leaves a session that still answers. It rolls back,
+  and is asked for the number: what it was sent before, it has dealt with before. Where that is still the number before
+  this transaction's, nothing of it is there, nor will be: it has failed, by that error.
+- Everything else is unknown: the connection is lost or may be, the server is ending, the session does not answer, is
+  not idle, or knows of another number. The thread connects anew, has the lock, which an earlier session cannot have
+  any more then, commits a barrier, and reads the number. It does so for as long as it takes; publishers wait. This
+  transaction's number: it is done, and told of. The number before: it is not done, and is carried out again. Any
+  other: another gateway has taken over.
+- A fence that refuses a transaction that was never sent before, with its number in the row: that number is an earlier
+  one's. This one is not done; it gets the next.
+- A failure of the client's that comes again on new connections (``CLIENT_TRIES``) ends as one of the transaction, which
+  is known not to be there.
+
+Two ends do not know, and say that they failed: that of a gateway that was deposed, and that of a writer that is closed
+while the database cannot be reached.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import deque
@@ -17,7 +36,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, pq
 
 from gateway.core.effects import Effect
 from store.errors import Deposed, WriteFailed
@@ -28,7 +47,7 @@ from store.postgresql.database import LOST_SECONDS, MAY_PASS, Database, cut, is_
 from store.postgresql.garbage import Garbage
 from store.postgresql.partitions import Partitions
 from store.postgresql.routes import Routes, drop_routes
-from store.postgresql.statements import BEGIN, Connection, Step, carry_out, commit
+from store.postgresql.statements import BEGIN, Connection, Step, carry_out, commit, make_idle_sure
 from store.postgresql.transaction import Transaction, fenced
 from store.property_index import IndexedSpan
 
@@ -41,8 +60,14 @@ RETRY_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 LOCK_SECONDS: Final = 0.1
 """From a lock that somebody has to the next look at it."""
 
+CLIENT_TRIES: Final = 5
+"""Of a transaction, on new connections, where the client fails, and the connection is not known to be at fault."""
+
 CLOSE_SECONDS: Final = 5.0
 """For which a writer that is closed goes on with a database that cannot be reached."""
+
+NUMBER_HERE: Final = b"select commit_no, %s::bigint from log"
+"""The number of the last commit, and what was given."""
 
 AT_WORK: Final = b"""
     select 1 from pg_stat_activity where pid = %s and application_name = %s
@@ -187,7 +212,7 @@ class PostgresWriter(GroupCommit):
         if not isinstance(cause, psycopg.Error):
             return False
         state = cause.sqlstate
-        return isinstance(cause, psycopg.OperationalError) if state is None else state[:2] in MAY_PASS
+        return _is_client_failure(cause) if state is None else state[:2] in MAY_PASS
 
     def _transaction(self) -> Transaction:
         return Transaction(
@@ -237,7 +262,8 @@ class PostgresWriter(GroupCommit):
                     carry_out(self._connection, [BEGIN, *transaction.finish()])
             except Exception as error:
                 if not is_lost(error, self._connection):
-                    return False
+                    # What may pass was not what is to be written: the next transaction says so.
+                    return self._may_pass(_failed(error))
                 try:
                     self._connect_anew()
                 except (Deposed, _Unreachable):
@@ -290,11 +316,14 @@ class PostgresWriter(GroupCommit):
         row = (0,) * 7 if transaction is None else transaction.log_row()
         number = self._commit_no + 1
         whole = fenced((self._epoch, self._commit_no, number, *row), steps)
-        is_in_doubt = False
+        was_sent = False
+        client_failures = 0
         while True:
             started = time.monotonic()
             try:
                 with self._answer_awaited():
+                    # Partitions made inside of a transaction that was left open would go with it.
+                    make_idle_sure(self._connection)
                     if transaction is not None and transaction.last_id:
                         self._make_partitions(transaction.first_id, transaction.last_id)
                     commit(self._connection, whole)
@@ -308,51 +337,60 @@ class PostgresWriter(GroupCommit):
             except Deposed:
                 return self._was_deposed()
             except Exception as error:
-                error_of_attempt = error
+                is_lost_now = is_lost(error, self._connection)
+                is_client = not is_lost_now and _is_client_failure(error)
+                is_refused = _is_fence(error)
+                if not (is_lost_now or is_client or is_refused) and self._is_undone_here(number):
+                    return _failed(error)
                 try:
-                    is_done = self._is_done_all_the_same(error, number)
+                    is_done = self._is_done(number)
                 except Deposed:
                     return self._was_deposed()
                 except _Unreachable as unreachable:
                     return _failed(unreachable)
-                if is_done is None:
-                    self._roll_back()
-                    return _failed(error)
-                if is_done and isinstance(error_of_attempt, errors.NotNullViolation) and not is_in_doubt:
+                if is_done and is_refused and not was_sent:
                     # The number is that of an earlier one, which was taken for failed: this one was never done.
                     self._commit_no, number = number, number + 1
                     whole = fenced((self._epoch, self._commit_no, number, *row), steps)
                     continue
                 if is_done:
                     break
-                is_in_doubt = True
+                client_failures += is_client
+                if client_failures >= CLIENT_TRIES:
+                    return _failed(error)
+                was_sent = True
         self._commit_no = self._known.commit_no = number
         self._known.last_id = max(self._known.last_id, row[0])
         self._confirmed_at = started
         return time.monotonic() - started
 
-    def _is_done_all_the_same(self, error: Exception, number: int) -> bool | None:
+    def _is_done(self, number: int) -> bool:
         """
-        What became of a transaction with an error: whether it is done, or was not and can be carried out again. None:
-        the database has refused it.
+        Whether a transaction is committed, by a new connection.
 
         Raises:
             Deposed: Another gateway has taken over.
             _Unreachable: It is not to be known any more.
         """
-        if is_lost(error, self._connection):
-            found = self._connect_anew()
-        elif isinstance(error, errors.NotNullViolation) and error.diag.table_name == "log":
-            # Epoch or number are others.
-            found = self._connect_anew()
-        elif isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None:
-            # Not the server's word: it may have done it all the same.
-            found = self._connect_anew()
-        else:
-            return None
+        found = self._connect_anew()
         if found not in (number - 1, number):
             raise Deposed("commits that are not this gateway's are in the store")
         return found == number
+
+    def _is_undone_here(self, number: int) -> bool:
+        """
+        Whether the session that a transaction failed in says that nothing of it is there. False: it is not known, or
+        it is there.
+        """
+        self._roll_back()
+        # An answer to this question alone: not to one that was asked before.
+        token = secrets.randbits(62)
+        try:
+            with self._answer_awaited():
+                found = self._connection.execute(NUMBER_HERE, (token,)).fetchall()
+        except Exception:
+            return False
+        return found == [(number - 1, token)]
 
     @contextmanager
     def _answer_awaited(self) -> Iterator[None]:
@@ -368,9 +406,15 @@ class PostgresWriter(GroupCommit):
             self._partitions.make_now(self._connection, first, last)
 
     def _roll_back(self) -> None:
-        """End the transaction that failed. Where the connection is lost it has ended."""
-        with suppress(psycopg.Error), self._answer_awaited():
-            self._connection.execute(b"rollback")
+        """End the transaction that failed; where that cannot be done, by closing the connection."""
+        connection = self._connection
+        if connection.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+            return
+        with suppress(Exception), self._answer_awaited():
+            connection.execute(b"rollback")
+        if connection.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                connection.close()
 
     def _was_deposed(self) -> Deposed:
         self._deposed = Deposed("another gateway has taken the store over")
@@ -405,7 +449,7 @@ class PostgresWriter(GroupCommit):
                 connection.add_notice_handler(self._warned)
                 self._partitions.connect_anew()
                 return found
-            except (psycopg.Error, OSError) as error:
+            except (psycopg.Error, OSError, MemoryError) as error:
                 self._pause(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)], error)
                 tries += 1
 
@@ -461,6 +505,22 @@ class PostgresWriter(GroupCommit):
         """Whether a session is one of the server that can be written to now, and that does not wait for us."""
         session = (connection.info.backend_pid, self._database.session_name(self._vpn, takeover.WRITER))
         return bool(self._database.ask(self._vpn, "watch", AT_WORK, session))
+
+
+def _is_client_failure(error: Exception) -> bool:
+    """
+    Whether the client had trouble with the connection, or with itself, and not with a value: what was sent then, and
+    how much of it, nobody knows, nor whether what the connection says next is to be believed.
+    """
+    return (
+        isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | psycopg.InternalError)
+        and error.sqlstate is None
+    )
+
+
+def _is_fence(error: Exception) -> bool:
+    """Whether it is what a transaction begins with that was refused: the epoch, or the number, is another."""
+    return isinstance(error, errors.NotNullViolation) and error.diag.table_name == "log"
 
 
 def _failed(error: Exception) -> WriteFailed:
