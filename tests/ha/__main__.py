@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from tests.support.postgresql import NoServer, programs
@@ -28,6 +29,8 @@ PRIMARY_SECONDS: Final = 30.0
 STOPPED_SECONDS: Final = 20.0
 """The same when the active gateway is stopped, and keeps its session: its lease, and what comes then."""
 PUBLISHED: Final = 300
+FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "ha"
+"""Where the logs of all parts are after a failure."""
 DURABLE_SECONDS: Final = 30.0
 """For the gateway to have asked how durable its commits are."""
 
@@ -193,6 +196,7 @@ def run(scene: Scene) -> bool:
             print(f"    FAIL {failed}", flush=True)
             for fault in scene.ledger.faults[:20]:
                 print(f"    FAULT {fault}")
+            scene.keep_logs(FOLDER)
             return False
         print(f"    PASS {said} ({time.monotonic() - began:.0f} s)", flush=True)
     return True

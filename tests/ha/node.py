@@ -27,7 +27,7 @@ ASK_SECONDS: Final = 2.0
 CLUSTER: Final[dict[str, Any]] = {
     "ttl": TTL_SECONDS,
     "loop_wait": 1,
-    "retry_timeout": 3,
+    "retry_timeout": 5,
     "maximum_lag_on_failover": 1_048_576,
     # A primary that crashes is replaced at once: it has nothing that the synchronous standby has not.
     "primary_start_timeout": 0,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import signal
 import statistics
 import sys
@@ -70,7 +69,7 @@ class Rounds:
             self._tell_faults()
             print(self._summary(), flush=True)
             if self._scene.ledger.faults:
-                self._keep_logs()
+                self._scene.keep_logs(FOLDER)
         return not self._scene.ledger.faults
 
     def _round(self, number: int, fault: Fault) -> None:
@@ -116,13 +115,6 @@ class Rounds:
             f"{len(ledger.faults)} faults"
         )
         return "\n".join(lines)
-
-    def _keep_logs(self) -> None:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        FOLDER.mkdir(parents=True)
-        for log in self._scene.workshop.folder.glob("*.log"):
-            shutil.copy(log, FOLDER / log.name)
-        print(f"The logs are in {FOLDER}.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

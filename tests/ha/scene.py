@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -55,6 +57,14 @@ class Scene:
         for client in (*self.publishers, *self.consumers):
             client.end()
         self._cleanup.close()
+
+    def keep_logs(self, folder: Path) -> None:
+        """Copy what all parts have said into a folder, which is emptied first, and say so."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for log in self.workshop.folder.glob("*.log"):
+            shutil.copy(log, folder / log.name)
+        print(f"The logs are in {folder}.", flush=True)
 
     # --- the start ----------------------------------------------------------------------------------------------
 
