@@ -29,7 +29,7 @@ class Fate(enum.Enum):
     CUT = "it is lost, and the connection is cut"
     PASS_AND_CUT = "it is passed on, and the connection is cut then"
     HALVE_AND_CUT = "half of it is passed on, and the connection is cut then"
-    SWALLOW = "it is lost, and the connection stands"
+    SWALLOW = "it is lost, with all that comes behind it that way, and the connection stands"
 
 
 class Proxy:
@@ -102,8 +102,11 @@ class Proxy:
     def _pass_on(self, way: Way, source: socket.socket, target: socket.socket) -> None:
         number = 0
         with suppress(OSError):
+            is_swallowed = False
             while chunk := source.recv(CHUNK_BYTES):
-                fate = self.fate(way, number, chunk)
+                # TCP delivers nothing behind what is lost.
+                fate = Fate.SWALLOW if is_swallowed else self.fate(way, number, chunk)
+                is_swallowed = fate is Fate.SWALLOW
                 number += 1
                 if fate is Fate.HALVE_AND_CUT:
                     chunk = chunk[: len(chunk) // 2]
