@@ -93,9 +93,9 @@ def test_a_search_of_the_log_ends_with_its_connection(
         finally:
             ended.set()
 
-    def endless(reader: SqliteReader, position: int, end: int, patterns: Any) -> LogPage:
+    def endless(reader: SqliteReader, position: int, end: int, patterns: Any, *, held: bool) -> LogPage:
         begun.set()
-        return log_page(reader, position, end, patterns)._replace(rows=[], position=position)
+        return log_page(reader, position, end, patterns, held=held)._replace(rows=[], position=position)
 
     monkeypatch.setattr(Administration, "logged_messages", watched)
     monkeypatch.setattr(SqliteReader, "log_page", endless)

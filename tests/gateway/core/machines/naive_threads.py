@@ -111,7 +111,9 @@ class NaiveReader:
             future.set_exception(ReadFailed("disk I/O error"))
 
     def _take(self, count: int) -> list[tuple[Future[Any], Callable[[], Any]]]:
-        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+        """The next ones; without those that nobody waits for any more, which a pool of threads passes over as well."""
+        taken = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+        return [(future, read) for future, read in taken if future.set_running_or_notify_cancel()]
 
     # --- pages ------------------------------------------------------------------------------------------------------
 
