@@ -10,6 +10,8 @@ from itertools import accumulate, pairwise
 from struct import Struct
 
 from gateway.core.model import ID, Row
+from gateway.core.replay.search import PageWork, Search
+from store.ports import LogPage, SearchPage
 
 
 def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
@@ -22,6 +24,17 @@ def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
         is_whole: It has all that it looked for there.
     """
     return stop if is_whole or not rows else rows[-1][ID] + 1
+
+
+def searched(page: LogPage, search: Search) -> SearchPage:
+    """What a page of the log has for a search that has to ask each message."""
+    work = PageWork()
+    for row in page.rows:
+        if work.is_over:
+            return SearchPage(None, row[ID], work.unknown)
+        if search.takes(row, work):
+            return SearchPage(row[ID], page.position, work.unknown)
+    return SearchPage(None, page.position, work.unknown)
 
 
 def cut_texts(joined: str, separator: str, count: int) -> list[str]:

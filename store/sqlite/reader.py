@@ -20,9 +20,9 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 import apsw
 
 from gateway.core.model import ID, Row
-from gateway.core.replay.search import PageWork, Search
+from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.pages import next_position
+from store.pages import next_position, searched
 from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
 from store.property_index import IndexedSpan, span_at
 from store.sqlite.database import connect_reader, is_damage
@@ -177,13 +177,7 @@ class SqliteReader:
         except LogTrimmed as trimmed:
             # What is gone is no start; the search goes on with what is left.
             return SearchPage(None, min(trimmed.first_id, end))
-        work = PageWork()
-        for row in page.rows:
-            if work.is_over:
-                return SearchPage(None, row[ID], work.unknown)
-            if search.takes(row, work):
-                return SearchPage(row[ID], page.position, work.unknown)
-        return SearchPage(None, page.position, work.unknown)
+        return searched(page, search)
 
     @_reads
     def routed_page(
