@@ -9,14 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amqp_ext.codec import ULong
-from amqp_ext.replay_start import parse_text
-from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import Publication, TrimLog
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, TOPIC, RouteDefinition, Row
-from gateway.core.replay.search import Search, search_for
 from store import property_index
-from store.ports import Reader
 from tests.store.port.vpns import StoredVpn
+from tests.store.searches import result, search_of
 from tests.store.vpn_file import MADE_MS
 from tests.support.trades import HELD_ROUTE, row, trade
 
@@ -36,27 +33,6 @@ def publish(vpn: StoredVpn, rows: Sequence[Row], index: Sequence[str] = ()) -> N
     vpn.commit([], index)
     if rows:
         vpn.commit([publication([one]) for one in rows])
-
-
-def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
-    topics = None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
-    found = search_for(parse_text(text), topics)
-    assert found is not None
-    return found
-
-
-def result(
-    reader: Reader, what: Search, patterns: Sequence[str], position: int, end: int
-) -> tuple[int | None, int]:
-    """What a search finds, page by page, and how many pages that took."""
-    pages = 0
-    while position < end:
-        page = reader.search_page(what, patterns, position, end)
-        assert position < page.position <= end, "each page gets on, and none goes too far"
-        pages, position = pages + 1, page.position
-        if page.found is not None:
-            return page.found, pages
-    return None, pages
 
 
 def test_what_the_index_does_not_reach_is_read(vpn: StoredVpn) -> None:

@@ -2,56 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from amqp_ext.topics import TopicPattern, TopicSyntaxError
+from amqp_ext.topics import TopicPattern
 from gateway.core.effects import Effect
 from gateway.core.model import HELD, ID, TIME_MS, TOPIC
 from store.topic_condition import MOST_LITERALS, MOST_WILDCARDS
 from tests.store.effects import publication, queue
 from tests.store.histories import histories
 from tests.store.port.vpns import StoredVpn
+from tests.store.topics import topic_patterns, topics_near
 from tests.store.vpn_file import MADE_MS
 
 NewVpn = Callable[[], StoredVpn]
 
-_pieces = st.text(alphabet='ab*>?[]!#-^ä%_\\"{},', max_size=3)
-_topics = st.lists(_pieces, min_size=1, max_size=4).map("/".join).filter(bool)
-_levels = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", "[a*", "?*", "_*", "%*", "\\*"]))
 
-
-@st.composite
-def _patterns(draw: st.DrawFn) -> str:
-    text = "/".join(draw(st.lists(_levels, min_size=1, max_size=4))) + draw(st.sampled_from(["", "", "/>"]))
-    text = draw(st.sampled_from([text, text, text, "!" + text, ">"]))
-    try:
-        TopicPattern.parse(text)
-    except TopicSyntaxError:
-        return "a/*"
-    return text
-
-
-@st.composite
-def _topics_near(draw: st.DrawFn, patterns: Sequence[str]) -> str:
-    """A topic; often one of those a pattern is about, or one just beside."""
-    pattern = draw(st.sampled_from(patterns)).removeprefix("!")
-    rest = draw(st.sampled_from(["", "a", "b/c", "/"]))
-    if pattern.endswith(">"):
-        pattern = pattern[:-1] + rest
-    near = "".join(draw(_pieces) if c == "*" and draw(st.booleans()) else c for c in pattern)
-    return draw(st.sampled_from([near or "a"]) | _topics)
-
-
-@given(data=st.data(), patterns=st.lists(_patterns(), min_size=1, max_size=4))
+@given(data=st.data(), patterns=st.lists(topic_patterns(), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 def test_no_topic_that_matches_is_left_out(new_vpn: NewVpn, data: st.DataObject, patterns: list[str]) -> None:
     """A page has every message that a pattern matches (it may have more: the caller looks again)."""
     vpn = new_vpn()
-    topics = [data.draw(_topics_near(patterns)) for _ in range(5)]
+    topics = [data.draw(topics_near(patterns)) for _ in range(5)]
     vpn.write([[publication(1 + k, [b"x"], topic=t, time_ms=MADE_MS)] for k, t in enumerate(topics)])
     found = {row[ID] for row in vpn.open_reader().log_page(1, 6, patterns).rows}
     wanted = [TopicPattern.parse(text) for text in patterns]

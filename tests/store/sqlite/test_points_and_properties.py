@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 
-from amqp_ext.replay_start import parse_text
-from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import DeletePoint, Effect, Publication, SavePoint
 from gateway.core.log.point import Point
 from gateway.core.model import CONTENT, HELD, TOPIC, RouteDefinition, Row
-from gateway.core.replay.search import Search, search_for
 from store.errors import WriteFailed
 from store.ports import Batch
 from store.property_index import IndexedSpan
@@ -24,6 +21,7 @@ from store.sqlite.database import open_file
 from store.sqlite.reader import SqliteReader
 from store.sqlite.recovery import RecoveredFile, recover
 from store.sqlite.writer import SqliteWriter
+from tests.store.searches import result, search_of
 from tests.store.vpn_file import query
 from tests.support.trades import HELD_ROUTE, row, trade
 
@@ -81,27 +79,6 @@ def publication(rows: list[Row]) -> Publication:
     held = rows[0][HELD]
     routes = [] if held is None else [RouteDefinition(HELD_ROUTE, (1,), None)]
     return Publication(rows, rows[0][TOPIC], routes, held is None, [len(one[CONTENT]) for one in rows], None)
-
-
-def search_of(text: str, patterns: Sequence[str] = (">",)) -> Search:
-    topics = None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
-    found = search_for(parse_text(text), topics)
-    assert found is not None
-    return found
-
-
-def result(
-    opened: SqliteReader, what: Search, patterns: Sequence[str], position: int, end: int
-) -> tuple[int | None, int]:
-    """What a search finds, page by page, and how many pages that took."""
-    pages = 0
-    while position < end:
-        page = opened.search_page(what, patterns, position, end)
-        assert position < page.position <= end, "each page gets on, and none goes too far"
-        pages, position = pages + 1, page.position
-        if page.found is not None:
-            return page.found, pages
-    return None, pages
 
 
 @pytest.fixture

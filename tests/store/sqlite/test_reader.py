@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amqp_ext.topics import TopicPattern, TopicSyntaxError
+from amqp_ext.topics import TopicPattern
 from gateway.core.effects import Effect
 from store.errors import ReadFailed
 from store.sqlite.reader import (
@@ -20,6 +20,7 @@ from store.sqlite.reader import (
 )
 from store.sqlite.schema import PAGE_BYTES
 from tests.store.effects import publication, queue, route
+from tests.store.topics import topic_patterns, topics_near
 from tests.store.vpn_file import MADE_MS, commit, empty_model, writing_to
 from tests.support.naive_store import NaiveStore
 
@@ -95,40 +96,14 @@ def test_small_contents_are_not_measured_first(path: Path, open_reader: Callable
 
 # --- topics ---------------------------------------------------------------------------------------------------------
 
-_pieces = st.text(alphabet="ab*>?[]!#-^ä", max_size=3)
-_topics = st.lists(_pieces, min_size=1, max_size=4).map("/".join).filter(bool)
-_levels = st.one_of(_pieces.filter(bool), st.sampled_from(["*", "a*", "ab*", "[a*", "?*"]))
 
-
-@st.composite
-def _patterns(draw: st.DrawFn) -> str:
-    text = "/".join(draw(st.lists(_levels, min_size=1, max_size=4))) + draw(st.sampled_from(["", "", "/>"]))
-    text = draw(st.sampled_from([text, text, text, "!" + text, ">"]))
-    try:
-        TopicPattern.parse(text)
-    except TopicSyntaxError:
-        return "a/*"
-    return text
-
-
-@st.composite
-def _topics_near(draw: st.DrawFn, patterns: Sequence[str]) -> str:
-    """A topic; often one of those a pattern is about, or one just beside."""
-    pattern = draw(st.sampled_from(patterns)).removeprefix("!")
-    rest = draw(st.sampled_from(["", "a", "b/c", "/"]))
-    if pattern.endswith(">"):
-        pattern = pattern[:-1] + rest
-    near = "".join(draw(_pieces) if c == "*" and draw(st.booleans()) else c for c in pattern)
-    return draw(st.sampled_from([near or "a"]) | _topics)
-
-
-@given(data=st.data(), patterns=st.lists(_patterns(), min_size=1, max_size=4))
+@given(data=st.data(), patterns=st.lists(topic_patterns(), min_size=1, max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 def test_no_topic_that_matches_is_left_out_by_sqlite(
     path: Path, open_reader: Callable[..., SqliteReader], data: st.DataObject, patterns: list[str]
 ) -> None:
     """The condition holds for every topic that a pattern matches (it may hold for more: the caller looks again)."""
-    topic = data.draw(_topics_near(patterns))
+    topic = data.draw(topics_near(patterns))
     wanted = [TopicPattern.parse(text) for text in patterns]
     condition, values = topic_condition(patterns)
     connection = open_reader(path)._connection
