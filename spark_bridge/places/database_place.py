@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from amqp_ext.message.annotations import Splicer
-from spark_bridge.columns.record_batches import BatchBuilder
 from spark_bridge.places.addresses import Schema
 from spark_bridge.places.log_place import read_live
 from spark_bridge.places.log_tables import LogTables, check_dsn
-from spark_bridge.places.selection import WHOLE_LOG, Selection, topic_filter
-from store.archive.columns import ALL, Columns
+from spark_bridge.places.selection import WHOLE_LOG, Selection
+from spark_bridge.places.stored_log import stored_batches, stored_messages
+from store.archive.columns import Columns
 from store.archive.id_range import IdRange
 from store.postgresql.database import Database
 
@@ -48,22 +47,13 @@ class DatabasePlace:
         self, selection: Selection, columns: Columns, ids: IdRange
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """See ``LiveLog.batches``."""
-        assert ids.generation is not None
-        patterns = selection.patterns
-        is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
-        builder = BatchBuilder(columns, None if is_whole else topic_filter(patterns), selection.partition)
-        splicer = Splicer(ids.generation)
         with LogTables(self.schema) as tables:
-            for page in tables.pages(ids, builder.stored_columns):
-                yield builder.stored(page, splicer, ids.generation), page.column("id")[-1].as_py() + 1
+            yield from stored_batches(tables, selection, columns, ids)
 
     def with_messages(self, ids: IdRange) -> Iterator[tuple[pa.RecordBatch, Sequence[bytes]]]:
         """See ``store.archive.source.ArchivableLog``: messages as the publisher sent them."""
-        assert ids.generation is not None
-        builder, splicer = BatchBuilder(ALL), Splicer(ids.generation)
         with LogTables(self.schema) as tables:
-            for page in tables.whole_pages(ids):
-                yield builder.stored(page, splicer, ids.generation), page.column("content").to_pylist()
+            yield from stored_messages(tables, ids)
 
     def may_be_behind(self) -> bool:
         """See ``LogPlace.may_be_behind``: a standby may."""

@@ -90,18 +90,7 @@ class LogFile:
     def pages(
         self, ids: IdRange, columns: Collection[str] = STORED, *, whole: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """
-        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
-        they were checked by: contents wherever they are read. What is beside them is checked where ``whole`` says so:
-        it takes two columns more, and a twentieth of a row's time in Spark.
-
-        Args:
-            whole: Check all that is stored of a message, which is then all that is read.
-
-        Raises:
-            DataLoss: The log no longer holds the range.
-            ConnectionFailed: It cannot be read, or a message is not what was written.
-        """
+        """See ``StoredLog.pages``."""
         asked = [name for name in STORED if name == "id" or name in columns]
         beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
         names = ", ".join([*asked, *beside])

@@ -147,27 +147,14 @@ class LogTables:
         """
         return plan(self, self.settled_extent(), selection)
 
-    def pages(self, ids: IdRange, columns: Collection[str] = STORED) -> Iterator[pa.RecordBatch]:
-        """
-        The logged messages of a range in order, some thousand at a time: the id, those columns of ``STORED``, and what
-        they were checked by: contents wherever they are read, as from a file.
-
-        Raises:
-            DataLoss: The log no longer holds the range.
-            ConnectionFailed: It cannot be read, or a message is not what was written.
-        """
-        asked = [name for name in STORED if name == "id" or name in columns]
-        beside = BESIDE_CONTENT if "content" in asked else ()
+    def pages(
+        self, ids: IdRange, columns: Collection[str] = STORED, *, whole: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """See ``StoredLog.pages``."""
+        asked = [name for name in STORED if name == "id" or whole or name in columns]
+        beside = BESIDE_ALL if whole else BESIDE_CONTENT if "content" in asked else ()
         for page in self._pages(ids, [*asked, *beside]):
             damaged = first_damaged(page) if beside else None
-            if damaged is not None:
-                raise ConnectionFailed(f"{self._place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
-            yield page
-
-    def whole_pages(self, ids: IdRange) -> Iterator[pa.RecordBatch]:
-        """All that is stored of the messages of a range, and all of it checked; raises as ``pages`` does."""
-        for page in self._pages(ids, [*STORED, *BESIDE_ALL]):
-            damaged = first_damaged(page)
             if damaged is not None:
                 raise ConnectionFailed(f"{self._place} is damaged: message {damaged} {NOT_AS_WRITTEN}.")
             yield page

@@ -153,7 +153,7 @@ def test_a_page_is_bounded_by_bytes(gateway: tuple[str, str]) -> None:
     """Large messages make smaller pages, and none is lost at a page's end; all of a message can be checked."""
     with LogTables(Schema(gateway[1])) as tables:
         extent = tables.settled_extent()
-        pages = list(tables.whole_pages(extent))
+        pages = list(tables.pages(extent, whole=True))
     assert [number for page in pages for number in page.column("id").to_pylist()] == list(
         range(1, extent.last + 1)
     )
