@@ -31,7 +31,7 @@ from gateway.peer_lines import PeerLines
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.waiting_vpn import WaitingVpn
+from gateway.vpn.role.waiting_vpn import WaitingVpn
 
 log = structlog.get_logger()
 

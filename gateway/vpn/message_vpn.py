@@ -40,13 +40,13 @@ from gateway.vpn.delivery.readers import Readers
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.lease import Lease
 from gateway.vpn.log import MessageLog
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
 from gateway.vpn.replay.log_search import SearchShared
 from gateway.vpn.replay.pump import PumpShared
 from gateway.vpn.replay.runner import ReplayRunner
+from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings, log_policy
 from gateway.vpn.upkeep.ageing import Ageing

@@ -38,12 +38,12 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cache_budget import CacheBudget
 from gateway.vpn.clock import Clock, SteadyClock, SystemClock
 from gateway.vpn.declared import redeclare
-from gateway.vpn.endable_loop import EndableLoop
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.role.endable_loop import EndableLoop
+from gateway.vpn.role.waiting_vpn import OpenedStore, WaitingVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import MEGABYTE
 from gateway.vpn.tuning import Tuning
-from gateway.vpn.waiting_vpn import OpenedStore, WaitingVpn
 from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
 from store.ports import Archive, StoreOptions, Stores
 

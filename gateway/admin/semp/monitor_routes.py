@@ -36,7 +36,7 @@ from gateway.core.replay.states import ReplayState
 from gateway.ledger import Kind
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.waiting_vpn import WaitingVpn
+from gateway.vpn.role.waiting_vpn import WaitingVpn
 
 
 class _Vpn(InVpn):

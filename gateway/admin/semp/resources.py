@@ -23,7 +23,7 @@ from gateway.users import Users
 from gateway.vpn.administration import Administration
 from gateway.vpn.clients import ClientIdentity
 from gateway.vpn.message_vpns import MessageVpns
-from gateway.vpn.waiting_vpn import WaitingVpn
+from gateway.vpn.role.waiting_vpn import WaitingVpn
 
 LOG_NAME: Final = "default"
 """The replay log of every Message VPN has this name: there is one."""

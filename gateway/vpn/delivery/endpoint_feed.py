@@ -17,8 +17,8 @@ from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, ROUTE, Row
 from gateway.vpn.delivery.kept_rows import KeptRows
 from gateway.vpn.delivery.selection_turns import SelectionTurns
-from gateway.vpn.lease import Lease
 from gateway.vpn.log_history import LogHistory
+from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
 from store.ports import Reader, RoutedPage
 

@@ -10,8 +10,8 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.message_cache import MessageCache
 from gateway.vpn.delivery.endpoint_feed import BlockedReplays, DeadLetterOffice, EndpointFeed, FeedShared
 from gateway.vpn.delivery.selection_turns import SelectionTurns
-from gateway.vpn.lease import Lease
 from gateway.vpn.log_history import LogHistory
+from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings
 from store.ports import Reader

@@ -16,7 +16,7 @@ from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.vpn.committer import Committer
-from gateway.vpn.lease import Lease
+from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.upkeep.durability import DurabilityWatch
 from store.ports import Archive, Reader

@@ -72,7 +72,7 @@ class WaitingVpn:
         """Ask for the store from now on."""
         self._note(self.problem)
         self._log.info("vpn_waits", **{log_keys.ACTIVE: self.active})
-        threading.Thread(target=self._run, name=f"takeover {self.name}", daemon=True).start()
+        self._ask()
 
     def close(self) -> None:
         """Ask no more. A store that is opened just now is closed again."""
@@ -159,9 +159,9 @@ class WaitingVpn:
     def put_off(self, problem: str) -> None:
         """The store was opened, and is closed again: it cannot be used as it is. Ask for it again after a while."""
         self._note(problem)
-        self._loop.call_later(TRY_SECONDS, self._try_again)
+        self._loop.call_later(TRY_SECONDS, self._ask)
 
-    def _try_again(self) -> None:
+    def _ask(self) -> None:
         if not self._ended.is_set():
             threading.Thread(target=self._run, name=f"takeover {self.name}", daemon=True).start()
 
