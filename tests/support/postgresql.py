@@ -164,6 +164,8 @@ class Server:
     def start(self) -> None:
         """Start, and wait until it can be asked."""
         self.port = self.port or free_port()
+        # What a killed server left says "ready", and names a process whose number another one may have by now.
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
         arguments = [f"port={self.port}", f"unix_socket_directories={self.sockets}", *self._settings]
         command = ["sh", "-c", WATCHED, "sh", str(programs() / "postgres"), "-D", str(self.data)]
         with (self._folder / f"{self.data.name}.log").open("ab") as log:
@@ -232,7 +234,6 @@ class Server:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
         except OSError:
             return False
-        # After a crash the file is that of the killed server for a while.
         return len(lines) >= 8 and lines[7].strip() == "ready" and self._postmaster() is not None
 
     def _end(self, number: signal.Signals) -> None:
