@@ -130,15 +130,26 @@ class Cluster:
         return self._named("sync_standby")[0]
 
     def is_whole(self) -> bool:
-        """Whether there is a primary with a synchronous standby, and all others follow."""
+        """
+        Whether there is a primary with a synchronous standby, all others follow, and each is there.
+
+        What is known of a node stays in etcd until it is ``ttl`` old. So each is asked itself: a Patroni that has just
+        been started answers only once it has heard from etcd. Without it, a primary that loses etcd steps down.
+        """
         members = self.nodes[0].cluster()
         roles = sorted(one["role"] for one in members)
-        return (
+        if not (
             len(members) == NODES
             and roles in (["leader", "replica", "sync_standby"], ["primary", "replica", "sync_standby"])
             and all(one["state"] in FOLLOWS for one in members)
             and len({one.get("timeline") for one in members}) == 1
-        )
+        ):
+            return False
+        told = [node.state() for node in self.nodes]
+        streaming = [
+            one for state in told for one in state.get("replication", ()) if one["state"] == "streaming"
+        ]
+        return all(state.get("state") in FOLLOWS for state in told) and len(streaming) == NODES - 1
 
     def wait_until_whole(self, seconds: float = START_SECONDS) -> float:
         """Seconds until ``is_whole``."""
