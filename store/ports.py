@@ -23,6 +23,7 @@ from gateway.core.effects import (
     Publication,
     SaveArchived,
     SavePoint,
+    SaveReplayRecord,
     SettleInTransaction,
     TrimLog,
 )
@@ -30,6 +31,7 @@ from gateway.core.log.history import ArchivedRun
 from gateway.core.log.point import Point
 from gateway.core.model import LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
+from gateway.core.replay.record import ReplayRecord
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from store.errors import WriteFailed
@@ -79,6 +81,8 @@ class Recovered:
     next_number: int
     """Above every number that an endpoint or a cursor ever had."""
     points: list[Point] = field(default_factory=list)
+    records: list[ReplayRecord] = field(default_factory=list)
+    """Of replays, by number."""
 
 
 class Durability(enum.Enum):
@@ -177,6 +181,7 @@ UNDONE_BY_FAILURE: Final = (
     SaveArchived,
     SavePoint,
     DeletePoint,
+    SaveReplayRecord,
 )
 """Effects that come to nothing when they fail: whoever ordered them is told. All others only say what is so already; a
 writer whose transaction fails for a reason that may pass (a full disk) puts these first in the next one."""

@@ -14,6 +14,7 @@ from gateway.core.effects import SaveEndpoint
 from gateway.core.log.point import Point
 from gateway.core.model import WHOLE, LogState
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
+from gateway.core.replay.record import ReplayRecord
 from store.ports import Recovered
 
 
@@ -39,6 +40,8 @@ class StoredRows(NamedTuple):
     """(endpoint, pattern), by both."""
     points: Iterable[tuple[str, int, int, int]]
     """(name, position, time, made), by name."""
+    records: Iterable[str]
+    """Of replays, as JSON text, by number."""
     dropped: Collection[int]
     """Numbers of cursors that are still to be worked off."""
 
@@ -76,6 +79,7 @@ def recovered(rows: StoredRows) -> Recovered:
         {number: parts[WHOLE].cursor for number, parts in sorted(cursors.items()) if WHOLE in parts},
         rows.next_number,
         [Point(*point) for point in rows.points],
+        [ReplayRecord.from_json(text) for text in rows.records],
     )
 
 

@@ -52,7 +52,7 @@ class EndpointSeries:
         values = [endpoint.depth, endpoint.size_bytes, unsettled, len(endpoint.flows), demand]
         replay = endpoint.replay
         if replay is not None:
-            record = replay.record
+            record = replay.totals
             values.append(replay.progress(next_id, 0).remaining)
             values += (record.started, record.succeeded, record.failed, record.transmitted)
         # An endpoint that was never replayed has the first five alone.

@@ -121,6 +121,10 @@ class Limits:
     """Message ids kept in memory per queue or topic endpoint that is consumed; the rest is paged from disk, and of
     one that nobody consumes at most 256 stay. A queue with ten million messages costs what one with 20,000 does."""
 
+    replay_records: Count = 1_000
+    """Replays of the past that each Message VPN keeps on record, with who asked for them and how they ended: some 1 KiB
+    each. Past it the oldest that has ended goes."""
+
     tail_bytes: Bytes = 16 * 2**20
     """Bytes of recent committed messages kept in memory, of all Message VPNs together; each counts with what its
     objects cost beside its content. Consumers that keep up are served from here and never touch the disk."""

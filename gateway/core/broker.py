@@ -27,6 +27,7 @@ from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.fitting import first_larger, first_not_larger, fitting
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.history import History
 from gateway.core.log.point import Point, check_point_name
@@ -36,6 +37,8 @@ from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
+from gateway.core.replay.record import ReplayRecord
+from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import LogFacts, facts_of
 from gateway.core.replay.states import Replay
 from gateway.core.router import FanOut, Router
@@ -80,6 +83,7 @@ class Broker:
         self.history = History(log)
         self.points = Points(self.history)
         self.replay_commands = ReplayCommands(self)
+        self.replay_records = ReplayRecords()
         self.next_id = log.next_id
         """The next id to be given out; ``log.next_id`` is one past the last committed."""
         self._window = window
@@ -106,6 +110,7 @@ class Broker:
         replays: Mapping[int, StoredCursor],
         next_number: int,
         points: Iterable[Point] = (),
+        records: Iterable[ReplayRecord] = (),
     ) -> None:
         """
         Take over what the store kept.
@@ -115,6 +120,7 @@ class Broker:
             next_number: Above every number ever used.
         """
         self.points.update((point.name, point) for point in points)
+        self.replay_records.restore(records)
         for found in stored:
             self._restore(found, replays)
         self._next_number = max(self._next_number, next_number)
@@ -320,10 +326,10 @@ class Broker:
         for endpoint in routing.checked:
             settings = endpoint.settings
             if settings.max_message_bytes:
-                fits = _first_larger(contents, settings.max_message_bytes)
+                fits = first_larger(contents, settings.max_message_bytes)
                 if fits < room:
                     room = fits
-                    larger = _first_not_larger(contents, fits, settings.max_message_bytes) - fits
+                    larger = first_not_larger(contents, fits, settings.max_message_bytes) - fits
                     refused = TooLarge(endpoint, larger)
             if settings.has_quota:
                 fits = endpoint.room_for(contents)
@@ -338,7 +344,7 @@ class Broker:
         log = self.log
         quota = self.policy.quota_bytes
         if logged and quota and log.size_bytes + stored_bytes(topic, sizes) > quota:
-            fits = _fitting(topic, sizes, quota - log.size_bytes)
+            fits = fitting(topic, sizes, quota - log.size_bytes)
             if fits < room:
                 room = fits
                 refused = Refused(
@@ -551,14 +557,6 @@ class Broker:
         ]
 
 
-def _first_larger(contents: Sequence[bytes], limit_bytes: int) -> int:
-    return next((i for i, content in enumerate(contents) if len(content) > limit_bytes), len(contents))
-
-
-def _first_not_larger(contents: Sequence[bytes], start: int, limit_bytes: int) -> int:
-    return next((i for i in range(start, len(contents)) if len(contents[i]) <= limit_bytes), len(contents))
-
-
 def _rows(
     first: int,
     now_ms: int,
@@ -584,11 +582,3 @@ def _ranked_parts(
     numbers = [routes[priority].definition.number for priority in priorities]
     parts = [(routes[priority], len(sizes), sum(sizes)) for priority, sizes in found.items()]
     return numbers, tuple(parts)
-
-
-def _fitting(topic: str, sizes: Sequence[int], room_bytes: int) -> int:
-    for count, size in enumerate(sizes):
-        room_bytes -= stored_bytes(topic, (size,))
-        if room_bytes < 0:
-            return count
-    return len(sizes)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point
 from gateway.core.model import RouteDefinition, Row
+from gateway.core.replay.record import ReplayRecord
 
 
 class Publication:
@@ -276,6 +277,20 @@ class DeletePoint:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class SaveReplayRecord:
+    """How far a replay is, or how it ended. Committed with what a job published, it stands or falls with that."""
+
+    record: ReplayRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DropReplayRecords:
+    """The records of these replays of the past are kept no longer."""
+
+    numbers: Sequence[int]
+
+
 Effect: TypeAlias = (
     Publication
     | MoveCursor
@@ -293,4 +308,6 @@ Effect: TypeAlias = (
     | SaveReplay
     | SavePoint
     | DeletePoint
+    | SaveReplayRecord
+    | DropReplayRecords
 )

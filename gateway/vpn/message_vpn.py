@@ -103,7 +103,10 @@ class MessageVpn:
             create_queues=settings.create_queues,
             flow_quantum=runtime.tuning.flow_quantum,
         )
-        broker.restore(found.endpoints, found.routes, found.replays, found.next_number, found.points)
+        broker.restore(
+            found.endpoints, found.routes, found.replays, found.next_number, found.points, found.records
+        )
+        broker.replay_records.most = limits.replay_records
         self.cache = cache = MessageCache(cache_budget or CacheBudget(limits.tail_bytes), found.log.next_id)
         self.reader = reader
         self.history = history = LogHistory(
@@ -260,4 +263,5 @@ class MessageVpn:
     def set_limits(self, limits: Limits, alarms: AlarmThresholds) -> None:
         """Make these the limits of clients and the thresholds of alarms in effect."""
         self._settings.limits = limits
+        self.broker.replay_records.most = limits.replay_records
         self.alarms.thresholds = alarms

@@ -68,6 +68,7 @@ SMALL: Final = (
     _table("reference", "cursor message", key="cursor message"),
     _table("garbage", "cursor endpoint up_to", key="cursor"),
     _table("point", "name position time made", key="name", texts="name"),
+    _table("replay_record", "number name state record", key="number", texts="name"),
     _table("indexed", "number property first_id end_id", key="number", texts="property"),
 )
 

@@ -141,7 +141,21 @@ TABLES: Final[Sequence[str]] = (
     """,
 )
 
-MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {"m001_routes_cursors_checksums": TABLES}
+REPLAY_RECORDS: Final = (
+    f"""
+    create table replay_record (
+        number bigint primary key,
+        name text collate "C" not null unique,
+        state text collate "C" not null,
+        record text not null
+    ) {CHANGES_OFTEN}
+    """,
+)
+
+MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
+    "m001_routes_cursors_checksums": TABLES,
+    "m002_replay_records": REPLAY_RECORDS,
+}
 """Their statements, by name, in their order."""
 
 

@@ -118,6 +118,7 @@ def _read(connection: Connection) -> RecoveredSchema:
                     "select name, position, time, made from point order by name"
                 )
             ],
+            [text for (text,) in rows("select record from replay_record order by number")],
             {dropped.cursor for dropped in garbage},
         )
     )
@@ -129,6 +130,7 @@ def _read(connection: Connection) -> RecoveredSchema:
         found.replays,
         found.next_number,
         found.points,
+        found.records,
         garbage,
         largest,
         indexed_spans(connection),

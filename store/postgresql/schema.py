@@ -35,7 +35,7 @@ from typing import Final
 
 from gateway.core.log import disk_usage
 
-KNOWN: Final = ("m001_routes_cursors_checksums",)
+KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records")
 """Names of the migrations of this version, in their order."""
 
 MESSAGE_COLUMNS: Final = "id, time, checksum, route, bare, topic, content"

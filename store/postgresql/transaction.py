@@ -18,6 +18,7 @@ from gateway.core.effects import (
     DeletePoint,
     DeleteSubscription,
     DropCursor,
+    DropReplayRecords,
     Effect,
     MoveCursor,
     OpenCursor,
@@ -26,6 +27,7 @@ from gateway.core.effects import (
     SaveEndpoint,
     SavePoint,
     SaveReplay,
+    SaveReplayRecord,
     SaveSubscription,
     TrimLog,
 )
@@ -267,6 +269,15 @@ class Transaction:
                 self._last_id = max(self._last_id, point.position - 1)
             case DeletePoint(name):
                 execute("delete from point where name = %s", stored_text(name))
+            case SaveReplayRecord(record):
+                execute(
+                    "insert into replay_record (number, name, state, record) values (%s, %s, %s, %s) "
+                    "on conflict (number) do update set name = excluded.name, state = excluded.state, "
+                    "record = excluded.record",
+                    record.number, stored_text(record.name), record.state, record.to_json(),
+                )  # fmt: skip
+            case DropReplayRecords(numbers):
+                execute("delete from replay_record where number = any(%s::bigint[])", list(numbers))
             case Publication() | MoveCursor():  # pragma: no cover - apply() has taken them
                 raise AssertionError(effect)
             case _:

@@ -132,3 +132,18 @@ def m001_routes_cursors_checksums(db: sqlite_utils.Database) -> None:
         """,
     ):
         db.execute(statement)
+
+
+@migrations()
+def m002_replay_records(db: sqlite_utils.Database) -> None:
+    """Replays of the past, and jobs that go on after a stop."""
+    db.execute(
+        """
+        create table replay_record (
+            number integer primary key,
+            name text not null unique,
+            state text not null,
+            record text not null
+        )
+        """
+    )

@@ -87,6 +87,7 @@ def _read(connection: apsw.Connection) -> RecoveredFile:
             ),
             rows("select endpoint, pattern from subscription order by endpoint, pattern"),
             rows("select name, position, time, made from point order by name"),
+            [text for (text,) in rows("select record from replay_record order by number")],
             {dropped.cursor for dropped in garbage},
         )
     )
@@ -97,6 +98,7 @@ def _read(connection: apsw.Connection) -> RecoveredFile:
         found.replays,
         found.next_number,
         found.points,
+        found.records,
         garbage,
         max(largest, tail.largest_bytes),
         indexed_spans(connection),

@@ -19,6 +19,7 @@ from gateway.core.effects import (
     DeletePoint,
     DeleteSubscription,
     DropCursor,
+    DropReplayRecords,
     Effect,
     MoveCursor,
     OpenCursor,
@@ -27,6 +28,7 @@ from gateway.core.effects import (
     SaveEndpoint,
     SavePoint,
     SaveReplay,
+    SaveReplayRecord,
     SaveSubscription,
     TrimLog,
 )
@@ -340,6 +342,15 @@ class Transaction:
                 self._give_out(point.position - 1)
             case DeletePoint(name):
                 execute("delete from point where name = ?", (name,))
+            case SaveReplayRecord(record):
+                execute(
+                    "insert into replay_record (number, name, state, record) values (?, ?, ?, ?) on conflict (number) "
+                    "do update set name = excluded.name, state = excluded.state, record = excluded.record",
+                    (record.number, record.name, record.state, record.to_json()),
+                )
+            case DropReplayRecords(numbers):
+                for number in numbers:
+                    execute("delete from replay_record where number = ?", (number,))
             case Publication() | MoveCursor():  # pragma: no cover - apply() has taken them
                 raise AssertionError(effect)
             case _:

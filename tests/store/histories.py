@@ -17,6 +17,7 @@ from gateway.core.effects import (
     DeletePoint,
     DeleteSubscription,
     DropCursor,
+    DropReplayRecords,
     Effect,
     MoveCursor,
     OpenCursor,
@@ -24,11 +25,13 @@ from gateway.core.effects import (
     SaveEndpoint,
     SavePoint,
     SaveReplay,
+    SaveReplayRecord,
     SaveSubscription,
     SettleInTransaction,
 )
 from gateway.core.log.point import Point
 from gateway.core.model import WHOLE
+from gateway.core.replay.record import COPY, ReplayRecord
 from store.queue_priorities import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
@@ -215,8 +218,19 @@ def _definition(draw: st.DrawFn, model: NaiveStore, number: int) -> Effect:
                 DeleteSubscription(number, pattern),
                 SavePoint(Point(found.name, model.last_id + 1, MADE_MS, MADE_MS)),
                 DeletePoint(found.name),
+                SaveReplayRecord(_record(draw, number)),
+                DropReplayRecords((number, draw(st.integers(1, 9)))),
             ]
         )
+    )
+
+
+def _record(draw: st.DrawFn, number: int) -> ReplayRecord:
+    """That of a replay which has the number of an endpoint: one that is there changes, and has another name then."""
+    state = draw(st.sampled_from(["running", "complete"]))
+    name = f"r{number}-{draw(st.sampled_from([state, 'again']))}"
+    return ReplayRecord(
+        number, name, COPY, "ops", subscriptions=("a/>", "\N{SNOWMAN}"), rate=2.5, state=state
     )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gateway.core.effects import SaveEndpoint
 from gateway.core.log.point import Point
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
+from gateway.core.replay.record import ReplayRecord
 from tests.support.naive_store import State, StoredPart
 
 
@@ -46,6 +47,8 @@ class Tables(NamedTuple):
     endpoints: Iterable[tuple[int, int, str, str, str, str | None]]
     subscriptions: Iterable[tuple[int, str]]
     points: Iterable[tuple[str, int, int, int]]
+    records: Iterable[tuple[int, str, str, str]]
+    """(number, name, state, JSON) of replays."""
 
 
 def state_from(tables: Tables) -> State:
@@ -83,8 +86,17 @@ def state_from(tables: Tables) -> State:
         endpoints={row[0]: SaveEndpoint(*row) for row in tables.endpoints},
         subscriptions=set(tables.subscriptions),
         points={row[0]: Point(*row) for row in tables.points},
+        records={row[0]: _record(*row) for row in tables.records},
         **tables.log._asdict(),
     )
+
+
+def _record(number: int, name: str, state: str, text: str) -> ReplayRecord:
+    record = ReplayRecord.from_json(text)
+    assert (record.number, record.name, record.state) == (number, name, state), (
+        "columns say what the JSON says"
+    )
+    return record
 
 
 def _needs(

@@ -79,6 +79,7 @@ def _state(connection: apsw.Connection) -> State:
             rows("select number, cursor, name, kind, settings, replay from endpoint"),
             rows("select endpoint, pattern from subscription"),
             rows("select name, position, time, made from point"),
+            rows("select number, name, state, record from replay_record"),
         )
     )
 

@@ -22,6 +22,7 @@ from gateway.core.effects import (
     DeletePoint,
     DeleteSubscription,
     DropCursor,
+    DropReplayRecords,
     Effect,
     MoveCursor,
     OpenCursor,
@@ -30,6 +31,7 @@ from gateway.core.effects import (
     SaveEndpoint,
     SavePoint,
     SaveReplay,
+    SaveReplayRecord,
     SaveSubscription,
     TrimLog,
 )
@@ -50,6 +52,7 @@ from gateway.core.model import (
     Row,
 )
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
+from gateway.core.replay.record import ReplayRecord
 from store.ports import Recovered
 
 
@@ -79,6 +82,7 @@ class State:
     endpoints: dict[int, SaveEndpoint]
     subscriptions: set[tuple[int, str]]
     points: dict[str, Point]
+    records: dict[int, ReplayRecord]
     first_id: int
     floor_ms: int
     last_id: int
@@ -138,6 +142,7 @@ class NaiveStore:
         self.cursors: dict[int, NaiveCursor] = {}
         self.endpoints: dict[int, NaiveEndpoint] = {}
         self.points: dict[str, Point] = {}
+        self.records: dict[int, ReplayRecord] = {}
         self.first_id = 1
         self.last_id = 0
         self.last_time_ms = self.floor_ms = made_ms
@@ -188,6 +193,11 @@ class NaiveStore:
                 self.last_id = max(self.last_id, point.position - 1)
             case DeletePoint(name):
                 self.points.pop(name, None)
+            case SaveReplayRecord(record):
+                self.records[record.number] = record
+            case DropReplayRecords(numbers):
+                for number in numbers:
+                    self.records.pop(number, None)
             case _:
                 assert_never(effect)
 
@@ -428,6 +438,7 @@ class NaiveStore:
             },
             self.next_number,
             [point for _, point in sorted(self.points.items())],
+            [record for _, record in sorted(self.records.items())],
         )
 
     def _recover(self, number: int, endpoint: NaiveEndpoint) -> StoredEndpoint:
@@ -482,6 +493,7 @@ class NaiveStore:
                 for pattern in found.subscriptions
             },
             points=dict(self.points),
+            records=dict(self.records),
             first_id=self.first_id,
             floor_ms=self.floor_ms,
             last_id=self.last_id,

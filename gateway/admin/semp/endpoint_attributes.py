@@ -241,7 +241,7 @@ def monitored(endpoint: Endpoint, vpn: str, next_id: int, now_ms: int) -> dict[s
 
 def _state(endpoint: Endpoint, next_id: int, now_ms: int) -> EndpointState:
     replay = endpoint.replay
-    record = replay.record if replay is not None else None
+    record = replay.totals if replay is not None else None
     progress = replay.progress(next_id, now_ms) if replay is not None else None
     return {
         "durable": not endpoint.settings.temporary,

@@ -85,7 +85,7 @@ def state_diagram() -> str:
 
 
 @dataclass(slots=True)
-class ReplayRecord:
+class ReplayTotals:
     """What became of all replays of an endpoint; times in ms since the epoch, 0 for never."""
 
     started: int = 0
@@ -142,7 +142,7 @@ class Replay:
     """What it has put is not what the selectors of the endpoint's consumers want: it would not complete."""
     is_archived: bool = False
     """Some of what it has put was in the log's archive alone: a start reads that again, from its cursor on."""
-    record: ReplayRecord = field(default_factory=ReplayRecord)
+    totals: ReplayTotals = field(default_factory=ReplayTotals)
 
     def move(self, event: ReplayEvent) -> None:
         """The one place where a replay changes state."""
@@ -206,20 +206,20 @@ class Replay:
         Args:
             cursor: The number of its cursor.
             subscriptions: The endpoint's.
-            before: The endpoint's last one, whose record goes on; one that is under way is cancelled by this.
+            before: The endpoint's last one, whose totals go on; one that is under way is cancelled by this.
         """
-        record = before.record if before is not None else ReplayRecord()
+        totals = before.totals if before is not None else ReplayTotals()
         if before is not None and before.is_under_way:
             before.fail("a new replay took its place", now_ms)
-        record.started += 1
-        record.last_started_ms = now_ms
+        totals.started += 1
+        totals.last_started_ms = now_ms
         replay = cls(
             position,
             first=position,
             cursor=cursor,
             subscriptions=[(position, list(subscriptions))],
             started_ms=now_ms,
-            record=record,
+            totals=totals,
         )
         replay.move(ReplayEvent.REQUESTED)
         return replay
@@ -253,7 +253,7 @@ class Replay:
     def force_complete(self) -> None:
         """It is complete, whatever was acknowledged."""
         self.move(ReplayEvent.FORCED)
-        self.record.succeeded += 1
+        self.totals.succeeded += 1
 
     def blocked(self) -> None:
         """What it has put is not what any consumer wants."""
@@ -261,9 +261,9 @@ class Replay:
 
     def completed(self, now_ms: int) -> bool:
         """Note when it became complete; whether that was news."""
-        if self.state is not ReplayState.COMPLETE or self.record.last_completed_ms >= self.started_ms:
+        if self.state is not ReplayState.COMPLETE or self.totals.last_completed_ms >= self.started_ms:
             return False
-        self.record.last_completed_ms = max(now_ms, self.started_ms)
+        self.totals.last_completed_ms = max(now_ms, self.started_ms)
         return True
 
     def transmit(self, ids: Sequence[int], now_ms: int) -> None:
@@ -271,8 +271,8 @@ class Replay:
         bound = self.boundary
         if bound is None or not ids or ids[0] >= bound:
             return
-        self.record.transmitted += len(ids) if ids[-1] < bound else sum(1 for i in ids if i < bound)
-        self.record.last_transmitted_ms = now_ms
+        self.totals.transmitted += len(ids) if ids[-1] < bound else sum(1 for i in ids if i < bound)
+        self.totals.last_transmitted_ms = now_ms
         self.is_blocked = False
 
     def acknowledges(self, ids: Sequence[int]) -> int:
@@ -286,7 +286,7 @@ class Replay:
         """These messages, rising, left the endpoint for good; how many of them count as replayed."""
         count = self.acknowledges(ids)
         self.acknowledged += count
-        self.record.acknowledged += count
+        self.totals.acknowledged += count
         self.settle_state()
         return count
 
@@ -294,14 +294,14 @@ class Replay:
         """Pending-complete becomes complete with the last acknowledgement."""
         if self.state is ReplayState.PENDING_COMPLETE and self.outstanding <= 0:
             self.move(ReplayEvent.ACKNOWLEDGED)
-            self.record.succeeded += 1
+            self.totals.succeeded += 1
 
     def fail(self, reason: str, now_ms: int) -> None:
         """It cannot go on, or is not to."""
         self.move(ReplayEvent.FAILED)
-        self.record.failed += 1
-        self.record.last_failed_ms = now_ms
-        self.record.last_failure = reason
+        self.totals.failed += 1
+        self.totals.last_failed_ms = now_ms
+        self.totals.last_failure = reason
         self.live_from = None
 
     def resume(self, next_id: int, position: int, acknowledged: int, kept: int) -> None:
@@ -324,7 +324,7 @@ class Replay:
         # One that had put everything has to put again what was not acknowledged.
         self.state = ReplayState.ACTIVE
         self.is_forced = False
-        self.record.acknowledged += max(acknowledged - self.acknowledged, 0)
+        self.totals.acknowledged += max(acknowledged - self.acknowledged, 0)
         self.acknowledged = acknowledged
         self.put = acknowledged + kept
 
@@ -336,5 +336,6 @@ class Replay:
         fields = json.loads(text)
         fields["state"] = ReplayState(fields["state"])
         fields["subscriptions"] = [(first, texts) for first, texts in fields.get("subscriptions", ())]
-        fields["record"] = ReplayRecord(**fields.get("record", {}))
+        # Stored as ``record`` by the first versions.
+        fields["totals"] = ReplayTotals(**(fields.pop("record", None) or fields.get("totals", {})))
         return cls(**fields)

@@ -54,5 +54,9 @@ def state_of(connection: Connection) -> State:
                 (read_text(name), *rest)
                 for name, *rest in rows("select name, position, time, made from point")
             ],
+            [
+                (number, read_text(name), *rest)
+                for number, name, *rest in rows("select number, name, state, record from replay_record")
+            ],
         )
     )

@@ -54,6 +54,21 @@ def test_a_file_that_no_release_wrote_is_refused(name: str, tmp_path: Path) -> N
     assert check(path) == ["it was written by a version that was never released"]
 
 
+def test_a_file_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
+    """What was in it is found as it was; the tables are those of a file made now."""
+    path, new = tmp_path / "old.db", tmp_path / "new.db"
+    shutil.copy(FILES / "m001_routes_cursors_checksums.db", path)
+    content = "select id, topic, content from message order by id", "select name, position from point"
+    before = [query(path, sql) for sql in content]
+    assert all(before)
+    open_file(path, 1, synchronous="FULL").close()
+    open_file(new, 1, synchronous="FULL").close()
+    assert check(path) == []
+    assert [query(path, sql) for sql in content] == before
+    assert tables(path) == tables(new)
+    assert recover(path).records == []
+
+
 def test_opening_a_file_again_changes_nothing(path: Path) -> None:
     """Each migration is applied once; the generation and the times stay what they were."""
     with closing(writing_to(path)) as connection:

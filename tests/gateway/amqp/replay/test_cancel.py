@@ -45,8 +45,8 @@ def test_a_cancelled_replay_detaches_its_consumer(gateway: RunningGateway, clien
     assert (refused.replay_error, refused.subcode) == ("cancelled", 142)
     replay = gateway.replay("orders")
     assert replay.state.value == "failed"
-    assert replay.record.last_failure == "it was cancelled"
-    assert (replay.record.started, replay.record.succeeded, replay.record.failed) == (1, 0, 1)
+    assert replay.totals.last_failure == "it was cancelled"
+    assert (replay.totals.started, replay.totals.succeeded, replay.totals.failed) == (1, 0, 1)
 
 
 def test_what_a_cancelled_replay_had_put_is_gone(gateway: RunningGateway, client: Client) -> None:
@@ -103,7 +103,7 @@ def test_a_cancel_is_durable(start: Start, connect: Connect) -> None:
     client.close()
     gateway.restart()
     replay = gateway.replay("orders")
-    assert (replay.state.value, replay.record.last_failure) == ("failed", "it was cancelled")
+    assert (replay.state.value, replay.totals.last_failure) == ("failed", "it was cancelled")
     assert texts(connect(gateway).receiver("orders").drain()) == numbers(2_000, 2_010)
 
 
@@ -140,7 +140,7 @@ def test_a_new_replay_after_a_cancel(gateway: RunningGateway, client: Client) ->
     client.receiver(FROM_BEGINNING).collect(taken, 2_000)
     assert texts(taken) == numbers(0, 2_000)
     client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
-    record = gateway.replay("orders").record
+    record = gateway.replay("orders").totals
     assert (record.started, record.succeeded, record.failed) == (2, 1, 1)
     assert record.transmitted >= 2_010
     assert record.acknowledged == 2_010
@@ -176,7 +176,7 @@ def test_a_forced_replay_keeps_what_it_had_put(gateway: RunningGateway, client: 
     receiver.collect(taken, left + 10)
     assert texts(taken) == numbers(100, 100 + left) + numbers(20_000, 20_010)
     assert receiver.drain(0) == []
-    record = gateway.replay("orders").record
+    record = gateway.replay("orders").totals
     assert (record.started, record.succeeded, record.failed) == (1, 1, 0)
 
 
@@ -239,11 +239,11 @@ def test_counters_and_progress(clock: Clock, gateway: RunningGateway, client: Cl
     taken = receiver.take(200)
     clock.ms += 10_000
     receiver.settle(taken[:150])
-    client.wait(lambda: gateway.replay("orders").record.acknowledged == 150, "settlements arrive")
+    client.wait(lambda: gateway.replay("orders").totals.acknowledged == 150, "settlements arrive")
     replay = gateway.replay("orders")
     assert replay.state.value == "active"
-    assert replay.record.transmitted == 200
-    assert replay.record.last_started_ms == begun
+    assert replay.totals.transmitted == 200
+    assert replay.totals.last_started_ms == begun
     progress = replay.progress(20_001, clock.ms)
     assert progress.position + progress.remaining == 20_001
     assert progress.outstanding == replay.put - 150
@@ -253,8 +253,8 @@ def test_counters_and_progress(clock: Clock, gateway: RunningGateway, client: Cl
     receiver.settle(taken[150:200])
     client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
     replay = gateway.replay("orders")
-    assert replay.record.acknowledged == replay.record.transmitted == 20_000
-    assert replay.record.last_completed_ms == clock.ms
+    assert replay.totals.acknowledged == replay.totals.transmitted == 20_000
+    assert replay.totals.last_completed_ms == clock.ms
     assert replay.progress(20_001, clock.ms) == (20_001, 0, 0, None)
 
 
@@ -269,6 +269,6 @@ def test_a_replaced_replay_counts_as_failed(gateway: RunningGateway, client: Cli
     client.receiver("orders").collect(taken, 10)
     assert texts(taken) == numbers(4_990, 5_000)
     client.wait(lambda: gateway.replay_state("orders") == "complete", "the replay is complete")
-    record = gateway.replay("orders").record
+    record = gateway.replay("orders").totals
     assert (record.started, record.succeeded, record.failed) == (2, 1, 1)
     assert record.last_failure == "a new replay took its place"

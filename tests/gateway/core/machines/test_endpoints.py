@@ -345,9 +345,9 @@ class EndpointMachine(TransactingMachine):
                 assert replay.state is ReplayState.COMPLETE
                 was_forced = world.contents[endpoint.cursor_number].was_forced
                 assert was_forced or replay.put == replay.acknowledged
-                assert replay.record.last_completed_ms >= replay.started_ms
+                assert replay.totals.last_completed_ms >= replay.started_ms
             if replay is not None:
-                record = replay.record
+                record = replay.totals
                 assert record.started == record.succeeded + record.failed
 
 

@@ -8,8 +8,8 @@ from gateway.core.replay.states import (
     TRANSITIONS,
     Replay,
     ReplayEvent,
-    ReplayRecord,
     ReplayState,
+    ReplayTotals,
     state_diagram,
 )
 
@@ -51,7 +51,7 @@ def test_only_the_tables_moves_are_made(state: ReplayState, event: ReplayEvent) 
 def test_a_replay_is_kept_as_text() -> None:
     """What is stored of a replay is all there is of it; what an older version stored is still read."""
     replay = Replay(7, first=3, started_ms=5, live_from=9, put=4, acknowledged=1, end_id=8)
-    replay.record = ReplayRecord(started=2, failed=1, last_failure="it was cancelled")
+    replay.totals = ReplayTotals(started=2, failed=1, last_failure="it was cancelled")
     replay.move(ReplayEvent.REQUESTED)
     assert Replay.from_json(replay.to_json()) == replay
     old = (
