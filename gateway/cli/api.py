@@ -135,21 +135,19 @@ class Api:
         if self.as_json:
             click.echo(json.dumps(data, ensure_ascii=False))
         elif data:
-            width = max(map(len, data))
-            for name, value in data.items():
-                click.echo(f"{name:<{width}}  {_text(value)}")
+            from gateway.cli.output.tables import print_object  # noqa: PLC0415 - it loads rich
 
-    def table(self, things: Iterator[dict[str, Any]], columns: Sequence[str]) -> None:
-        """A list: a line for each, or with ``--json`` an object a line."""
+            print_object(data)
+
+    def table(self, things: Iterator[dict[str, Any]], columns: Sequence[str], empty: str = "none") -> None:
+        """A list: a line for each, or with ``--json`` an object a line; of nothing, the sentence ``empty``."""
         if self.as_json:
             for thing in things:
                 click.echo(json.dumps(thing, ensure_ascii=False))
             return
-        rows = [list(columns), *([_text(thing.get(name)) for name in columns] for thing in things)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            click.echo("  ".join(cells).rstrip())
+        from gateway.cli.output.tables import print_table  # noqa: PLC0415 - it loads rich
+
+        print_table(things, columns, empty)
 
     def done(self, data: Any, sentence: str) -> None:
         """What was done, for a person, or the answer for a program."""
@@ -212,7 +210,3 @@ def _refusal(error: HTTPError) -> tuple[str, dict[str, Any]]:
         return str(more.pop("description")), more
     except (ValueError, KeyError, TypeError):
         return f"the gateway answered {error.code} {error.reason}", {}
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.output.words import MEGABYTE, size
 
 _LOG = ("replayLogs", "default")
 _FILTER = (*_LOG, "topicFilterSubscriptions")
@@ -40,7 +41,7 @@ def messages(api: Api, start: str, topic: str, count: int) -> None:
     """List messages of the log."""
     found = api.all("monitor", *_LOG, "msgs", limit=count, start=start, topic=topic)
     columns = ("msgId", "replicationGroupMsgId", "spooledTimeMs", "priority", "contentSize", "topic")
-    api.table(found, columns)
+    api.table(found, columns, "no messages")
 
 
 def _change(api: Api, attribute: str, value: bool | int, sentence: str) -> None:
@@ -80,7 +81,8 @@ def disable(api: Api, reads: bool) -> None:
 @api_options
 def quota(api: Api, megabytes: int) -> None:
     """Have the log hold MEGABYTES; it is trimmed from 90 % on. 0 is no bound."""
-    _change(api, "maxSpoolUsage", megabytes, f"the log may hold {megabytes} MB" if megabytes else "no bound")
+    held = f"hold {size(megabytes * MEGABYTE)}" if megabytes else "grow without limit"
+    _change(api, "maxSpoolUsage", megabytes, f"the log may {held}")
 
 
 @replay_log.command("keep-until-archived")
@@ -100,7 +102,7 @@ def topic_filter() -> None:
 @api_options
 def list_topics(api: Api) -> None:
     """List them."""
-    api.table(api.all("config", *_FILTER), ("topicFilterSubscription",))
+    api.table(api.all("config", *_FILTER), ("topicFilterSubscription",), "no topics")
 
 
 @topic_filter.command("add")

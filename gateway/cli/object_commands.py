@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.output.words import counted
 
 ENDPOINT_COLUMNS = ("kind", "accessType", "bindCount", "spooledMsgCount", "msgSpoolUsage", "replayState")
 
@@ -27,7 +28,7 @@ def status(api: Api) -> None:
 def alarms(api: Api) -> None:
     """List the alarms that hold now."""
     columns = ("alarm", "endpointName", "thresholdPercent", "raisedTime", "description")
-    api.table(api.all("monitor", "alarms"), columns)
+    api.table(api.all("monitor", "alarms"), columns, "no alarms")
 
 
 @click.group()
@@ -115,6 +116,7 @@ _set = click.option(
 
 def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Group:
     """The verbs that queues and topic endpoints have in common."""
+    none = f"no {verb.replace('-', ' ')}s"
 
     @click.group(verb, help=f"Show, make, change, purge or delete a {what}.")
     def group() -> None:
@@ -125,7 +127,11 @@ def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Gr
     @api_options
     def list_all(api: Api, where: str | None) -> None:
         """List all of them."""
-        api.table(api.all("monitor", collection, where=where), (key, *ENDPOINT_COLUMNS))
+        api.table(
+            api.all("monitor", collection, where=where),
+            (key, *ENDPOINT_COLUMNS),
+            "no queues" if collection == "queues" else "no topic endpoints",
+        )
 
     @group.command()
     @click.argument("name")
@@ -156,7 +162,7 @@ def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Gr
     def purge(api: Api, name: str) -> None:
         """Drop what lies on it; the replay log keeps it."""
         data = api.ask("PUT", "action", collection, name, "deleteMsgs", body={})["data"]
-        api.done(data, f"{data['deletedMsgCount']} messages dropped")
+        api.done(data, f"{counted(data['deletedMsgCount'], 'message')} dropped")
 
     @group.command()
     @click.argument("name")
@@ -164,7 +170,7 @@ def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Gr
     def flows(api: Api, name: str) -> None:
         """List its consumers."""
         columns = ("flowId", "clientName", "clientId", "activityState", "unackedMsgCount", "hasSelector")
-        api.table(api.all("monitor", collection, name, "txFlows"), columns)
+        api.table(api.all("monitor", collection, name, "txFlows"), columns, "no consumers")
 
     @group.command("copy")
     @click.argument("name")
@@ -214,7 +220,9 @@ def subscription() -> None:
 @api_options
 def list_subscriptions(api: Api, queue_name: str) -> None:
     """List those of QUEUE."""
-    api.table(api.all("config", "queues", queue_name, "subscriptions"), ("subscriptionTopic",))
+    api.table(
+        api.all("config", "queues", queue_name, "subscriptions"), ("subscriptionTopic",), "no subscriptions"
+    )
 
 
 @subscription.command("add")
@@ -247,7 +255,9 @@ def point() -> None:
 @api_options
 def list_points(api: Api) -> None:
     """List them."""
-    api.table(api.all("config", "replayPoints"), ("replayPointName", "msgId", "timeMs", "trimmed"))
+    api.table(
+        api.all("config", "replayPoints"), ("replayPointName", "msgId", "timeMs", "trimmed"), "no points"
+    )
 
 
 @point.command("create")
@@ -279,7 +289,7 @@ def client() -> None:
 def list_clients(api: Api) -> None:
     """List them."""
     columns = ("clientId", "clientName", "clientUsername", "clientAddress", "linkCount", "heldBytes")
-    api.table(api.all("monitor", "clients"), columns)
+    api.table(api.all("monitor", "clients"), columns, "no clients")
 
 
 @client.command()
@@ -288,4 +298,4 @@ def list_clients(api: Api) -> None:
 def disconnect(api: Api, name: str) -> None:
     """Close the connections of the client NAME, or of one by its id (`#5`)."""
     data = api.ask("PUT", "action", "clients", name, "disconnect", body={})["data"]
-    api.done(data, f"{data['disconnectedCount']} connections closed")
+    api.done(data, f"{counted(data['disconnectedCount'], 'connection')} closed")

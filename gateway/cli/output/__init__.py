@@ -1,0 +1,1 @@
+"""What the command prints for people: times, sizes and counts in words, tables, colours on a terminal."""

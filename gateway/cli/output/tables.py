@@ -1,0 +1,84 @@
+"""
+Tables and objects for a person's eyes, by rich: import it where something is printed, not where a verb is defined.
+
+On a terminal it has the terminal's width and colours (``NO_COLOR`` is heeded); elsewhere a line is as long as it has
+to be, and has no more than letters.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.output.attributes import Kind, heading_of, kind_of, style_of, text_of
+
+_LINE: Final = 10_000
+"""Columns of a line that no terminal bounds."""
+
+
+def console() -> Console:
+    """What is printed on: the standard output as it is now."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that lacks a letter is no reason to stop.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def show(what: RenderableType) -> None:
+    """Print it on a terminal in colour, elsewhere as plain lines without trailing spaces."""
+    on = console()
+    if on.is_terminal:
+        on.print(what)
+        return
+    plain = Console(file=io.StringIO(), width=_LINE, color_system=None, highlight=False, markup=False)
+    with plain.capture() as captured:
+        plain.print(what)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def table_of(things: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
+    """A line for each thing, a column for each of these attributes."""
+    rows = list(things)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in columns:
+        is_number = any(kind_of(name, row.get(name)) in _RIGHT for row in rows)
+        table.add_column(heading_of(name), justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(Text(text_of(name, row.get(name)), style=style_of(row.get(name))) for name in columns)
+        )
+    return table
+
+
+_RIGHT: Final = frozenset(
+    {Kind.COUNT, Kind.BYTES, Kind.MEGABYTES, Kind.PERCENT, Kind.DURATION_MS, Kind.DURATION_S}
+)
+
+
+def print_table(things: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str = "none") -> None:
+    """A table, or the sentence ``empty`` where there is nothing to be listed."""
+    table = table_of(things, columns)
+    if table.row_count:
+        show(table)
+    else:
+        click.echo(empty)
+
+
+def print_object(data: Mapping[str, Any]) -> None:
+    """A line for each attribute, by its name in the interface, which ``set`` and the reference use."""
+    now_ms = time.time() * 1_000
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in data.items():
+        table.add_row(Text(name), Text(text_of(name, value, now_ms), style=style_of(value)))
+    show(table)
