@@ -130,7 +130,7 @@ def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Gr
         api.table(
             api.all("monitor", collection, where=where),
             (key, *ENDPOINT_COLUMNS),
-            "no queues" if collection == "queues" else "no topic endpoints",
+            none,
         )
 
     @group.command()
