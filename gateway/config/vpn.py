@@ -43,6 +43,10 @@ class ReplayLog:
     bound but the disk. The oldest messages are trimmed near it; those still on a queue are delivered all the same, and
     count no longer."""
 
+    wait_for_room_seconds: Quota = 10
+    """Seconds for which a publisher waits at the quota while trimming makes no room at all; then it is refused. 10,
+    because a burst ends sooner and a client's own timeout comes later. 0 refuses at once."""
+
     max_age_hours: Quota = 0
     """Hours after which a message is trimmed, looked at once a minute. 0 is no bound but the quota."""
 

@@ -347,13 +347,7 @@ class Broker:
             fits = fitting(topic, sizes, quota - log.size_bytes)
             if fits < room:
                 room = fits
-                refused = Refused(
-                    ErrorCode.RESOURCE_LIMIT,
-                    "the replay log is at its quota, and keeps what is not archived: archive it or raise the quota"
-                    if self.policy.keep_until_archived and log.archived_id < log.next_id - 1
-                    else "the replay log is at its quota; trim it or raise the quota",
-                    **{"rewind:reason": "replay-log-quota"},
-                )
+                refused = self.trimming.log_full(stored_bytes(topic, sizes[fits : fits + 1]))
         if room < count:
             if room == 0:
                 return None, 0, refused

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import check_trimmable, report_archived
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState
@@ -33,8 +34,25 @@ URGENT: Final = 0.95
 """Share of the quota past which pieces are as large as they may be: better wait a little than be refused."""
 
 
+class LogFull(Refused):
+    """A message that the log has no room for, by its quota. Those that fit before it are not affected."""
+
+    def __init__(self, text: str, size_bytes: int, *, is_passing: bool, is_too_large: bool) -> None:
+        super().__init__(ErrorCode.RESOURCE_LIMIT, text, **{"rewind:reason": "replay-log-quota"})
+        self.size_bytes = size_bytes
+        """What it would take of the disk."""
+        self.is_passing = is_passing
+        """Trimming may make room for it, with nobody's help."""
+        self.is_too_large = is_too_large
+        """An empty log would not have room for it either: those behind it may fit."""
+
+
 class TrimmedBroker(Protocol):
     """What trimming needs of the broker that it belongs to."""
+
+    @property
+    def next_id(self) -> int:
+        """The next id to be given out."""
 
     @property
     def policy(self) -> LogPolicy:
@@ -81,6 +99,34 @@ class Trimming:
         first = max(log.first_id, self.below)
         share = 1 - usage * self._broker.policy.quota_bytes / log.size_bytes if log.size_bytes else 0.0
         return first + max(ceil(share * (log.next_id - first)), 1)
+
+    def lacks_room(self, size_bytes: int) -> bool:
+        """Whether so many bytes more would take the log over its quota."""
+        quota = self._broker.policy.quota_bytes
+        return bool(quota) and self._broker.log.size_bytes + size_bytes > quota
+
+    def may_make_room(self, size_bytes: int) -> bool:
+        """
+        Whether trimming may make room for a message of so many bytes with nobody's help: a piece is on its way, or
+        something may be trimmed, at the latest once it is committed.
+        """
+        log, policy = self._broker.log, self._broker.policy
+        first = max(log.first_id, self.below)
+        end = log.archived_id + 1 if policy.keep_until_archived else self._broker.next_id
+        return size_bytes <= policy.quota_bytes and (self.below > log.first_id or first < end)
+
+    def log_full(self, size_bytes: int) -> LogFull:
+        """The refusal of a message of so many bytes, for which the log has no room now."""
+        log, policy = self._broker.log, self._broker.policy
+        keeps = policy.keep_until_archived and log.archived_id < log.next_id - 1
+        return LogFull(
+            "the replay log is at its quota, and keeps what is not archived: archive it or raise the quota"
+            if keeps
+            else "the replay log is at its quota; trim it or raise the quota",
+            size_bytes,
+            is_passing=self.may_make_room(size_bytes),
+            is_too_large=size_bytes > policy.quota_bytes,
+        )
 
     @property
     def is_possible(self) -> bool:

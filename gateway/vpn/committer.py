@@ -194,6 +194,15 @@ class Committer:
         self._waiting_for_room.append(resume)
         return True
 
+    def hold(self, size_bytes: int) -> None:
+        """So much content was taken, and is not to be committed yet."""
+        self.pending_bytes += size_bytes
+
+    def let_go(self, size_bytes: int) -> None:
+        """So much of that is nobody's any more, or goes on by ``add``."""
+        self.pending_bytes -= size_bytes
+        self._offer_room()
+
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True

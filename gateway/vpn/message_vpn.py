@@ -138,6 +138,7 @@ class MessageVpn:
             PumpShared(broker, committer, reader, history, cache, runtime), feeds, consumers, current
         )
         self.endpoints = Endpoints(current, broker, committer, feeds, consumers, self.streams, replays)
+        self.trimmer = trimmer = Trimmer(broker, committer, runtime)
         self.publishing = Publishing(
             broker,
             committer,
@@ -147,13 +148,14 @@ class MessageVpn:
             current,
             runtime.clock,
             self.durability.refusal,
+            trimmer,
+            runtime.loop,
         )
         self.dead_letters = dead_letters = DeadLetterMover(
             broker, self.publishing, consumers, committer, history, cache, runtime
         )
         feeds.connect(dead_letters, replays)
         consumers.connect(dead_letters, replays)
-        self.trimmer = trimmer = Trimmer(broker, committer, runtime)
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
         self.ageing = Ageing(broker, reader, trimmer, runtime)
@@ -234,6 +236,7 @@ class MessageVpn:
         self.cache.close()
 
     def _stop(self) -> None:
+        self.publishing.close()
         self.expiry.close()
         self.alarms.close()
         self.ageing.close()
@@ -259,6 +262,7 @@ class MessageVpn:
         self.broker.reconfigure(log_policy(settings.replay_log), create_queues=settings.create_queues)
         self.ageing.run()
         self.trimmer.run()
+        self.publishing.room_may_have_come()
 
     def set_limits(self, limits: Limits, alarms: AlarmThresholds) -> None:
         """Make these the limits of clients and the thresholds of alarms in effect."""

@@ -7,6 +7,7 @@ is one transaction of the store. Ids are given out here, so publish order is com
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,11 +21,13 @@ from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID
 from gateway.core.origins import Origins
+from gateway.core.trimming import LogFull
 from gateway.vpn.clients import PublisherLink
 from gateway.vpn.clock import Clock
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.log_room import LogRoom, RoomMaker, WaitingMessages
 from gateway.vpn.settings import CurrentSettings
 from store.errors import WriteFailed
 
@@ -61,9 +64,12 @@ class Publishing:
         settings: CurrentSettings,
         clock: Clock,
         refusal: Callable[[], Refused | None],
+        trimmer: RoomMaker,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         """
         Args:
+            trimmer: Makes room in the log, while publishers wait for it.
             refusal: Why no client's message is taken now; None when it is.
         """
         self._broker = broker
@@ -74,6 +80,7 @@ class Publishing:
         self._settings = settings
         self._now_ms = clock.now_ms
         self._refusal = refusal
+        self._room = LogRoom(broker, committer, trimmer, settings, loop, self._offer)
 
     def check_topic(self, topic: str) -> str:
         """
@@ -114,14 +121,67 @@ class Publishing:
             origin: The publisher's container-id, see ``Origins``.
         """
         refused = self._refusal()
-        if refused is None:
-            self.put(client, topic, contents, bares, deliveries, is_direct=is_direct, origin=origin)
+        if refused is not None:
+            self._not_taken(client, contents, deliveries, refused, is_direct=is_direct)
             return
-        client.not_stored(deliveries, refused)
-        if is_direct:
-            self._counters.direct_dropped_messages += len(contents)
+        left, full = len(contents), None
+        if not (self._room and self._room.is_behind(client, topic)):
+            left, full = self._take(
+                client, topic, contents, bares, deliveries, is_direct=is_direct, origin=origin
+            )
+        if left:
+            done = len(contents) - left
+            self._room.add(
+                client,
+                topic,
+                contents[done:],
+                bares[done:],
+                deliveries[done:],
+                full,
+                is_direct=is_direct,
+                origin=origin,
+            )
 
     def put(
+        self,
+        client: PublisherLink,
+        topic: str,
+        contents: list[bytes],
+        bares: list[int],
+        deliveries: list[Any],
+    ) -> None:
+        """
+        The same for messages that are here already, such as dead ones, whatever is thought of new ones; none waits for
+        room in the log.
+        """
+        self._take(client, topic, contents, bares, deliveries, waits=False)
+
+    def room_may_have_come(self) -> None:
+        """Whoever waits for room in the log, be it that its quota is another: it is tried again."""
+        self._room.go_on()
+
+    def close(self) -> None:
+        """Whoever waits for room is told nothing more."""
+        self._room.close()
+
+    def _offer(self, waiting: WaitingMessages) -> tuple[int, LogFull | None]:
+        refused = self._refusal()
+        if refused is not None:
+            self._not_taken(
+                waiting.client, waiting.contents, waiting.deliveries, refused, is_direct=waiting.is_direct
+            )
+            return 0, None
+        return self._take(
+            waiting.client,
+            waiting.topic,
+            waiting.contents,
+            waiting.bares,
+            waiting.deliveries,
+            is_direct=waiting.is_direct,
+            origin=waiting.origin,
+        )
+
+    def _take(
         self,
         client: PublisherLink,
         topic: str,
@@ -131,8 +191,9 @@ class Publishing:
         *,
         is_direct: bool = False,
         origin: str = "",
-    ) -> None:
-        """The same for messages that are here already, such as dead ones, whatever is thought of new ones."""
+        waits: bool = True,
+    ) -> tuple[int, LogFull | None]:
+        """How many of these messages, the last ones, are to wait for room in the log, and why."""
         while contents:
             publication, taken, refused = self._broker.publish(
                 self._now_ms(),
@@ -147,14 +208,30 @@ class Publishing:
             if publication is not None:
                 self._add(publication, origin)
             if taken == len(contents):
-                return
+                return 0, None
             if publication is not None:
                 publication.receipt = (client, deliveries[:taken])
-            behind = taken + refused.count if isinstance(refused, TooLarge) else len(contents)
-            client.not_stored(deliveries[taken:behind], refused)
-            if is_direct:
-                self._counters.direct_dropped_messages += behind - taken
+            if waits and isinstance(refused, LogFull) and refused.is_passing and self._room.seconds:
+                return len(contents) - taken, refused
+            behind = taken + (_refused_count(refused) or len(contents) - taken)
+            self._not_taken(
+                client, contents[taken:behind], deliveries[taken:behind], refused, is_direct=is_direct
+            )
             contents, bares, deliveries = contents[behind:], bares[behind:], deliveries[behind:]
+        return 0, None
+
+    def _not_taken(
+        self,
+        client: PublisherLink,
+        contents: list[bytes],
+        deliveries: list[Any],
+        refused: Refused | None,
+        *,
+        is_direct: bool,
+    ) -> None:
+        client.not_stored(deliveries, refused)
+        if is_direct:
+            self._counters.direct_dropped_messages += len(contents)
 
     def _add(self, publication: Publication, origin: str) -> None:
         self._committer.add(publication)
@@ -232,3 +309,10 @@ class Publishing:
         then(error)
         for settlement in settlements:
             self._consumers.deliver(settlement.endpoint)
+
+
+def _refused_count(refused: Refused | None) -> int:
+    """How many messages, one behind the other, are refused for what they are themselves; 0 for all that are left."""
+    if isinstance(refused, TooLarge):
+        return refused.count
+    return int(isinstance(refused, LogFull) and refused.is_too_large)

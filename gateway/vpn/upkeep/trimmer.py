@@ -8,7 +8,7 @@ holds them up for long (Solace, "Message Replay", section "Trimming the Replay L
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from gateway import log_keys
@@ -37,12 +37,25 @@ class Trimmer:
         """What an administrator asked for: everything below this goes."""
         self._aged_below = 0
         """Everything below this is older than the log keeps."""
+        self._wanted_bytes = 0
+        """What the first of the publishers that wait for room needs."""
+        self._tell: list[Callable[[], None]] = []
         self._is_making_room = False
         self._is_busy = False
         self._waits = False
         """For transactions that are under way."""
         self._waiting: list[asyncio.Future[None]] = []
         self._log = runtime.log
+
+    def tell_of_room(self, made: Callable[[], None]) -> None:
+        """Call this, too, whenever there is more room in the log."""
+        self._tell.append(made)
+
+    def make_room(self, size_bytes: int) -> None:
+        """A message of so many bytes waits for room in the log; 0: none does."""
+        self._wanted_bytes = size_bytes
+        if size_bytes:
+            self.run()
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """The log may have grown (``CommitListener``)."""
@@ -53,6 +66,8 @@ class Trimmer:
         """The log has not grown (``CommitListener``)."""
         if self._waits:
             self.run()
+        if self._wanted_bytes and not self._is_wanted():
+            self._told_of_room()
 
     def _may_trim(self) -> bool:
         """Without looking closer, which every commit would wait for."""
@@ -61,7 +76,12 @@ class Trimmer:
             or bool(self._waiting)
             or max(self._before_id, self._aged_below) > self._broker.log.first_id
             or self._broker.trimming.usage > TRIM_AT
+            or self._is_wanted()
         )
+
+    def _is_wanted(self) -> bool:
+        """Somebody waits for room that is not there."""
+        return bool(self._wanted_bytes) and self._broker.trimming.lacks_room(self._wanted_bytes)
 
     def run(self) -> None:
         """Go on, if there is anything to trim."""
@@ -77,6 +97,9 @@ class Trimmer:
         before_id = max(self._before_id, self._aged_below)
         if self._is_making_room:
             before_id = max(before_id, broker.trimming.room_below(TRIM_NO_FURTHER))
+        if self._is_wanted():
+            share = 1 - self._wanted_bytes / broker.policy.quota_bytes
+            before_id = max(before_id, broker.trimming.room_below(min(share, TRIM_NO_FURTHER)))
         effect = broker.trimming.next_piece(before_id)
         self._waits = effect is None and broker.trimming.waits
         if self._waits:
@@ -108,9 +131,14 @@ class Trimmer:
                 return
             broker.trimming.trimmed(effect)
             assert stop <= broker.log.first_id
+            self._told_of_room()
             self.run()
 
         self._committer.commit([*broker.trimming.replay_positions(), effect], committed)
+
+    def _told_of_room(self) -> None:
+        for made in self._tell:
+            made()
 
     def trim_aged(self, before_id: int) -> None:
         """Trim everything below an id that is older than the log keeps; what is not archived yet follows when it is."""
