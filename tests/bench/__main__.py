@@ -10,6 +10,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from tests.support.postgresql import NoServer
+
 from .load import LoadFailed
 from .measured.sizes import FULL, QUICK, Figures, Sizes
 from .neighbours import Neighbours
@@ -86,6 +88,9 @@ def measure(rows: tuple[Row, ...], sizes: Sizes, parent: Path | None) -> tuple[l
             try:
                 with Neighbours() as neighbours:
                     found = _in_folder(need, sizes, parent)
+            except NoServer as lack:
+                _say(f"  left out: {lack}")
+                continue
             except (LoadFailed, ServerFailed, OSError) as error:
                 failures += 1
                 _say(f"  failed: {error}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from .measured import company, connections, depths, fans, latencies, memory, rates, spark
+from .measured import company, connections, depths, fans, latencies, memory, postgresql, rates, spark
 from .measured.sizes import Figures, Sizes
 
 Measurement = Callable[[Path, Sizes], Figures]
@@ -78,6 +78,7 @@ _PURGING = (company.purging,)
 _WORKED = (memory.worked,)
 _MIXED = (memory.mixed,)
 _SPARK = (spark.spark,)
+_POSTGRESQL = (postgresql.postgresql,)
 _ENOUGH_LOAD = (Bound(Against.NOTHING, 400_000),)
 
 
@@ -277,6 +278,40 @@ ROWS = (
         bounds=(Bound(Against.NOTHING, 2_850),),
     ),
     Row("mixed-disk", "its files, to the log's quota", MEGABYTES, "log_on_disk", _MIXED, "log_quota"),
+    Row(
+        "postgresql-publish",
+        "durable publish, on two machines, to COPY",
+        RATE,
+        "postgresql_publish",
+        _POSTGRESQL,
+        "postgresql_copy",
+        _of_limit(0.35),
+    ),
+    Row(
+        "postgresql-cpu",
+        "the gateway's processor time of that",
+        "us/msg",
+        "postgresql_publish_cpu_us",
+        _POSTGRESQL,
+    ),
+    Row(
+        "postgresql-single",
+        "the same, 1 outstanding, p50, to a commit",
+        "ms",
+        "postgresql_single_p50",
+        _POSTGRESQL,
+        "postgresql_commit_p50",
+        _at_most_of_limit(2),
+    ),
+    Row(
+        "postgresql-replay",
+        "replay from PostgreSQL, to SQLite's",
+        RATE,
+        "postgresql_replay",
+        (rates.queue, *_POSTGRESQL),
+        "replay_log",
+        _of_limit(0.5),
+    ),
 )
 
 SPARK_ROWS = (

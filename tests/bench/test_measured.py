@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.measured import company, connections, depths, fans, memory, rates
+from tests.bench.__main__ import measure
+from tests.bench.measured import company, connections, depths, fans, memory, postgresql, rates
 from tests.bench.measured.sizes import QUICK
-from tests.bench.rows import ROWS, Measurement, beside_before
+from tests.bench.rows import ROWS, Measurement, beside_before, chosen
 from tests.bench.server_process import ROOT
+from tests.support.postgresql import MISSING, NoServer
 
 SMALL = replace(
     QUICK,
@@ -45,6 +47,7 @@ SMALL = replace(
         memory.worked,
         memory.endpoints,
         memory.mixed,
+        pytest.param(postgresql.postgresql, marks=pytest.mark.postgresql),
     ],
 )
 def test_a_measurement_brings_the_figures_of_its_rows(measurement: Measurement, tmp_path: Path) -> None:
@@ -67,3 +70,19 @@ def test_a_row_may_be_held_against_another_checkout() -> None:
     assert rows["publish-cpu"].limit == "before_publish_cpu_us"
     assert rows["consume-cpu"].limit == "before_consume_cpu_us"
     assert str(rows["publish-cpu"].bounds[0]) == "<= 0.85x limit"
+
+
+def test_what_needs_a_server_that_is_not_installed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence says what is missing; it is no failure, and the row has no figure."""
+
+    def none() -> Path:
+        raise NoServer(MISSING)
+
+    monkeypatch.setattr("tests.support.postgresql.programs", none)
+
+    rounds, failures = measure(chosen(["postgresql-publish"]), SMALL, tmp_path)
+
+    assert (rounds, failures) == ([{}], 0)
+    assert f"left out: {MISSING}" in capsys.readouterr().err

@@ -49,14 +49,14 @@ def queue(folder: Path, sizes: Sizes) -> Figures:
     count, data, options = sizes.bulk, folder / "data", _exclusive_queue(folder)
     figures = _published_and_consumed(gateway(data, *options), count)
     with gateway(data, *options) as server:
-        log = _charged(
+        log = charged(
             server,
             "replay_log",
             lambda: recv(server.address, "log://>", count, "--start", "beginning")["rate"],
             count,
         )
         rewound = "queue://bench?replay-start=beginning"
-        endpoint = _charged(
+        endpoint = charged(
             server, "replay_endpoint", lambda: recv(server.address, rewound, count)["rate"], count
         )
     return figures | log | endpoint
@@ -101,16 +101,16 @@ def _exclusive_queue(folder: Path) -> tuple[str, str]:
 
 def _published_and_consumed(started: ServerProcess, count: int) -> Figures:
     with started as server:
-        publish = _charged(
+        publish = charged(
             server, "publish", lambda: send(server.address, "queue://bench", count)["rate"], count
         )
-        consume = _charged(
+        consume = charged(
             server, "consume", lambda: recv(server.address, "queue://bench", count)["rate"], count
         )
     return publish | consume
 
 
-def _charged(server: ServerProcess, name: str, run: Callable[[], float], count: int) -> Figures:
+def charged(server: ServerProcess, name: str, run: Callable[[], float], count: int) -> Figures:
     """The rate that ``run`` returns, and the server's processor time a message in microseconds."""
     before = server.cpu_seconds()
     rate = run()
