@@ -218,6 +218,13 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> Options:
             "Over a url replayStart=last cannot be looked up where subscribe has an exception or a question mark; "
             "start at an offset or a time."
         )
+    if isinstance(options.start, str) and options.start.lower().startswith("last:") and urls:
+        only = options.patterns[0]
+        if len(options.patterns) > 1 or "?" in only or only[0] == "!":
+            problems.append(
+                "Over a url replayStart=last:N takes one topic in subscribe, without an exception or a question mark; "
+                "start at an offset or a time."
+            )
     if problems:
         raise OptionError(" ".join(problems))
     return options

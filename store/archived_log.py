@@ -28,7 +28,7 @@ from store.archive.manifest import Manifest, Segment, State
 from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
 from store.archive.storage import storage_at
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import LogPage, SearchPage, TallyPage
+from store.ports import LogPage, SearchPage, TallyPage, TopicPage
 
 T = TypeVar("T")
 
@@ -294,6 +294,19 @@ class ArchivedLog:
             return self._read(message_id, read)
         except LogTrimmed:
             return None
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        matches = _matcher(patterns)
+
+        def read(segment: Segment, groups: RowGroups) -> TopicPage:
+            group = groups.before(segment, before)
+            if group is None:
+                return TopicPage([], max(first, segment.first))
+            table = groups.table(group, NAMED)
+            places = _places(table, max(first, group.first), before, matches)
+            return TopicPage(row_groups.topics_at(table, places[::-1]), max(first, group.first))
+
+        return self._read(before - 1, read)
 
     def last_page(self, matches: Callable[[str], bool] | None, before: int) -> tuple[int | None, int]:
         wanted = matches or (lambda topic: True)

@@ -11,7 +11,8 @@ from struct import Struct
 
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import PageWork, Search
-from store.ports import LogPage, SearchPage
+from store.errors import LogTrimmed
+from store.ports import LogPage, SearchPage, TopicPage
 
 
 def next_position(rows: Sequence[Row], stop: int, *, is_whole: bool) -> int:
@@ -35,6 +36,25 @@ def searched(page: LogPage, search: Search) -> SearchPage:
         if search.takes(row, work):
             return SearchPage(row[ID], page.position, work.unknown)
     return SearchPage(None, page.position, work.unknown)
+
+
+def falling(found: Sequence[tuple[int, str]], before: int, stop: int, limit: int, first_id: int) -> TopicPage:
+    """
+    A page of topics, the newest first.
+
+    Args:
+        found: What was found below ``before``, down to ``stop``, falling; no more than ``limit``.
+        first_id: The log's, as it was looked at afterwards: what is below may have been trimmed before it was read.
+
+    Raises:
+        LogTrimmed: The log has nothing below ``before``.
+    """
+    if first_id >= before:
+        raise LogTrimmed(before - 1, first_id)
+    reached = found[-1][0] if len(found) == limit else stop
+    if reached >= first_id:
+        return TopicPage(list(found), reached)
+    return TopicPage([one for one in found if one[0] >= first_id], first_id)
 
 
 def cut_texts(joined: str, separator: str, count: int) -> list[str]:

@@ -303,6 +303,15 @@ class SearchPage(NamedTuple):
     """Messages of which an answer would have taken too long: they are not what is looked for."""
 
 
+class TopicPage(NamedTuple):
+    """Logged messages by their topics alone, the newest first."""
+
+    found: list[tuple[int, str]]
+    """(id, topic), ids falling."""
+    position: int
+    """The id below which to look next: everything from there on was considered."""
+
+
 class TallyPage(NamedTuple):
     """What a bounded piece of the log has."""
 
@@ -358,6 +367,9 @@ class Archive(Protocol):
 
     def time_of(self, message_id: int) -> int | None:
         """When a message arrived, if the archive has it."""
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """Messages below ``before``, down to ``first``, the newest first; see ``Reader.topics_below``."""
 
     def last_page(self, matches: Callable[[str], bool] | None, before: int) -> tuple[int | None, int]:
         """
@@ -418,6 +430,17 @@ class Reader(LogProbe, Protocol):
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """These messages (rising ids), as many from the first on as a page holds; what is gone is left out."""
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """
+        Logged messages with ids below ``before``, down to ``first``, the newest first; contents are not read.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+
+        Raises:
+            LogTrimmed: The log has nothing below ``before`` any more.
+        """
 
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """

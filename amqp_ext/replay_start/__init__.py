@@ -11,7 +11,7 @@ Others import this package; who reads a form of his own takes what he needs from
 """
 
 from amqp_ext.replay_start.date import parse_date
-from amqp_ext.replay_start.fields import MAX_DATE_MS, MAX_OFFSET
+from amqp_ext.replay_start.fields import MAX_DATE_MS, MAX_NEWEST, MAX_OFFSET
 from amqp_ext.replay_start.filter_value import from_rewind_filter, is_answer
 from amqp_ext.replay_start.options import from_options
 from amqp_ext.replay_start.text import parse_text
@@ -33,6 +33,7 @@ __all__ = [
     "ANSWER",
     "FILTER",
     "MAX_DATE_MS",
+    "MAX_NEWEST",
     "MAX_OFFSET",
     "OPTION",
     "SELECTOR",

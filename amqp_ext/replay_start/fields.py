@@ -17,6 +17,10 @@ MAX_DATE_MS: Final = 253_402_300_799_999
 """Latest date in milliseconds: the end of the year 9999, the last that RFC 3339 can write."""
 
 
+MAX_NEWEST: Final = 1_000_000
+"""Most messages that are counted back from the newest one: a second or so of a reader's time, in pages."""
+
+
 def is_text(value: Any) -> bool:
     """Whether ``value`` is an AMQP string or symbol; to Python a char is text too."""
     return isinstance(value, str) and not isinstance(value, Char)
@@ -52,6 +56,16 @@ def check_ago(value: int) -> int:
     """A time ago, in milliseconds."""
     if not 0 <= value <= MAX_DATE_MS:
         raise ReplayStartError(f"A time ago is a number of ms from 0 to {MAX_DATE_MS}, not {value}.")
+    return int(value)
+
+
+def check_newest(value: int) -> int:
+    """How many of the newest messages."""
+    if not 1 <= value <= MAX_NEWEST:
+        raise ReplayStartError(
+            f"'last' takes a number of messages from 1 to {MAX_NEWEST}, not {shown(value)}; to begin further back, "
+            "name a date or an offset."
+        )
     return int(value)
 
 

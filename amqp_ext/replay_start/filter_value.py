@@ -16,6 +16,7 @@ from amqp_ext.replay_start.fields import (
     check_ago,
     check_date,
     check_name,
+    check_newest,
     check_offset,
     is_integer,
     is_text,
@@ -31,8 +32,8 @@ def from_rewind_filter(value: Any) -> ReplayStart:
     """
     Read the value of the filter ``rewind:replay-start``.
 
-    A map has symbols (or strings) as keys: one start of ``from`` ``date`` ``offset`` ``after`` ``at`` ``ago``
-    ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``;
+    A map has symbols (or strings) as keys: one start of ``from`` ``last`` ``date`` ``offset`` ``after`` ``at``
+    ``ago`` ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``;
     null is as good as absent. A message-id is of its own type, or a text. Short forms: a string or symbol is the text
     of a start, a timestamp a date, an integer of any type an offset. What the gateway answered to an attach is read,
     too: see ``is_answer``.
@@ -106,6 +107,12 @@ def _from_word(value: Any) -> tuple[StartKind, None]:
     raise ReplayStartError(f"'from' is one of {', '.join(WORDS)}, not {shown(value)}.")
 
 
+def _from_last(value: Any) -> tuple[StartKind, int]:
+    if not is_integer(value):
+        raise ReplayStartError(f"'last' is an integer, a number of messages, not {shown(value)}.")
+    return StartKind.NEWEST, check_newest(value)
+
+
 def _from_date(value: Any) -> tuple[StartKind, int]:
     if isinstance(value, Timestamp):
         return StartKind.DATE, check_date(value)
@@ -156,6 +163,7 @@ def _from_message_id(value: Any) -> tuple[StartKind, str]:
 
 _START_KEYS: Final[Mapping[str, Callable[[Any], tuple[StartKind, int | ReplayId | str | None]]]] = {
     "from": _from_word,
+    "last": _from_last,
     "date": _from_date,
     "offset": _from_offset,
     "after": _from_id("after", StartKind.AFTER),

@@ -38,6 +38,7 @@ class StartKind(enum.Enum):
     BEGINNING = "beginning"
     LIVE = "live"
     LAST = "last"
+    NEWEST = "newest"
     DATE = "date"
     OFFSET = "offset"
     AFTER = "after"
@@ -87,7 +88,8 @@ class ReplayStart:
 
     Attributes:
         value: By kind: DATE milliseconds since the epoch; OFFSET the offset, inclusive; AFTER and AT a ``ReplayId``;
-            AGO milliseconds; POINT, MESSAGE_ID and MATCH the text; none for BEGINNING, LIVE and LAST.
+            AGO milliseconds; NEWEST how many messages; POINT, MESSAGE_ID and MATCH the text; none for BEGINNING, LIVE
+            and LAST.
         generation: The one the log must have.
         speed: A factor of the original pace.
         rate: At most so many messages a second.
@@ -147,6 +149,8 @@ def _shown(kind: StartKind | UntilKind, value: int | ReplayId | str | None) -> s
             return f"#{number}"
         case StartKind.AGO, int(ms):
             return f"{ms} ms ago"
+        case StartKind.NEWEST, int(count):
+            return f"last:{count}"
         case ((StartKind.AFTER | UntilKind.ID), _):
             return str(value)
         case _:

@@ -121,7 +121,7 @@ class Tail(AmqpClient):
     "start",
     metavar="START",
     help="Where to begin: beginning, a date, 10m (ago), #123, rmid1:…, point:NAME, message-id:ID, "
-    "match:SELECTOR, last. Without it, live.",
+    "match:SELECTOR, last, last:100 (the newest hundred). Without it, live.",
 )
 @click.option("--until", metavar="END", help="Where to end: now, a date, #123 or rmid1:…. Without it, never.")
 @click.option(

@@ -15,7 +15,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import topic_matcher
 from gateway.core.log.point import ListedPoint, Point
-from gateway.core.replay.search import search_for
+from gateway.core.replay.search import Search, search_for
 from gateway.core.replay.starts import (
     LogFacts,
     LogProbe,
@@ -25,7 +25,7 @@ from gateway.core.replay.starts import (
     resolve,
 )
 from gateway.vpn.committer import Committer
-from gateway.vpn.replay.log_search import LogSearch, SearchShared
+from gateway.vpn.replay.log_search import CountBack, LogSearch, SearchShared
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import Reader
@@ -122,7 +122,8 @@ class MessageLog:
         with_archive: bool = True,
     ) -> Resolved:
         """
-        A message-id or a selector is searched for first, in what the log holds at this moment.
+        A message-id or a selector is searched for first, and the newest messages are counted, in what the log holds at
+        this moment.
 
         Args:
             patterns: The topics to be replayed.
@@ -137,10 +138,7 @@ class MessageLog:
         with_archive = with_archive and self._search.history.archive is not None
         if with_archive and is_before_log(start, facts, now_ms):
             return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
-        search = search_for(start, matches)
-        found = None
-        if search is not None:
-            found = await LogSearch(self._search, user, start, search, patterns, facts).run()
+        found = await self._look_for(start, search_for(start, matches), patterns, matches, user, facts)
         facts, reader = self.facts(endpoint), self.reader
         probe: LogProbe = reader
         resolved = await asyncio.wrap_future(
@@ -165,10 +163,7 @@ class MessageLog:
         try:
             await history.look(user)
             facts = self.facts(endpoint)
-            search = search_for(start, matches)
-            found = None
-            if search is not None:
-                found = await LogSearch(self._search, user, start, search, patterns, facts).run()
+            found = await self._look_for(start, search_for(start, matches), patterns, matches, user, facts)
             facts = self.facts(endpoint)
             return await history.ask(
                 lambda probe: resolve(start, facts, probe, now_ms, matches, found),
@@ -183,6 +178,23 @@ class MessageLog:
                 f"the start may lie before the replay log, which {self.facts(endpoint).holds}, and its archive cannot "
                 "be read now; the gateway's log says why; try again later",
             ) from None
+
+    async def _look_for(
+        self,
+        start: ReplayStart,
+        search: Search | None,
+        patterns: Sequence[str],
+        matches: Callable[[str], bool] | None,
+        user: str,
+        facts: LogFacts,
+    ) -> int | None:
+        """The message of a start that has to be looked for; None where there is none, and for any other start."""
+        if search is not None:
+            return await LogSearch(self._search, user, start, search, patterns, facts).run()
+        if start.kind is StartKind.NEWEST:
+            count = int(start.value)  # type: ignore[arg-type]
+            return await CountBack(self._search, user, start, count, patterns, matches, facts).run()
+        return None
 
     # --- points ---------------------------------------------------------------------------------------------------
 

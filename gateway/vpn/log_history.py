@@ -26,7 +26,7 @@ from gateway.core.replay.starts import LogProbe
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage
+from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage, TopicPage
 
 T = TypeVar("T")
 
@@ -235,6 +235,29 @@ class LogHistory:
                 return page
             # Some of it was trimmed before it was looked at, perhaps.
         return await self._from_archive(position, user, partial(archive.search_page, search, position, end))
+
+    async def topics_below(
+        self, before: int, first: int, patterns: Sequence[str], user: str = ADMINISTRATION
+    ) -> TopicPage:
+        """
+        Logged messages below ``before``, down to ``first``, the newest first; as ``Reader.topics_below``.
+
+        Raises:
+            LogTrimmed: Neither log nor archive has anything below ``before``.
+            ReadFailed: It cannot be read.
+        """
+        store, archive = self._store, self._archive
+        if archive is None or self._is_stored(before - 1):
+            try:
+                return await asyncio.wrap_future(
+                    store.submit(partial(store.topics_below, before, first, patterns))
+                )
+            except LogTrimmed:
+                if archive is None:
+                    raise
+        return await self._from_archive(
+            before - 1, user, partial(archive.topics_below, before, first, patterns)
+        )
 
     async def tally(self, position: int, end: int, patterns: Sequence[str], user: str) -> TallyPage:
         """

@@ -148,7 +148,9 @@ class ArchiveReader:
         if found is not None:
             return found
         if start.kind is StartKind.LAST:
-            return self._last(whole, state)
+            return self._newest(whole, state, 1)
+        if start.kind is StartKind.NEWEST and isinstance(start.value, int):
+            return self._newest(whole, state, start.value)
         if self._log is not None:
             return self._start_in(self._log)
         raise OptionError(f"Option replayStart={text!r} has to be looked up by a gateway; give a url, too.")
@@ -187,22 +189,41 @@ class ArchiveReader:
         asked = replace(self._selection, stop=None, before=None)
         return log.plan(asked if since is None else replace(asked, since=since)).first
 
-    def _last(self, whole: IdRange, state: State) -> int:
-        """The last id on a topic that is read: in the log, or else in the newest file that has one."""
+    def _newest(self, whole: IdRange, state: State, count: int) -> int:
+        """
+        The first of so many last ids on topics that are read, the oldest where there are fewer: in the log, and for
+        those that it lacks in the newest files that have one.
+        """
+        asked = count
+        oldest = below = whole.last + 1
         if self._log is not None:
             live = self._log.extent(self._selection)
             found = self._start_in(self._log)
             if found <= live.last:
-                return found
+                oldest = found
+                if count > 1:
+                    ids = IdRange(found, live.last, live.generation)
+                    read = self._log.read(self._selection, (("offset", "offset"),), ids)
+                    count -= sum(batch.num_rows for batch in read)
+                else:
+                    count = 0
+            below = live.first
         for segment in reversed(state.segments):
+            if count <= 0:
+                return oldest
+            if segment.first >= below:
+                continue
             try:
-                batches = self._from_segment(segment, (("offset", "offset"),), segment.first, segment.last)
+                batches = self._from_segment(
+                    segment, (("offset", "offset"),), segment.first, min(segment.last, below - 1)
+                )
                 offsets = [offset for batch, _ in batches for offset in batch.column(0).to_pylist()]
             except FileNotFoundError:
-                return self._last(whole, self._renewed(state, segment))
+                return self._newest(whole, self._renewed(state, segment), asked)
             if offsets:
-                return int(offsets[-1])
-        return whole.last + 1
+                oldest = int(offsets[-min(count, len(offsets))])
+                count -= len(offsets)
+        return oldest
 
     def _checked(self, first: int, text: str, whole: IdRange, state: State) -> int | None:
         if state.at(first) is not None:

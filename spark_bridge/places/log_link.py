@@ -93,7 +93,7 @@ def _clamped(text: str) -> str | dict[Symbol, Any]:
     start = parse_text(text)
     value: Any = start.value
     match start.kind:
-        case StartKind.BEGINNING | StartKind.LIVE | StartKind.LAST:
+        case StartKind.BEGINNING | StartKind.LIVE | StartKind.LAST | StartKind.NEWEST:
             return text
         case StartKind.OFFSET | StartKind.AGO:
             value = ULong(value)

@@ -101,7 +101,9 @@ def _start(log: LogIndex, selection: Selection, extent: IdRange) -> int:
         case StartKind.LIVE, _:
             return extent.last + 1
         case StartKind.LAST, _:
-            return _last_matching(log, selection.patterns, extent)
+            return _newest_matching(log, selection.patterns, extent, 1)
+        case StartKind.NEWEST, int():
+            return _newest_matching(log, selection.patterns, extent, value)
         case StartKind.DATE | StartKind.AGO, int():
             date = value if kind is StartKind.DATE else now - value
             if date > now:
@@ -131,10 +133,14 @@ def _checked(first: int, text: str, selection: Selection, extent: IdRange) -> in
     return min(max(first, extent.first), extent.last + 1)
 
 
-def _last_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange) -> int:
-    """The last id on a topic that is read, one past the last where there is none."""
+def _newest_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange, count: int) -> int:
+    """
+    The first of so many last ids on topics that are read, the oldest where there are fewer; one past the last where
+    there is none.
+    """
     topics = None if patterns == EVERY_TOPIC else topic_filter(patterns)
     position = extent.last
+    oldest = extent.last + 1
     while position >= extent.first:
         found = log.topics_below(extent.first, position)
         if found is None:
@@ -142,6 +148,9 @@ def _last_matching(log: LogIndex, patterns: tuple[str, ...], extent: IdRange) ->
         number = position
         for number, topic in zip(*found, strict=True):
             if topics is None or topics.matches(topic):
-                return number
+                oldest = number
+                count -= 1
+                if not count:
+                    return oldest
         position = number - 1
-    return extent.last + 1
+    return oldest

@@ -308,6 +308,13 @@ def messages_at(table: Any, places: Sequence[int]) -> list[ArchivedMessage]:
     ]
 
 
+def topics_at(table: Any, places: Sequence[int]) -> list[tuple[int, str]]:
+    """(id, topic) of some rows, in their order."""
+    chosen = table.take(pa.array(places, pa.int64()))
+    topics = (topic or "" for topic in chosen.column("topic").to_pylist())
+    return list(zip(chosen.column("offset").to_pylist(), topics, strict=True))
+
+
 def fitting(table: Any, places: Sequence[int], most: int, most_bytes: int) -> list[int]:
     """As many of some rows, from the first on, as are within bounds of messages and bytes, one at least."""
     chosen = list(places[:most])

@@ -22,8 +22,8 @@ import apsw
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.pages import next_position, searched
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.pages import falling, next_position, searched
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
 from store.property_index import IndexedSpan, span_at
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
@@ -46,6 +46,9 @@ T = TypeVar("T")
 
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of matches: about 30 ms of a reader's time."""
+
+TOPIC_ROWS: Final = 10_000
+"""Messages of which a page has the topics alone: some milliseconds."""
 
 FEW_ROWS: Final = 4
 """Below this rows are fetched one by one: packing them copies long contents for no gain."""
@@ -222,6 +225,29 @@ class SqliteReader:
             self._page_rows,
         )
         return rows
+
+    @_reads
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """
+        Logged messages with ids below ``before``, down to ``first``, the newest first; contents are not read.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+
+        Raises:
+            LogTrimmed: The log has nothing below ``before`` any more.
+        """
+        condition, values = topic_condition(patterns)
+        stop = max(first, before - SCAN_IDS)
+        found: list[tuple[int, str]] = fetch(
+            self._connection,
+            {"id": INTEGER, "topic": TEXT},
+            f"from message where id >= ? and id < ? and held is null{condition} order by id desc limit ?",
+            [stop, before, *values, TOPIC_ROWS],
+        )
+        # After it: what was trimmed before it was read is below.
+        ((first_id,),) = self._connection.execute("select first_id from log")
+        return falling(found, before, stop, TOPIC_ROWS, first_id)
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -9,7 +9,7 @@ from itertools import islice
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, TIME_MS, TOPIC, UNROUTED, Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
 from tests.support.naive_store import NaiveStore
 
 
@@ -62,6 +62,12 @@ class NaivePages:
         assert list(ids) == sorted(ids)
         messages = self._store.messages
         return [messages[i] for i in ids if i in messages][: self._page_rows]
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        if self._store.first_id >= before:
+            raise LogTrimmed(before - 1, self._store.first_id)
+        logged = reversed(list(self._logged(first, before)))
+        return TopicPage([(row[ID], row[TOPIC]) for row in logged], max(first, self._store.first_id))
 
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         found = self._store.cursors.get(cursor)

@@ -44,8 +44,8 @@ class StartReplay(_Body):
     afterMsg: str | None = Field(None, description="After this `replicationGroupMsgId` (`rmid1:…`).")
     start: str | None = Field(
         None,
-        description="Ours: any start: `beginning`, `last`, a date, `10m`, `rmid1:…`, `#123`, `point:<name>`, "
-        "`message-id:<id>`, `match:<selector>`.",
+        description="Ours: any start: `beginning`, `last`, `last:100`, a date, `10m`, `rmid1:…`, `#123`, "
+        "`point:<name>`, `message-id:<id>`, `match:<selector>`.",
     )
     missing: Literal["fail", "clamp"] = Field(
         "fail",

@@ -146,7 +146,7 @@ def is_before_log(start: ReplayStart, facts: LogFacts, now_ms: int) -> bool:
         case StartKind.POINT:
             point = facts.points.get(str(start.value))
             return point is not None and point.position < first_id
-        case StartKind.BEGINNING | StartKind.LAST | StartKind.MESSAGE_ID | StartKind.MATCH:
+        case StartKind.BEGINNING | StartKind.LAST | StartKind.NEWEST | StartKind.MESSAGE_ID | StartKind.MATCH:
             return True
         case _:
             assert_never(start.kind)
@@ -169,8 +169,8 @@ def resolve(
     its name is a mistake, and no place in the log is near it.
 
     Args:
-        found: What was found for a start that has to be searched for (``gateway.core.replay.search``); None when there
-            is no such message.
+        found: What was found for a start that has to be searched for (``gateway.core.replay.search``), or counted back
+            to; None when there is no such message.
 
     Raises:
         Refused: It cannot start there (docs/reference/refusals.md).
@@ -199,6 +199,9 @@ def _first(
         case StartKind.LAST:
             last = probe.last_matching(matches)
             return facts.next_id if last is None or last < facts.first_id else last
+        case StartKind.NEWEST:
+            # Where there are fewer, all of them are what was asked for.
+            return facts.next_id if found is None else _clamped(found, facts)
         case StartKind.DATE:
             return _since(int(start.value), facts, probe, now_ms, clamp)  # type: ignore[arg-type]
         case StartKind.AGO:

@@ -23,8 +23,8 @@ import psycopg
 from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
-from store.pages import next_position, searched
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.pages import falling, next_position, searched
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
 from store.postgresql.reading.packed import Packed, number
@@ -38,6 +38,9 @@ T = TypeVar("T")
 
 SCAN_IDS: Final = 50_000
 """Ids a page may look at in search of matches: about 30 ms of a server's time."""
+
+TOPIC_ROWS: Final = 10_000
+"""Messages of which a page has the topics alone: some milliseconds."""
 
 MERGE_IDS: Final = 1 << 22
 """Ids in which a page looks for messages of its routes: some partitions, of which each has to be planned for."""
@@ -347,6 +350,31 @@ class PostgresReader:
         rows, _, found = self._page(_in_order(sources), [wanted, wanted[-1], len(wanted)], len(wanted))
         self._check_told(found.told_id, wanted[-1] + 1)
         return rows
+
+    @_reads
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """
+        Logged messages with ids below ``before``, down to ``first``, the newest first; contents are not read.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+
+        Raises:
+            LogTrimmed: The log has nothing below ``before`` any more.
+        """
+        self._check_has(before)
+        ask = self.connection.ask
+        condition, values = topic_condition(patterns, 4)
+        stop = max(first, before - SCAN_IDS)
+        rows = ask(
+            f"select id, topic from message where id >= $1::bigint and id < $2::bigint{condition} "
+            "order by id desc limit $3::bigint",
+            [stop, before, TOPIC_ROWS, *values],
+        )
+        # After it: what was trimmed before it was read is below.
+        ((first_id,),) = ask("select first_id from log", ())
+        found = [(number(message_id), _text(topic)) for message_id, topic in rows]
+        return falling(found, before, stop, TOPIC_ROWS, number(first_id))
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
 from store.errors import ReadFailed
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage
+from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
 from store.postgresql.reading.reader import SCAN_IDS, Behind, PostgresReader
 
 T = TypeVar("T")
@@ -77,6 +77,10 @@ class StandbyReader:
     def search_page(self, search: Search, patterns: Sequence[str], position: int, end: int) -> SearchPage:
         """See ``store.ports.Reader``."""
         return self._read(lambda reader: reader.search_page(search, patterns, position, end), end)
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        """See ``store.ports.Reader``."""
+        return self._read(lambda reader: reader.topics_below(before, first, patterns), before)
 
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
         """See ``store.ports.Reader``."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from amqp_ext.replay_start import (
     MAX_DATE_MS,
+    MAX_NEWEST,
     MAX_OFFSET,
     OPTION,
     SELECTOR,
@@ -30,6 +31,8 @@ from tests.amqp_ext.replay_start.starts import DAY, HOUR, ID, NEW_YEAR, RMID, st
         ("beginning", start(StartKind.BEGINNING)),
         ("BEGINNING", start(StartKind.BEGINNING)),
         ("live", start(StartKind.LIVE)),
+        ("last:1", start(StartKind.NEWEST, 1)),
+        ("Last:1000000", start(StartKind.NEWEST, MAX_NEWEST)),
         ("last", start(StartKind.LAST)),
         ("2026-01-01T00:00:00Z", start(StartKind.DATE, NEW_YEAR)),
         ("30s", start(StartKind.AGO, 30_000)),
@@ -58,7 +61,10 @@ def test_every_text_of_a_start_is_read(text: str, expected: ReplayStart) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "'' is not a replay start: a start is beginning, live, last, a date such as"),
+        ("", "'' is not a replay start: a start is beginning, live, last, last:N, a date such as"),
+        ("last:0", "'last' takes a number of messages from 1 to 1000000, not 0"),
+        ("last:1000001", "not 1000001; to begin further back, name a date or an offset"),
+        ("last:-1", "'last:-1' is not a replay start"),
         ("begin", "'begin' is not a replay start"),
         ("first", "is not a replay start"),
         ("10", "could be an offset or a time; write '#10'"),

@@ -20,7 +20,7 @@ from gateway.core.replay.starts import LogProbe
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import MAX_ID, Archive, LogPage, Reader, RoutedPage, SearchPage, TallyPage
+from store.ports import MAX_ID, Archive, LogPage, Reader, RoutedPage, SearchPage, TallyPage, TopicPage
 from tests.support.messages import APPLICATION_PROPERTIES, data, section
 
 T = TypeVar("T")
@@ -82,6 +82,11 @@ class World:
         count = self.dice.randint(1, 7)
         return LogPage(rows[:count], rows[count - 1][0] + 1) if len(rows) >= count else LogPage(rows, end)
 
+    def topics(self, before: int, first: int) -> TopicPage:
+        """The newest ones, as many as a page happens to have room for."""
+        stop = max(first, before - self.dice.randint(1, 9))
+        return TopicPage([(row[0], row[2]) for row in reversed(self.logged(stop, before))], stop)
+
 
 class _Pool:
     """Answers at once, after something has changed."""
@@ -132,6 +137,11 @@ class _Store(_Pool):
             (row[2], 1, len(row[6])) for row in self.world.logged(max(position, self.world.first_id), end)
         ]
 
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        if self.world.first_id >= before:
+            raise LogTrimmed(before - 1, self.world.first_id)
+        return self.world.topics(before, max(first, self.world.first_id))
+
     def first_since(self, time_ms: int) -> int | None:
         return next(
             (row[0] for row in self.world.logged(self.world.first_id, MAX_ID) if row[1] >= time_ms), None
@@ -180,6 +190,10 @@ class _Archive(_Pool):
     def tally(self, position: int, end: int) -> TallyPage:
         page = self.log_page(position, end, ())
         return TallyPage([(row[2], 1, len(row[6])) for row in page.rows], page.position)
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        self._known(before - 1)
+        return self.world.topics(before, first)
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         self._known(ids[0])
@@ -232,6 +246,26 @@ def test_pages_are_the_list(seed: int) -> None:
         for _ in range(4):
             first = world.dice.randint(1, COUNT)
             assert await read_all(history, first) == world.logged(first, COUNT + 1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_newest_first_is_the_list_from_its_end(seed: int) -> None:
+    """Every id once, falling, wherever it has gone at the moment of its page."""
+    world = World(seed)
+
+    async def run() -> None:
+        history, _ = history_of(world)
+        for _ in range(4):
+            first, before = world.dice.randint(1, COUNT), COUNT + 1
+            found: list[tuple[int, str]] = []
+            while before > first:
+                page = await history.topics_below(before, first, (), "ann")
+                assert first <= page.position < before
+                found += page.found
+                before = page.position
+            assert found == [(row[0], row[2]) for row in reversed(world.logged(first, COUNT + 1))]
 
     asyncio.run(run())
 

@@ -144,6 +144,19 @@ def test_the_last_message_may_be_in_the_archive(log: StoredLog, to: str) -> None
         assert ids(replayStart="last", subscribe="none", **options) == []
 
 
+@pytest.mark.parametrize("subscribe", [">", "n/0", "none"])
+def test_the_newest_may_be_in_log_and_archive(log: StoredLog, to: str, subscribe: str) -> None:
+    """replayStart=last:N counts on from the log into the archive, what both have once; fewer are all there are."""
+    whole = ids(path=log.path, subscribe=subscribe)
+    archiver(log, to).run()
+    for trimmed in (1, 21, 45):
+        log.trim(trimmed)
+        for count in (1, 2, 7, 30, 1_000):
+            found = ids(path=log.path, archive=to, subscribe=subscribe, replayStart=f"last:{count}")
+            assert found == whole[-count:]
+    assert ids(archive=to, subscribe=subscribe, replayStart="last:7") == whole[-7:]
+
+
 def test_spark_reads_log_and_archive_as_one(spark: SparkSession, log: StoredLog, to: str) -> None:
     """As a DataFrame of the data source, and its files as any Parquet."""
     archiver(log, to).run()

@@ -46,6 +46,7 @@ OPTIONS: list[dict[str, str]] = [
     {"minPartitions": "5", "replayStart": "last"},
     {"replayStart": "last", "subscribe": "n/0,n/1"},
     {"replayStart": "last", "subscribe": "none"},
+    {"replayStart": "last:700", "subscribe": "n/1"},
     {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
     {"replayStart": "#99999", "failOnDataLoss": "false"},
     {"startingTimestamp": "0"},

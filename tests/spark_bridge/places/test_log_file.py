@@ -105,6 +105,8 @@ def table(ddl: str = DDL, **options: str) -> pa.Table:
         {"replayStart": "last", "subscribe": "n/1"},
         {"replayStart": "last", "subscribe": "n/0,n/1"},
         {"replayStart": "last", "subscribe": "none"},
+        {"replayStart": "last:700", "subscribe": "n/1"},
+        {"replayStart": "last:1000000"},
         {"replayStart": "2001-01-01T00:00:00Z", "failOnDataLoss": "false"},
         {"replayStart": "1000D", "failOnDataLoss": "false"},
         {"replayStart": "#99999", "failOnDataLoss": "false"},

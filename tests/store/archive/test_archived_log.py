@@ -155,6 +155,31 @@ def test_probes_know_what_the_list_knows(archived: Archived) -> None:
     assert counted == expected
 
 
+@pytest.mark.parametrize("patterns", PATTERNS, ids=str)
+def test_topics_come_newest_first(archived: Archived, patterns: tuple[str, ...]) -> None:
+    """From any id down to any other, file by file: what matches, each once, ids falling; below the archive: trimmed."""
+    parsed = [TopicPattern.parse(pattern) for pattern in patterns]
+    matches = TopicFilter(parsed, implicit_all=True).matches
+    for _ in range(10):
+        first = archived.dice.randint(archived.first, archived.last)
+        before = archived.dice.randint(first, archived.last) + 1
+        expected = [
+            (row[ID], row[TOPIC])
+            for row in reversed(archived.rows)
+            if first <= row[ID] < before and matches(row[TOPIC])
+        ]
+        found: list[tuple[int, str]] = []
+        while before > first:
+            page = archived.log.topics_below(before, first, patterns)
+            assert first <= page.position < before
+            assert all(page.position <= number < before for number, _ in page.found)
+            found += [one for one in page.found if matches(one[1])]
+            before = page.position
+        assert found == expected
+    with pytest.raises(LogTrimmed):
+        archived.log.topics_below(archived.first, 0, patterns)
+
+
 def test_messages_by_their_ids(archived: Archived) -> None:
     """As many from the first on as a page holds; what is not there is left out."""
     there = {row[ID]: row for row in archived.rows}

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from amqp_ext.topics import TopicPattern
+from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.effects import Effect
 from gateway.core.model import HELD, ID, TIME_MS, TOPIC
+from store.errors import LogTrimmed
+from store.ports import Reader
+from store.postgresql.reading import reader as postgresql_reader
+from store.sqlite import reader as sqlite_reader
 from store.topic_condition import MOST_LITERALS, MOST_WILDCARDS
 from tests.store.effects import publication, queue
 from tests.store.histories import histories
 from tests.store.port.vpns import StoredVpn
 from tests.store.topics import topic_patterns, topics_near
 from tests.store.vpn_file import MADE_MS
+from tests.support.naive_reader import NaivePages
 
 NewVpn = Callable[[], StoredVpn]
 
@@ -100,6 +106,59 @@ def test_a_date_is_found_exactly(new_vpn: NewVpn, effects: list[Effect]) -> None
     for time in range(MADE_MS - 2, MADE_MS + 30):
         naive = next((row[ID] for row in rows if row[TIME_MS] >= time), None)
         assert reader.first_since(time) == naive
+
+
+@PROBED
+@given(
+    history=histories(), patterns=st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)]), data=st.data()
+)
+def test_topics_come_newest_first(
+    new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], data: st.DataObject
+) -> None:
+    """Page by page, from any id down to any other: the logged messages whose topics match, each once, ids falling."""
+    vpn = new_vpn()
+    model = vpn.write(history)
+    reader = vpn.open_reader()
+    first = data.draw(st.integers(1, model.last_id + 1))
+    before = data.draw(st.integers(first, model.last_id + 1))
+    matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
+    naive = NaivePages(model, 1_000)
+    for limit in (1, 3, 10_000):
+        with pages_of_topics(limit):
+            assert newest_first(reader, before, first, patterns, matches) == newest_first(
+                naive, before, first, patterns, matches
+            )
+
+
+def newest_first(
+    reader: Reader | NaivePages,
+    before: int,
+    first: int,
+    patterns: tuple[str, ...],
+    matches: Callable[[str], bool],
+) -> list[tuple[int, str]]:
+    """All of it; what was trimmed ends it."""
+    found: list[tuple[int, str]] = []
+    while before > first:
+        try:
+            page = reader.topics_below(before, first, patterns)
+        except LogTrimmed as trimmed:
+            assert trimmed.first_id >= before
+            break
+        assert page.position < before
+        assert all(page.position <= number < before for number, _ in page.found)
+        found += [(number, topic) for number, topic in page.found if matches(topic)]
+        before = page.position
+    return found
+
+
+@contextmanager
+def pages_of_topics(limit: int) -> Iterator[None]:
+    """Pages of so many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite_reader, "TOPIC_ROWS", limit)
+        patch.setattr(postgresql_reader, "TOPIC_ROWS", limit)
+        yield
 
 
 @PROBED

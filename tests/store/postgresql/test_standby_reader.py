@@ -77,6 +77,8 @@ def test_history_comes_from_the_standby(pair: Pair) -> None:
     assert pair.reads_of_standby()
     assert pair.primary.execute(pages) == []
     assert pair.reader.submit(lambda: pair.reader.tally(1, 11, ())).result(60) == [("a", 10, 40)]
+    newest = pair.reader.submit(lambda: pair.reader.topics_below(11, 9, ())).result(60)
+    assert newest == ([(10, "a"), (9, "a")], 9)
     assert pair.primary.execute(pages) == []
     reads = [
         pair.reader.submit(lambda: pair.reader.first_since(0)),
@@ -96,6 +98,8 @@ def test_nothing_is_passed_over_where_replay_is_paused(pair: Pair) -> None:
     assert pair.reads_of_standby()
     counted = pair.reader.submit(lambda: pair.reader.tally(1, 16, ())).result(60)
     assert counted == [("a", 15, 60)]
+    newest = pair.reader.submit(lambda: pair.reader.topics_below(16, 15, ())).result(60)
+    assert newest.found == [(15, "a")]
     pair.standby.execute("select pg_wal_replay_resume()")
     pair.follows(15)
     assert pair.read(16) == list(range(1, 16))

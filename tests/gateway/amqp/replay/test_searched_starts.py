@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from amqp_ext.codec import ULong
 from amqp_ext.replay_start import ReplayStart, parse_text
 from gateway.app import Gateway
-from gateway.config import Limits, ReplayLog, Vpn
+from gateway.config import Limits, Queue, ReplayLog, Vpn
 from gateway.core import errors
 from gateway.core.log.point import ListedPoint, Point
 from gateway.core.replay.search import Search
@@ -172,6 +172,53 @@ def test_a_bounded_replay_from_a_found_message_ends(client: Client) -> None:
     publish(client, "topic://t", range(5))
     receiver = by_map(client, "log://t", "message-id", "m-2", until=symbol("now"))
     assert texts(receiver.take_to_end()) == ["2", "3", "4"]
+
+
+# --- the newest ---------------------------------------------------------------------------------------------------
+
+
+@every_way
+@pytest.mark.parametrize("address", ["log://t/a", "audit?kind=stream", "orders"])
+def test_the_newest_messages_on_the_topics_asked_for(
+    gateway: RunningGateway, client: Client, attach: Attach, address: str
+) -> None:
+    """`last:N` is the newest N of log, stream or queue, whatever came on other topics between them; then live."""
+    target = {"log://t/a": "topic://t/a", "audit?kind=stream": "audit", "orders": "orders"}[address]
+    if target != "topic://t/a":
+        client.receiver(address, credit=0).close()
+    for n in range(6):
+        publish(client, target, [n])
+        publish(client, "topic://t/b", [100 + n])
+    if address == "orders":
+        consumer = client.receiver("orders", credit=6)
+        consumer.take_and_accept(6)
+        consumer.close()
+    if attach is by_option and "?" in address:
+        receiver = client.receiver(f"{address}&replay-start=last:2", credit=100)
+    else:
+        receiver = attach(client, address, "last", 2)
+    assert texts(receiver.take(2)) == ["4", "5"]
+    publish(client, target, [6])
+    assert texts(receiver.take(1)) == ["6"]
+
+
+@pytest.mark.parametrize("missing", ["fail", "clamp"])
+def test_fewer_than_asked_for_are_all_there_are(client: Client, missing: str) -> None:
+    """Nothing is refused where the log has fewer; none at all is live."""
+    publish(client, "topic://t/a", range(3))
+    assert texts(by_map(client, "log://t/a", "last", 10, missing=missing).take(3)) == ["0", "1", "2"]
+    receiver = by_map(client, "log://t/none", "last", 10, missing=missing)
+    publish(client, "topic://t/none", [9])
+    assert texts(receiver.take(1)) == ["9"]
+
+
+def test_what_a_queue_excepts_does_not_count(start: Start, connect: Connect) -> None:
+    """The newest of what the queue's subscriptions take, but for exceptions."""
+    client = connect(start(Vpn(queues={"picky": Queue(subscriptions=("t/>", "!t/b"))})))
+    for n in range(5):
+        publish(client, "topic://t/a", [n])
+        publish(client, "topic://t/b", [100 + n])
+    assert texts(by_map(client, "picky", "last", 2).take_and_accept(2)) == ["3", "4"]
 
 
 # --- message-ids --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gateway.core.effects import Effect
 from gateway.core.model import HELD, ROUTE, Row
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage, RoutedPage
+from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage, RoutedPage, TopicPage
 from tests.gateway.core.machines.watched_store import WatchedStore
 
 T = TypeVar("T")
@@ -136,6 +136,13 @@ class NaiveReader:
         rows = [row for row in rows if row[ROUTE] in routes]
         page = rows[: min(self._page_rows, limit or self._page_rows)]
         return RoutedPage(page, end if len(page) == len(rows) else page[-1][0] + 1)
+
+    def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
+        if self._store.first_id >= before:
+            raise LogTrimmed(before - 1, self._store.first_id)
+        logged = [(row[0], row[2]) for row in reversed(self._logged()) if first <= row[0] < before]
+        page = logged[: self._page_rows]
+        return TopicPage(page, page[-1][0] if len(page) < len(logged) else max(first, self._store.first_id))
 
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         found = self._store.cursors.get(cursor)

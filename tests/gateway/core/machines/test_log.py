@@ -97,6 +97,15 @@ class LogMachine(VpnMachine):
             before = (row for row in told if row[0] < asked_id)
             wanted = [row[0] for row in before if any(takes(pattern, row[2]) for pattern in patterns)]
             assert not wanted or first >= wanted[-1]
+        elif start.kind is StartKind.NEWEST:
+            # No more than were asked for, of those of then; and no fewer, unless they were trimmed meanwhile.
+            before = (row for row in told if row[0] < asked_id)
+            wanted = [row[0] for row in before if any(takes(pattern, row[2]) for pattern in patterns)]
+            newest = wanted[-int(start.value) :]  # type: ignore[call-overload]
+            assert not newest or first >= newest[0]
+            if wanted:
+                came = [row[0] for row in told if any(takes(pattern, row[2]) for pattern in patterns)]
+                assert not came or first <= came[-int(start.value) :][0]  # type: ignore[call-overload]
         elif start.kind is StartKind.POINT and start.value in self.points:
             point, _ = self.points[str(start.value)]
             assert first == point.position or store.first_id > point.position or first == next_id

@@ -45,7 +45,7 @@ def _start(kind: StartKind, number: int, until: int) -> ReplayStart:
         value = ReplayId(GENERATION, number)
     elif kind is StartKind.DATE:
         value = 1_000 + number
-    elif kind is StartKind.OFFSET:
+    elif kind in (StartKind.OFFSET, StartKind.NEWEST):
         value = number
     end = None
     if until:
@@ -60,6 +60,7 @@ KINDS = (
     StartKind.AFTER,
     StartKind.AT,
     StartKind.LAST,
+    StartKind.NEWEST,
     StartKind.DATE,
 )
 
