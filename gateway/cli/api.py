@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Final, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
@@ -19,6 +20,8 @@ from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 import click
 
 from gateway.cli.credentials import authorization, credential_options, token_option, trusting
+from gateway.cli.next_step import MOST_NAMES, where_to_look
+from gateway.cli.output.words import one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,24 +32,37 @@ PAGE = 200
 """Objects asked for at a time: one answer of a thousand keeps the loop of the gateway busy for 20 ms."""
 
 
+WHO_ASKS: Final = "say who asks: --user NAME, or --token-file FILE"
+WHERE_IT_IS: Final = "`rewind serve` starts a gateway; --admin, or REWIND_ADMIN, says where one is"
+
+_CLAMP: Final = "say missing=clamp"
+"""What a refusal proposes in the words of requests; verbs have an option for it."""
+
+
 class NotDone(click.ClickException):
     """
     What was asked for is not done: exit status 1, and on stderr a sentence, or with ``--json`` an object of JSON.
 
     Args:
         more: The gateway's ``code`` and ``status``, and what else it said.
+        hint: What to do next, for a person.
     """
 
     def __init__(
-        self, sentence: str, *, as_json: bool, more: Mapping[str, Any] = MappingProxyType({})
+        self, sentence: str, *, as_json: bool, more: Mapping[str, Any] = MappingProxyType({}), hint: str = ""
     ) -> None:
         super().__init__(sentence)
         self._as_json = as_json
-        self._more = more
+        self.more = more
+        self.hint = hint
+
+    def format_message(self) -> str:
+        sentence = one_line(self.message)
+        return f"{sentence.rstrip('.')}; {self.hint}" if self.hint else sentence
 
     def show(self, file: IO[Any] | None = None) -> None:
         if self._as_json:
-            error = {"description": self.message, **self._more}
+            error = {"description": self.message, **self.more}
             click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
         else:
             super().show(file)
@@ -72,7 +88,19 @@ class Api:
             NotDone: It was refused, or there is no gateway.
         """
         path = "/".join(quote(name, safe="") for name in ("msgVpns", self.vpn, *names))
-        return self._ask(method, f"/SEMP/v2/{tree}/{path}", body, query)
+        try:
+            return self._ask(method, f"/SEMP/v2/{tree}/{path}", body, query)
+        except NotDone as refused:
+            if refused.more.get("status") == "NOT_FOUND" and not self.as_json:
+                refused.hint = where_to_look(names, refused.message, self._names_of)
+            raise
+
+    def _names_of(self, tree: str, collection: str, key: str) -> list[str]:
+        """What a collection has; nothing where that may not be known."""
+        try:
+            return [str(one[key]) for one in self.all(tree, collection, limit=MOST_NAMES, select=key)]
+        except (NotDone, KeyError):
+            return []
 
     def ask_all(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """
@@ -102,14 +130,20 @@ class Api:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
-            raise self.not_done(*_refusal(error)) from None
+            hint = WHO_ASKS if error.code == HTTPStatus.UNAUTHORIZED else ""
+            raise self.not_done(*_refusal(error), hint) from None
         except (URLError, OSError) as error:
             reason = getattr(error, "reason", error)
-            raise self.not_done(f"no gateway's administration at {self.url}: {reason}") from None
+            sentence = f"no gateway's administration at {self.url}: {reason}"
+            raise self.not_done(sentence, hint=WHERE_IT_IS) from None
 
-    def not_done(self, sentence: str, more: Mapping[str, Any] = MappingProxyType({})) -> NotDone:
-        """To be raised: why it is not done."""
-        return NotDone(sentence, as_json=self.as_json, more=more)
+    def not_done(
+        self, sentence: str, more: Mapping[str, Any] = MappingProxyType({}), hint: str = ""
+    ) -> NotDone:
+        """To be raised: why it is not done, and what to do next."""
+        if not self.as_json and _takes("--clamp"):
+            sentence = sentence.replace(_CLAMP, "say --clamp")
+        return NotDone(sentence, as_json=self.as_json, more=more, hint=hint)
 
     def all(self, tree: str, *names: str, limit: int | None = None, **query: Any) -> Iterator[dict[str, Any]]:
         """Every object of a list, page by page."""
@@ -201,6 +235,12 @@ def api_options(command: F) -> F:
         wrapped = option(wrapped)
     result: F = wrapped
     return result
+
+
+def _takes(option: str) -> bool:
+    """Whether the verb that runs has the option."""
+    context = click.get_current_context(silent=True)
+    return context is not None and any(option in parameter.opts for parameter in context.command.params)
 
 
 def _refusal(error: HTTPError) -> tuple[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ Exit status: 0 done, 1 failed while running, 2 wrong configuration or usage. Wha
 stdout, what a person must know to stderr.
 """
 
+import difflib
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ import click
 
 from amqp_ext.sasl.passwords import SALT_BYTES
 from amqp_ext.sasl.passwords import hash_password as hash_with_salt
+from gateway.cli.global_options import behind_the_verb, global_options
 from gateway.config import (
     NO_OVERRIDES,
     ConfigError,
@@ -83,8 +85,23 @@ class _Verbs(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, behind_the_verb(self, ctx, args))
 
-@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not ctx.resilient_parsing and not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = difflib.get_close_matches(name, self.list_commands(ctx))
+            meant = (
+                f" Did you mean {' or '.join(map(repr, near))}?" if near else " `rewind --help` lists them."
+            )
+            ctx.fail(f"No such command {name!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs, params=global_options(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,

@@ -97,11 +97,35 @@ def test_the_log_is_shown_listed_and_trimmed(rewind: Rewind, client: Client, gat
 def test_what_the_gateway_refuses_is_said(rewind: Rewind) -> None:
     """A refusal is one sentence on stderr and exit status 1; so is a gateway that is not there."""
     refused = rewind.run("queue", "show", "none")
-    assert (refused.exit_code, refused.stderr) == (1, "Error: there is no queue 'none'\n")
+    sentence = "Error: there is no queue 'none'; `rewind queue list` shows those there are\n"
+    assert (refused.exit_code, refused.stderr) == (1, sentence)
     absent = CliRunner().invoke(main, ["status", "--admin", "http://127.0.0.1:9"])
     assert absent.exit_code == 1
     assert "no gateway's administration at http://127.0.0.1:9" in absent.stderr
     assert rewind.run("queue", "set", "q", "novalue").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("made", "asked", "sentence"),
+    [
+        (["queue", "create", "orders"], ["queue", "show", "order"], "`rewind queue list` shows"),
+        (["point", "create", "orders"], ["point", "delete", "order"], "`rewind point list` shows"),
+        (
+            ["topic-endpoint", "create", "orders", "a/>"],
+            ["replay", "start", "order", "--topic-endpoint"],
+            "`rewind topic-endpoint list` shows",
+        ),
+    ],
+)
+def test_a_name_mistyped_is_answered_with_those_like_it(
+    rewind: Rewind, made: list[str], asked: list[str], sentence: str
+) -> None:
+    """A person is told what was probably meant, and which verb lists what there is; a program is not."""
+    rewind(*made)
+    ran = rewind.run(*asked)
+    assert ran.exit_code == 1
+    assert f"did you mean 'orders'? {sentence} those there are" in ran.stderr
+    assert "orders" not in rewind.run(*asked, "--json").stderr
 
 
 def test_clients_are_listed_and_disconnected(rewind: Rewind, client: Client) -> None:
@@ -143,7 +167,7 @@ def test_a_start_before_the_log_can_be_clamped(rewind: Rewind, client: Client) -
     client.sender("q").send_all([data(i) for i in range(3)])
     refused = rewind.run("replay", "start", "q", "--from", "10D")
     assert refused.exit_code == 1
-    assert "missing=clamp" in refused.stderr
+    assert "say --clamp" in refused.stderr
     assert rewind.json("replay", "preview", "q", "--from", "10D", "--clamp")["msgCount"] == 3
     assert rewind.json("replay", "start", "q", "--from", "10D", "--clamp")["firstMsgId"] == 1
     assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
