@@ -45,7 +45,7 @@ each topic; both start anew when full."""
 RUN: Final = 256
 """Ids whose replay ids differ in their last two digits alone."""
 
-_OURS: Final = frozenset(
+OURS: Final = frozenset(
     {
         "x-opt-topic",
         "x-opt-sequence-number",
@@ -297,7 +297,7 @@ def _is_short_header(header: bytes) -> bool:
 
 
 def _with_front_of(
-    content: bytes, bare: int, annotations: bytes, attempts: int, keys: Collection[str] = _OURS
+    content: bytes, bare: int, annotations: bytes, attempts: int, keys: Collection[str] = OURS
 ) -> bytes:
     """Our annotations joined with the header and the annotations that the message came with, but for those ``keys``."""
     header = b""

@@ -14,10 +14,11 @@ from proton.reactor import LinkOption
 
 from amqp_ext.addresses.address import AddressKind, parse_source
 from amqp_ext.addresses.texts import AddressError
+from amqp_ext.message.json_object import REPLAY_ID, as_object
 from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
-from gateway.cli.message_text import REPLAY_ID, as_line, as_object
+from gateway.cli.message_text import as_line
 from gateway.core.endpoint.settings import EndpointKind
 
 CREDIT = 500

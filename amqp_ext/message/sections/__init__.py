@@ -31,6 +31,7 @@ from amqp_ext.message.sections.boundaries import (
     split,
     split_front,
     validate,
+    walk,
 )
 from amqp_ext.message.sections.contents import (
     Body,
@@ -74,4 +75,5 @@ __all__ = [
     "split_front",
     "to_address",
     "validate",
+    "walk",
 ]

@@ -18,9 +18,10 @@ import structlog
 from click.testing import CliRunner, Result
 
 from amqp_ext.codec import Timestamp
+from amqp_ext.message.json_object import as_object
 from gateway.cli import amqp_client as peer
 from gateway.cli import main
-from gateway.cli.message_text import as_line, as_object
+from gateway.cli.message_text import as_line
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, VALUE, data, section
 from tests.support.running import RunningGateway, settings_for

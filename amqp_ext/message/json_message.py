@@ -1,0 +1,209 @@
+"""
+A message made of an object of JSON, as ``json_object.as_object`` writes one and `POST /v1/publish` takes it.
+
+JSON has fewer types than AMQP. What is made prints as it was written: text is a string, a whole number a long, another
+a double, an object a map, ``{"base64": …}`` binary, ``{"descriptor": …, "value": …}`` a described value. What the
+gateway says of a message (its offset, its topic) is not part of what is sent, and is passed over.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from amqp_ext.codec import CodecError, Described, Symbol, ULong, encode
+from amqp_ext.message.sections import (
+    AMQP_SEQUENCE,
+    AMQP_VALUE,
+    APPLICATION_PROPERTIES,
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+)
+
+SAID_BY_GATEWAY: Final = frozenset({"offset", "replayId", "enqueuedTime", "topic", "replayEnd"})
+"""Names in an object that say where a message was, and nothing of what is sent."""
+
+_FIELDS: Final = {
+    "messageId": 0,
+    "subject": 3,
+    "replyTo": 4,
+    "correlationId": 5,
+    "contentType": 6,
+    "groupId": 10,
+}
+"""Places in the properties section (AMQP 1.0 section 3.2.4)."""
+
+_IDS: Final = ("messageId", "correlationId")
+_SYMBOLS: Final = ("contentType",)
+_NAMES: Final = frozenset(
+    {*_FIELDS, *SAID_BY_GATEWAY, "annotations", "properties", "bodyType", "body", "malformed"}
+)
+_DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+_LONGS: Final = range(-(2**63), 2**63)
+_ULONG_MAX: Final = 2**64 - 1
+
+
+class MessageFormError(ValueError):
+    """It is no message in JSON; the text is one sentence."""
+
+
+def message_of_line(line: bytes) -> bytes:
+    """
+    The message that a line of JSON is, as AMQP encodes it; it is durable.
+
+    Raises:
+        MessageFormError: It is none.
+    """
+    try:
+        found = json.loads(line, parse_constant=_no_number)
+    except RecursionError:
+        raise MessageFormError("The line is nested too deep.") from None
+    except ValueError as error:  # which is what bytes that are no UTF-8 raise, too
+        raise MessageFormError(f"The line is no JSON: {str(error)[:200]}.") from None
+    return message_of(found)
+
+
+def message_of(found: Any) -> bytes:
+    """
+    The same of a line that was read.
+
+    Raises:
+        MessageFormError: It is none.
+    """
+    if not isinstance(found, Mapping):
+        raise MessageFormError('A message is an object, such as {"body": "text"}.')
+    unknown = next((name for name in found if name not in _NAMES), None)
+    if unknown is not None:
+        raise MessageFormError(
+            f"{unknown[:80]!r} is nothing that a message has; there are: {', '.join(sorted(_NAMES))}."
+        )
+    if "malformed" in found:
+        # It was shown as the bytes that it is, and is sent as those.
+        return _bytes_of("body", found.get("body"))
+    try:
+        return b"".join(
+            (
+                _DURABLE,
+                _annotations(found.get("annotations")),
+                _properties(found),
+                _application_properties(found.get("properties")),
+                _body(found.get("bodyType"), found.get("body", "")),
+            )
+        )
+    except CodecError as error:
+        raise MessageFormError(f"The message has no form in AMQP: {error.reason[:200]}.") from None
+    except RecursionError:
+        raise MessageFormError("The message is nested too deep.") from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _section(code: int, value: bytes) -> bytes:
+    return b"\x00\x53%c%s" % (code, value)
+
+
+def _annotations(found: Any) -> bytes:
+    if found is None:
+        return b""
+    if not isinstance(found, dict):
+        raise MessageFormError("`annotations` is an object.")
+    return _section(MESSAGE_ANNOTATIONS, encode({_key(key): _value(item) for key, item in found.items()}))
+
+
+def _key(key: str) -> str:
+    return Symbol(key) if key.isascii() else key
+
+
+def _application_properties(found: Any) -> bytes:
+    if found is None:
+        return b""
+    if not isinstance(found, dict):
+        raise MessageFormError("`properties` is an object.")
+    return _section(APPLICATION_PROPERTIES, encode({key: _value(item) for key, item in found.items()}))
+
+
+def _properties(found: Mapping[str, Any]) -> bytes:
+    fields: list[Any] = []
+    for name, place in _FIELDS.items():
+        value = found.get(name)
+        if value is None:
+            continue
+        fields += [None] * (place + 1 - len(fields))
+        fields[place] = _id_of(name, value) if name in _IDS else _text_of(name, value)
+    return _section(PROPERTIES, encode(fields)) if fields else b""
+
+
+def _id_of(name: str, value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _ULONG_MAX:
+        return ULong(value)
+    return _text_of(name, value) if isinstance(value, str) else _bytes_of(name, value)
+
+
+def _text_of(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise MessageFormError(f"`{name}` is a text.")
+    return Symbol(value) if name in _SYMBOLS and value.isascii() else value
+
+
+def _bytes_of(name: str, value: Any) -> bytes:
+    if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except (binascii.Error, ValueError):
+            pass
+    raise MessageFormError(f'`{name}` is a text, or bytes as {{"base64": …}}.')
+
+
+def _body(kind: Any, body: Any) -> bytes:
+    if kind is None:
+        kind = "data" if isinstance(body, str) or _is_base64(body) else "value"
+    if kind == "data":
+        return _section(DATA, encode(_utf8(body) if isinstance(body, str) else _bytes_of("body", body)))
+    if kind == "value":
+        return _section(AMQP_VALUE, encode(_value(body)))
+    if kind == "sequence":
+        if not isinstance(body, list) or not body or not all(isinstance(part, list) for part in body):
+            raise MessageFormError("The `body` of a sequence is a list of lists, one for each section.")
+        return b"".join(_section(AMQP_SEQUENCE, encode(_value(part))) for part in body)
+    raise MessageFormError(f"`bodyType` is data, value or sequence, not {kind!r:.80}.")
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise MessageFormError("The `body` has half of a surrogate pair, which is no text.") from None
+
+
+def _is_base64(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str)
+
+
+def _value(value: Any) -> Any:
+    """A value of JSON as the codec takes it."""
+    if isinstance(value, dict):
+        if _is_base64(value):
+            try:
+                return base64.b64decode(value["base64"], validate=True)
+            except (binascii.Error, ValueError):
+                pass
+        if value.keys() == {"descriptor", "value"} and _is_descriptor(value["descriptor"]):
+            return Described(value["descriptor"], _value(value["value"]))
+        return {key: _value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_value(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _LONGS:
+        return ULong(value)
+    return value
+
+
+def _is_descriptor(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.isascii()
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _ULONG_MAX

@@ -1,0 +1,273 @@
+"""Messages as JSON: made by the thousand as one by one, taken back as they were printed, bounded for any message."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from amqp_ext.codec import CodecError, Symbol, Timestamp, ULong, decode
+from amqp_ext.message.annotations import OURS, Splicer
+from amqp_ext.message.json_message import MessageFormError, message_of, message_of_line
+from amqp_ext.message.json_object import SAID_ELSEWHERE, as_object
+from amqp_ext.message.json_rows import JsonRows
+from amqp_ext.message.sections import bare_offset
+from tests.amqp_ext.test_codec import SYMBOLS, TEXT, VALUES
+from tests.support.messages import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    data,
+    section,
+)
+
+GENERATION = 0x1234567890ABCDEF
+OURS_TOO = OURS | SAID_ELSEWHERE
+
+IDS = st.one_of(st.none(), TEXT, st.binary(max_size=20), st.integers(0, 2**64 - 1).map(ULong), st.uuids())
+TEXTS = st.one_of(st.none(), TEXT)
+TIMES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1).map(Timestamp))
+USUAL = st.one_of(
+    TEXT,
+    st.booleans(),
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    TIMES,
+    st.binary(max_size=9),
+)
+FIELDS = st.tuples(
+    IDS, st.one_of(st.none(), st.binary(max_size=9)), TEXTS, TEXTS, TEXTS, IDS,
+    st.one_of(st.none(), SYMBOLS), st.one_of(st.none(), SYMBOLS), TIMES, TIMES, TEXTS,
+).map(list)  # fmt: skip
+"""Of the properties section, as far as the group-id."""
+BODIES = st.one_of(
+    st.binary(max_size=600).map(data),
+    TEXT.map(data),
+    st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(lambda each: b"".join(map(data, each))),
+    VALUES.map(lambda value: section(VALUE, value)),
+    st.text(st.characters(codec="utf-8"), max_size=600).map(lambda text: section(VALUE, text)),
+    st.lists(st.lists(VALUES, max_size=3), min_size=1, max_size=2).map(
+        lambda each: b"".join(section(SEQUENCE, one) for one in each)
+    ),
+)
+
+
+@st.composite
+def contents(draw: st.DrawFn) -> bytes:
+    """Messages of every kind."""
+    keys = SYMBOLS.filter(lambda key: key not in OURS_TOO)
+    parts = [
+        draw(st.sampled_from([b"", section(HEADER, [True]), section(HEADER, [])])),
+        draw(
+            st.one_of(
+                st.just(b""),
+                st.dictionaries(keys, VALUES, max_size=2).map(lambda a: section(MESSAGE_ANNOTATIONS, a)),
+            )
+        ),
+        draw(st.one_of(st.just(b""), FIELDS.map(lambda fields: section(PROPERTIES, fields)))),
+        draw(
+            st.one_of(
+                st.just(b""),
+                st.dictionaries(TEXT, st.one_of(USUAL, VALUES), max_size=4).map(
+                    lambda found: section(APPLICATION_PROPERTIES, found)
+                ),
+            )
+        ),
+        draw(BODIES),
+        draw(st.sampled_from([b"", b"", section(FOOTER, {})])),
+    ]
+    return b"".join(parts)
+
+
+def row(content: bytes, message_id: int = 1, time_ms: int = 1_700_000_000_123, topic: str = "a/b") -> Any:
+    return (message_id, time_ms, topic, bare_offset(content), 0, None, content)
+
+
+def printed(content: bytes, number: int = 1, end_id: int | None = None) -> Any:
+    """What `rewind tail --json` prints of a message."""
+    found = row(content, number)
+    front = Splicer(GENERATION).fronts([found], {}, end_id)[0]
+    return json.loads(json.dumps(as_object(front + content[found[3] :])))
+
+
+@settings(max_examples=200)
+@given(st.lists(contents(), min_size=1, max_size=3), st.integers(1, 2**63 - 10))
+def test_the_text_of_many_is_what_is_printed_of_each(found: list[bytes], first: int) -> None:
+    """Whatever is in a message: the quick way and the one that makes objects say the same, and it is one line."""
+    rows = [row(content, first + at) for at, content in enumerate(found)]
+    texts = JsonRows(GENERATION).texts(rows, rows[-1][0])
+    for one, text in zip(rows, texts, strict=True):
+        assert "\n" not in text
+        assert "\r" not in text
+        assert json.loads(text) == printed(one[6], one[0], rows[-1][0])
+
+
+@settings(max_examples=200)
+@given(contents(), st.data())
+@example(section(PROPERTIES, ["id"]) + data(b"x"), None)
+def test_damaged_messages_are_shown_as_they_are_printed(content: bytes, draw: Any) -> None:
+    """A byte that is another, or an end that is missing: the same text, or the same refusal to read it."""
+    bare = bare_offset(content)
+    if draw is not None:
+        at = draw.draw(st.integers(bare, len(content) - 1))
+        content = content[:at] + bytes([draw.draw(st.integers(0, 255))]) + content[at + 1 :]
+        content = content[: draw.draw(st.integers(at + 1, len(content)))]
+    try:
+        if bare_offset(content) != bare:
+            return
+    except CodecError:
+        return
+    (text,) = JsonRows(GENERATION).texts([row(content)], None)
+    found, wanted = json.loads(text), printed(content)
+    if "malformed" in found and "malformed" in wanted:
+        wanted["malformed"] = found["malformed"]  # of several mistakes, another may be met first
+    assert found == wanted
+
+
+@settings(max_examples=200)
+@given(contents())
+def test_what_was_printed_can_be_published_and_prints_the_same(content: bytes) -> None:
+    """Every type of AMQP: JSON has fewer, but what was printed once is printed for ever."""
+    once = printed(content)
+    assert printed(message_of_line(json.dumps(once).encode())) == once
+
+
+@pytest.mark.parametrize(
+    ("line", "sections"),
+    [
+        ('{"body":"ü"}', [(DATA, "ü".encode())]),
+        ("{}", [(DATA, b"")]),
+        ('{"body":{"base64":"/w=="}}', [(DATA, b"\xff")]),
+        ('{"body":{"a":[1,1.5,null,true]}}', [(VALUE, {"a": [1, 1.5, None, True]})]),
+        ('{"bodyType":"sequence","body":[[1],["x"]]}', [(SEQUENCE, [1]), (SEQUENCE, ["x"])]),
+        ('{"messageId":7,"subject":"s","body":""}', [(PROPERTIES, [7, None, None, "s"]), (DATA, b"")]),
+        ('{"properties":{"n":1},"body":""}', [(APPLICATION_PROPERTIES, {"n": 1}), (DATA, b"")]),
+        ('{"annotations":{"x-opt-a":"b"},"body":""}', [(MESSAGE_ANNOTATIONS, {"x-opt-a": "b"}), (DATA, b"")]),
+    ],
+)
+def test_a_line_becomes_the_message_that_it_says(line: str, sections: list[tuple[int, Any]]) -> None:
+    """Durable, and in the sections that AMQP has for it."""
+    content, position, found = message_of_line(line.encode()), 0, []
+    while position < len(content):
+        described, position = decode(content, position)
+        found.append((int(described.descriptor), described.value))
+    assert found == [(HEADER, [True]), *sections]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"{", "no JSON"),
+        (b'{"body":NaN}', "no number"),
+        (b"[1]", "is an object"),
+        (b'{"text":"x"}', "'text' is nothing that a message has"),
+        (b'{"body":"\\ud800"}', "surrogate"),
+        (b'{"bodyType":"value","body":"\\ud800"}', "no form in AMQP"),
+        (b'{"bodyType":"xml","body":"x"}', "data, value or sequence"),
+        (b'{"bodyType":"data","body":1}', "`body` is a text"),
+        (b'{"bodyType":"data","body":{"base64":"*"}}', "`body` is a text"),
+        (b'{"bodyType":"sequence","body":[]}', "list of lists"),
+        (b'{"bodyType":"value","body":123456789012345678901234567890}', "no form in AMQP"),
+        (b'{"messageId":-1}', "`messageId`"),
+        (b'{"subject":1}', "`subject` is a text"),
+        (b'{"properties":[]}', "`properties` is an object"),
+        (b'{"annotations":1}', "`annotations` is an object"),
+        (b'{"malformed":"so","body":"x"}', "`body` is a text"),
+        (b'{"body":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "too deep"),
+        (b'{"body":' + b"[" * 100 + b"]" * 100 + b"}", "no form in AMQP"),
+    ],
+)
+def test_a_line_that_is_no_message_is_refused_with_a_sentence(line: bytes, said: str) -> None:
+    """Whatever is wrong with it."""
+    with pytest.raises(MessageFormError, match=r"\.$") as refused:
+        message_of_line(line)
+    assert said in str(refused.value)
+
+
+def test_what_the_gateway_said_of_a_message_is_no_part_of_what_is_sent() -> None:
+    """What was read can be piped to where it is published; a key of another's spelling is kept."""
+    found = {"offset": 9, "replayId": "rmid1:", "enqueuedTime": "x", "topic": "t", "replayEnd": True}
+    assert message_of({**found, "body": "x"}) == message_of({"body": "x"})
+    content = message_of({"annotations": {"ü": 1}, "contentType": "ü/x", "body": "x"})
+    assert as_object(content)["annotations"] == {"ü": 1}
+    assert as_object(content)["contentType"] == "ü/x"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        section(SEQUENCE, [None] * 1_000_000),
+        section(VALUE, {str(number): number for number in range(100_000)}),
+        section(VALUE, [[[1] * 100_000]]),
+        b"\x00\x53\x77\xf0\x00\x0f\x42\x44\x00\x0f\x42\x3f\x50" + bytes(999_999),
+        b"\x00\x53\x75\xa0\x00" * 200_000,
+        section(SEQUENCE, [1] * 20) * 20_000,
+        section(APPLICATION_PROPERTIES, {str(number): None for number in range(100_000)}) + data(""),
+        section(PROPERTIES, [None] * 1_000_000) + data(""),
+    ],
+)
+def test_no_message_takes_long_to_show(content: bytes) -> None:
+    """What would is shown as its bytes, which can be published again."""
+    rows = JsonRows(GENERATION)
+    took = []
+    for _ in range(3):
+        began = time.process_time()
+        (text,) = rows.texts([row(content)], None)
+        took.append(time.process_time() - began)
+    found = json.loads(text)
+    assert "malformed" in found
+    assert min(took) < 0.2
+    assert message_of(found) == content
+
+
+def test_a_text_of_control_characters_is_shown_as_bytes() -> None:
+    """Each would take six: what a reader is sent has no more than twice the size of the message."""
+    for content in (
+        data(b"\x00" * 300_000),
+        section(VALUE, "\x00" * 300_000),
+        section(VALUE, "\x00" * 300_000) + section(FOOTER, {}),
+    ):
+        (text,) = JsonRows(GENERATION).texts([row(content)], None)
+        assert len(text) < 2 * len(content) + 1_000
+        assert set(json.loads(text)["body"]) == {"base64"}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Topics, fronts and properties that are all different do not become memory."""
+    rows = JsonRows(GENERATION)
+    for first in range(0, 10_000, 500):
+        rows.texts(
+            [
+                row(
+                    section(MESSAGE_ANNOTATIONS, {Symbol("x-n"): number})
+                    + section(PROPERTIES, [str(number)])
+                    + data("x"),
+                    number + 1,
+                    topic=f"t/{number}",
+                )
+                for number in range(first, first + 500)
+            ],
+            None,
+        )
+    assert max(len(rows._topics), len(rows._fronts), len(rows._properties)) <= 1_024
+
+
+def test_times_and_ids_of_any_size_are_written() -> None:
+    """A second that changes, an id beyond 32 bits."""
+    rows = [row(data("x"), 2**40 + 5, 1_999), row(data("x"), 2**40 + 6, 2_000)]
+    first, second = map(json.loads, JsonRows(GENERATION).texts(rows, None))
+    assert first["enqueuedTime"] == "1970-01-01T00:00:01.999Z"
+    assert second["enqueuedTime"] == "1970-01-01T00:00:02.000Z"
+    assert first["replayId"] == "rmid1:12345-67890abcdef-00000100-00000005"
