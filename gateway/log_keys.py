@@ -23,6 +23,7 @@ TOPIC: Final = "topic"  # the topic, or the pattern of topics
 ACTIVE: Final = "active"  # HOST:PORT of the gateway that has the store
 
 # Replay and its log
+REPLAY: Final = "replay"  # a replay's name
 REPLAY_STATE: Final = "replay_state"  # the state that a replay came to
 START: Final = "start"  # as asked for
 OFFSET: Final = "offset"  # the id that a search has come to

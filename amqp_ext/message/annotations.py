@@ -158,7 +158,7 @@ class Splicer:
                     topic_now = None
             header = content[:bare]
             if header != header_now:
-                if bare and not _is_short_header(header):
+                if bare and not is_short_header(header):
                     front = _with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0)
                     if in_batch:
                         rest = content[bare:]
@@ -291,7 +291,7 @@ class Splicer:
         return _MAP32 + _SIZES(4 + len(pairs), 2 * count) + pairs
 
 
-def _is_short_header(header: bytes) -> bool:
+def is_short_header(header: bytes) -> bool:
     """Whether it is a header section and nothing else, in the spelling that nearly all senders use."""
     return header[:4] == _SHORT_HEADER and header[4] + 5 == len(header)
 
@@ -361,4 +361,23 @@ def annotated(content: bytes, annotations: Mapping[str, object]) -> tuple[bytes,
     section = _MAP32 + _SIZES(4 + len(pairs), 2 * len(annotations)) + pairs
     bare = bare_offset(content)
     front = _with_front_of(content, bare, section, 0, annotations.keys())
+    return front + content[bare:], len(front)
+
+
+def without_annotations(content: bytes, keys: Collection[str]) -> tuple[bytes, int]:
+    """
+    A message without the annotations of these names; its header and bare message as they were.
+
+    Returns:
+        The content, and where its bare message begins.
+    """
+    bare = bare_offset(content)
+    header = annotations = b""
+    for section in split_front(content, bare):
+        if section.code == HEADER:
+            header = content[section.start : section.end]
+        elif section.code == MESSAGE_ANNOTATIONS:
+            kept = _merged(content[section.start : section.end], _MAP32 + _SIZES(4, 0), keys)
+            annotations = kept if kept[12:] else b""
+    front = header + annotations
     return front + content[bare:], len(front)

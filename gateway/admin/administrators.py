@@ -64,6 +64,11 @@ class Administrator:
         self.is_anyone = not users.are_configured
         """No users are configured, and so everything is permitted."""
 
+    @property
+    def name(self) -> str:
+        """The user's; empty where no users are configured."""
+        return self._name
+
     def require_entry(self, vpn: str) -> None:
         """To use a Message VPN at all; an empty name is none.
 

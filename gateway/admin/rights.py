@@ -18,7 +18,8 @@ from typing import Annotated, Any, Final, TypeAlias
 from fastapi import Body, Depends, Request
 from fastapi.routing import APIRoute
 
-from amqp_ext.addresses.address import AddressKind
+from amqp_ext.addresses.address import AddressKind, parse_target
+from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.administrators import Administrator, administrator_of, entrant_of
 from gateway.admin.semp.resources import Name, resources_of
@@ -122,6 +123,66 @@ def require_reading(administrator: Administrator, topic: str) -> None:
     )
 
 
+async def _copied(administrator: _Administrator, body: _Unchecked = None) -> None:
+    if not isinstance(body, dict):
+        await _whole_vpn(administrator)
+        return
+    patterns = body.get("subscriptions") or [">"]
+    for pattern in patterns if isinstance(patterns, list) else [">"]:
+        if not isinstance(pattern, str) or not pattern.startswith("!"):
+            _require_log(administrator, str(pattern))
+    _require_target(administrator, body.get("target"))
+
+
+def _require_log(administrator: Administrator, pattern: str) -> None:
+    """What is copied is read, as by ``log://``."""
+    try:
+        administrator.require_any(
+            f"read log://{pattern}: it takes the right to consume it, or to administer it",
+            (Action.CONSUME, AddressKind.LOG, pattern),
+            (Action.ADMINISTER, AddressKind.LOG, pattern),
+        )
+    except TopicSyntaxError:
+        administrator.require(AddressKind.LOG, ">")
+
+
+def _require_target(administrator: Administrator, address: Any) -> None:
+    """To publish to an address; what is none is said to be by the operation."""
+    try:
+        target = parse_target(address) if isinstance(address, str) else None
+    except AddressError:
+        target = None
+    if target is None or target.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
+        administrator.require(AddressKind.LOG, ">")
+        return
+    administrator.require_any(
+        f"publish to {target.kind.value}://{target.name}: it takes the right to publish to it, or to administer it",
+        (Action.PUBLISH, target.kind, target.name),
+        (Action.ADMINISTER, target.kind, target.name),
+    )
+
+
+async def _returned(administrator: _Administrator, name: Name, body: _Unchecked = None) -> None:
+    await _queue(administrator, name)
+    target = body.get("target") if isinstance(body, dict) else None
+    if target:
+        _require_target(administrator, target)
+    else:
+        # Where each goes is said in the message, by whoever could publish to the queue.
+        await _whole_vpn(administrator)
+
+
+async def _own_replay(
+    request: Request, administrator: _Administrator, vpn: Name, body: _Unchecked = None
+) -> None:
+    name = body.get("replayName") if isinstance(body, dict) else None
+    if isinstance(name, str) and not administrator.is_anyone:
+        found = resources_of(request).administration(vpn).vpn.broker.replay_records.find(name)
+        if found is not None and found.requester == administrator.name:
+            return
+    await _whole_vpn(administrator)
+
+
 def _require_dead_messages(administrator: Administrator, body: Any, endpoint: Endpoint | None) -> None:
     """Where an endpoint's dead messages go, they are sent."""
     queue = body.get("deadMsgQueue") if isinstance(body, dict) else None
@@ -182,6 +243,12 @@ CHANGED_TOPIC_ENDPOINT: Final = Right(
     "`topic://` of its topics and of the new one; to send to its dead message queue",
     _changed_topic_endpoint,
 )
+COPIED: Final = Right("to read `log://` of the subscriptions; to publish to the target", _copied)
+RETURNED: Final = Right(
+    "`queue://{name}`; to publish to the target, or where there is none `log://>`",
+    _returned,
+)
+OWN_REPLAY: Final = Right("`log://>`, but for one's own", _own_replay)
 
 RIGHTS: Final = (
     GATEWAY_SEEN,
@@ -195,6 +262,9 @@ RIGHTS: Final = (
     TOPIC_ENDPOINT,
     NEW_TOPIC_ENDPOINT,
     CHANGED_TOPIC_ENDPOINT,
+    COPIED,
+    RETURNED,
+    OWN_REPLAY,
 )
 """All there are."""
 

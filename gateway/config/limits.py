@@ -125,6 +125,10 @@ class Limits:
     """Replays of the past that each Message VPN keeps on record, with who asked for them and how they ended: some 1 KiB
     each. Past it the oldest that has ended goes."""
 
+    replay_jobs: Count = 16
+    """Copies of the log and returns of dead letters that a Message VPN has at once, paused ones among them. Each holds
+    two pages (`read_page_bytes`), and publishes what it read once more."""
+
     tail_bytes: Bytes = 16 * 2**20
     """Bytes of recent committed messages kept in memory, of all Message VPNs together; each counts with what its
     objects cost beside its content. Consumers that keep up are served from here and never touch the disk."""

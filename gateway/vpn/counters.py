@@ -21,6 +21,8 @@ class Counters:
     published_messages: int = 0
     """Durable messages, whether they went to the log, to endpoints, or both."""
     published_bytes: int = 0
+    copied_messages: int = 0
+    """Those of them that a job published: no live traffic."""
     settled_messages: int = 0
     """Messages that consumers have settled for good."""
     commits: int = 0

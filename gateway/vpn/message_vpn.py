@@ -8,6 +8,7 @@ What a client or an administrator asks for goes to one of these:
 - ``consumers``: consumers of endpoints are bound, ask for messages, settle and give back; ``streams`` has the readers
   of streams, ``readers`` those of the log and the browsers of queues;
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
+- ``jobs``: copies of the log and returns of dead letters, which go on after a stop;
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
 - ``trimmer``, ``ageing``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``, ``counting``: what a Message VPN
   does by itself;
@@ -40,6 +41,8 @@ from gateway.vpn.delivery.readers import Readers
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.jobs.job import JobShared
+from gateway.vpn.jobs.jobs import Jobs
 from gateway.vpn.log import MessageLog
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
@@ -156,6 +159,23 @@ class MessageVpn:
         )
         feeds.connect(dead_letters, replays)
         consumers.connect(dead_letters, replays)
+        self.jobs = Jobs(
+            JobShared(
+                broker,
+                committer,
+                self.publishing,
+                consumers,
+                history,
+                counters,
+                pace,
+                selection,
+                runtime,
+            ),
+            self.endpoints,
+            self.log,
+            cache,
+            current,
+        )
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
         self.ageing = Ageing(broker, reader, trimmer, runtime)
@@ -188,6 +208,7 @@ class MessageVpn:
         self.counting.start()
         self.unused.start()
         self.durability.start()
+        self.jobs.start()
 
     def _lease(self) -> Lease | None:
         committer, current = self.committer, self._settings
@@ -236,7 +257,11 @@ class MessageVpn:
         self.cache.close()
 
     def _stop(self) -> None:
+<<<<<<< HEAD
         self.publishing.close()
+=======
+        self.jobs.close()
+>>>>>>> bbce1c9 (Jobs: the log copied into an address, dead letters sent back; each batch and how far it is are one commit)
         self.expiry.close()
         self.alarms.close()
         self.ageing.close()

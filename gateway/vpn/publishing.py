@@ -233,6 +233,28 @@ class Publishing:
         if is_direct:
             self._counters.direct_dropped_messages += len(contents)
 
+    def put_what_fits(
+        self, topic: str, contents: list[bytes], bares: list[int]
+    ) -> tuple[int, Refused | None]:
+        """
+        Publish messages of one topic for which nobody waits, from the first on, as many as are taken now. They are
+        committed with what else is ordered in this turn of the loop.
+
+        Returns:
+            How many that is, and why no more; None there: nobody takes messages of this topic.
+        """
+        refused = self._refusal()
+        if refused is None and self._room:
+            refused = Refused(ErrorCode.RESOURCE_LIMIT, "others wait for room in the replay log")
+        if refused is not None:
+            return 0, refused
+        publication, taken, refused = self._broker.publish(
+            self._now_ms(), topic, contents, bares, (NOBODY, ())
+        )
+        if publication is not None:
+            self._add(publication, "")
+        return taken, refused
+
     def _add(self, publication: Publication, origin: str) -> None:
         self._committer.add(publication)
         if self._origins.watchers:

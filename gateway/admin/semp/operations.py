@@ -16,6 +16,7 @@ from gateway.admin.semp.alarm_routes import alarm_routes
 from gateway.admin.semp.body_bound import BoundedBodies
 from gateway.admin.semp.endpoint_routes import config_routes
 from gateway.admin.semp.envelope import tell_errors
+from gateway.admin.semp.job_routes import dead_letter_routes, job_routes
 from gateway.admin.semp.monitor_routes import monitor_routes
 from gateway.admin.semp.replay_log_routes import log_routes
 from gateway.admin.semp.replay_point_routes import point_routes
@@ -60,6 +61,8 @@ def _resources() -> list[BaseRoute]:
         point_routes(),
         config_routes(),
         action_routes(),
+        job_routes(),
+        dead_letter_routes(),
         monitor_routes(),
         alarm_routes(),
     )

@@ -73,7 +73,13 @@ class ReplayRecord:
     ended_ms: int = 0
     """0 while it goes on."""
     outcome: str = ""
-    """Why it ended, or what became of it meanwhile."""
+    """Why it ended, what became of it meanwhile, or what a job waits for."""
+    end: int = 0
+    """A job takes messages with ids below this one."""
+    source: str = ""
+    """The queue that dead letters are taken from."""
+    limit: int = 0
+    """Messages that are returned, at most; 0 for all."""
 
     @property
     def is_ended(self) -> bool:

@@ -105,6 +105,7 @@ class HistoryPace:
 
     def _see(self, now: float) -> int:
         """How many live messages came since this was asked last."""
-        messages = self._counters.published_messages + self._counters.settled_messages
+        counters = self._counters
+        messages = counters.published_messages - counters.copied_messages + counters.settled_messages
         came, self._messages, self._measured = messages - self._messages, messages, now
         return came

@@ -57,6 +57,14 @@ def expected(method: str, path: str) -> rights.Right:
         return rights.SUBSCRIBED_QUEUE
     if path.endswith("/subscriptions/{topic}"):
         return rights.UNSUBSCRIBED_QUEUE
+    if path.endswith("/returnDead"):
+        return rights.RETURNED
+    if path.endswith("/startCopy"):
+        return rights.COPIED
+    if path.startswith("/SEMP/v2/action") and path.endswith(
+        ("{log}/pauseReplay", "{log}/resumeReplay", "{log}/cancelReplay")
+    ):
+        return rights.OWN_REPLAY
     if "/queues/{name}" in path:
         return rights.CHANGED_QUEUE if method == "PATCH" else rights.QUEUE
     if "/topicEndpoints/{name}" in path:

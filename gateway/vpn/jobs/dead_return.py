@@ -1,0 +1,271 @@
+"""
+Dead letters sent back to where they died, or elsewhere: each batch leaves the dead message queue in the commit that
+publishes it.
+
+The job is a consumer of the queue: what another one has in delivery is left alone. It takes what lay there when it
+began, so that a message that dies again is not returned again. On the way the ``x-opt-dead-…`` annotations are taken
+off; the bare message stays as it was. A message that has no queue to go back to stays, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.codec import CodecError
+from amqp_ext.message.annotations import without_annotations
+from amqp_ext.message.sections import MessageView
+from gateway.core.endpoint.endpoint import Flow
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
+from gateway.core.endpoint.settlement import PendingSettlement
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import BARE, CONTENT, ID, Row
+from gateway.core.replay.record import ReplayRecord
+from gateway.vpn.jobs.job import RUNNING, Job, JobShared
+from gateway.vpn.jobs.selection import selector_of
+from gateway.vpn.jobs.target import check_leads_somewhere
+from store.errors import WriteFailed
+
+DEAD_ENDPOINT: Final = "x-opt-dead-endpoint"
+DEAD_REASON: Final = "x-opt-dead-reason"
+DEAD_ANNOTATIONS: Final = frozenset(
+    {DEAD_REASON, DEAD_ENDPOINT, "x-opt-dead-time", "x-opt-dead-sequence-number"}
+)
+
+BATCH_MESSAGES: Final = 256
+"""Messages that leave in one commit."""
+
+MOST_REASONS: Final = 20
+"""Reasons why messages stay that are told apart; further ones are counted together."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobClient:
+    """Who consumes, as an administrator is told who looks at the queue's consumers."""
+
+    peer_container: str
+    user: str
+    number: int = 0
+    peer: str = ""
+
+
+def annotation_of(row: Row, name: str) -> str:
+    """An annotation of a message that is text; empty where it has none, or none that can be read."""
+    try:
+        found = MessageView(row[CONTENT], row[BARE]).message_annotations.get(name)
+    except CodecError:
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+class DeadReturn(Job):
+    """
+    Args:
+        topic: Where the messages go; empty for where each came from.
+
+    Raises:
+        Refused: INVALID_FIELD, its selector is none.
+    """
+
+    def __init__(self, shared: JobShared, record: ReplayRecord, topic: str) -> None:
+        super().__init__(shared, record)
+        self._topic = topic
+        self._selects = selector_of(record.selector)
+        self._flow: Flow | None = None
+        self._held: list[Row] = []
+        """What it was given and has not returned."""
+        self._rests = False
+        self._is_drained = False
+        self._refused: Refused | None = None
+        self._stay: dict[str, int] = {}
+        self._settlement: PendingSettlement | None = None
+        self._free_at = 0.0
+
+    # --- a consumer of the queue ----------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> JobClient:
+        return JobClient(f"rewind: {self.record.name}", self.record.requester)
+
+    def room(self) -> int:
+        if self._wanted != RUNNING or self._rests or self._flow is None:
+            return 0
+        room = BATCH_MESSAGES - len(self._held)
+        limit = self.record.limit
+        return max(min(room, limit - self.record.sent - len(self._held)) if limit else room, 0)
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        self._held += rows
+        self._is_drained = False
+        self._wake()
+
+    def nothing_to_send(self) -> None:
+        if not self._held and self.room() > 0:
+            self._is_drained = True
+            self._wake()
+
+    def finish(self) -> None:
+        """Nothing bounds it."""
+
+    def refuse(self, refused: Refused) -> None:
+        self._refused = refused
+        self._wake()
+
+    def _begin(self) -> None:
+        record, consumers = self.record, self._shared.consumers
+        endpoint = self._broker.find(record.source)
+        if endpoint is None:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {record.source!r} any more")
+        if endpoint.flows and endpoint.settings.exclusive is not Exclusivity.NONE:
+            raise Refused(
+                ErrorCode.RESOURCE_LOCKED,
+                f"{endpoint.name!r} is for one consumer at a time and has one; detach it first",
+            )
+        self._held, self._refused, self._is_drained = [], None, False
+        self._stay.clear()
+        self._flow = consumers.bind(endpoint, self, selects=self._wants)
+        consumers.set_demand(self._flow, self.room())
+
+    def _let_go(self) -> None:
+        flow, self._flow = self._flow, None
+        self._held = []
+        if flow is not None:
+            # Nobody has seen them: that is no failed delivery.
+            self._shared.consumers.unbind(flow, failed=False)
+
+    def _wants(self, row: Row) -> bool:
+        if row[ID] >= self.record.end or (self._selects is not None and not self._selects(row)):
+            return False
+        why = self._why_not(row)
+        if why:
+            known = why in self._stay or len(self._stay) < MOST_REASONS
+            why = why if known else "other endpoints are gone"
+            self._stay[why] = self._stay.get(why, 0) + 1
+        return not why
+
+    def _why_not(self, row: Row) -> str:
+        """Why a message has nowhere to go; empty where it has."""
+        if self._topic:
+            return ""
+        name = annotation_of(row, DEAD_ENDPOINT)
+        if not name:
+            return "it is not said where they died"
+        found = self._broker.find(name)
+        if found is None:
+            return f"there is no {name[:80]!r} any more"
+        if found.kind is not EndpointKind.QUEUE:
+            return f"{name[:80]!r} is a {found.kind.value}: name an address for them"
+        return ""
+
+    # --- back they go ---------------------------------------------------------------------------------------------
+
+    async def _step(self) -> bool:
+        if self._refused is not None:
+            raise self._refused
+        limit = self.record.limit
+        if limit and self.record.sent >= limit:
+            return True
+        if not self._held:
+            if self._is_drained:
+                return True
+            await self._wait()
+            return False
+        wait = self._free_at - self._runtime.clock.seconds()
+        if wait > 0:
+            await self._wait(wait)
+            return False
+        rows, self._held = self._held, []
+        if self.record.rate is not None:
+            most = max(int(self.record.rate / 10), 1)
+            self._held, rows = rows[most:], rows[:most]
+            self._free_at = self._runtime.clock.seconds() + len(rows) / self.record.rate
+        hindrance = await self._return(rows)
+        if hindrance:
+            await self._rest(hindrance)
+        flow = self._flow
+        if flow is not None:
+            # Whether there is more is known when the queue has answered this.
+            self._is_drained = False
+            self._shared.consumers.set_demand(flow, self.room())
+        return False
+
+    async def _return(self, rows: list[Row]) -> str:
+        """Publish and settle as many of these as are taken; why that was not all."""
+        flow = self._flow
+        assert flow is not None
+        rows = [row for row in rows if row[ID] in flow.unsettled]
+        taken: list[Row] = []
+        size_bytes, hindrance = 0, ""
+        for topic, group in groupby(rows, key=self._topic_of):
+            batch = list(group)
+            contents, bares = self._contents(batch)
+            count, refused = 0, None
+            try:
+                if topic:
+                    check_leads_somewhere(topic, self._broker)
+                    count, refused = self._shared.publishing.put_what_fits(topic, contents, bares)
+            except Refused as found:
+                refused = found
+            taken += batch[:count]
+            size_bytes += sum(map(len, contents[:count]))
+            if count < len(batch):
+                hindrance = refused.text if refused is not None else f"nobody takes messages of {topic!r}"
+                break
+        error = None
+        if taken:
+            ids = [row[ID] for row in taken]
+            self._settlement = self._broker.settlements.begin(flow, ids)
+            record = self.record
+            after = replace(
+                record,
+                read=record.read + len(taken),
+                sent=record.sent + len(taken),
+                size_bytes=record.size_bytes + size_bytes,
+                outcome="",
+            )
+            error = await self._commit(after, self._settlement.effects)
+        if error is not None:
+            hindrance = f"the store could not write: {error}"
+        left = [row for row in rows if row[ID] in flow.unsettled]
+        if left:
+            self._held = sorted([*left, *self._held])
+        return hindrance
+
+    def _written(self, error: WriteFailed | None) -> None:
+        settlement, self._settlement = self._settlement, None
+        if settlement is None:
+            return
+        if error is None:
+            self._shared.consumers.settled_by_transaction(settlement)
+        else:
+            self._committer.commit(self._broker.settlements.failed(settlement))
+
+    async def _rest(self, hindrance: str) -> None:
+        """Nothing more is taken for a while, and what is held goes back: others may have it meanwhile."""
+        self._rests = True
+        flow, consumers = self._flow, self._shared.consumers
+        if flow is not None and self._held:
+            held, self._held = [row[ID] for row in self._held], []
+            consumers.lower_demand(flow, 0)
+            consumers.release(flow, held, failed=False)
+        await self._wait_for(hindrance)
+        self._rests = False
+
+    def _topic_of(self, row: Row) -> str:
+        """Where a message goes; nowhere, where its queue has gone since it was taken."""
+        if self._topic:
+            return self._topic
+        return "" if self._why_not(row) else queue_topic(annotation_of(row, DEAD_ENDPOINT))
+
+    @staticmethod
+    def _contents(rows: Sequence[Row]) -> tuple[list[bytes], list[int]]:
+        returned = [without_annotations(row[CONTENT], DEAD_ANNOTATIONS) for row in rows]
+        return [content for content, _ in returned], [bare for _, bare in returned]
+
+    def _said(self) -> str:
+        said = f"{self.record.sent} messages returned"
+        stay = [f"{count} stay: {why}" for why, count in sorted(self._stay.items())]
+        return "; ".join([said, *stay])

@@ -1,0 +1,318 @@
+"""
+A job: work over the log or a queue that an administrator began, and that goes on after a stop.
+
+What a job publishes and its record, which says how far it is, are one commit: a stop at any moment neither doubles a
+message nor leaves one out. So one batch is on its way at a time. What hinders a job, a full queue or a disk that takes
+nothing, it waits for, and says so in its record: no message is skipped.
+
+States: ``running``, ``paused``, ``complete``, ``cancelled``, ``failed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from gateway import log_keys
+from gateway.core.broker import Broker
+from gateway.core.effects import Effect, SaveReplayRecord
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.replay.record import CANCELLED, COMPLETE, FAILED, ReplayRecord
+from gateway.vpn.committer import Committer
+from gateway.vpn.counters import Counters
+from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.delivery.history_pace import HistoryPace
+from gateway.vpn.delivery.selection_turns import SelectionTurns
+from gateway.vpn.log_history import LogHistory
+from gateway.vpn.publishing import Publishing
+from gateway.vpn.runtime import Runtime
+from store.errors import WriteFailed
+
+RUNNING: Final = "running"
+PAUSED: Final = "paused"
+
+FIRST_WAIT_SECONDS: Final = 0.02
+"""Until what hindered a job is tried again: a queue that is consumed from has room soon."""
+
+LONGEST_WAIT_SECONDS: Final = 1.0
+"""It doubles up to this."""
+
+RATE_SECONDS: Final = 10.0
+"""Over this long a job's rate is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobShared:
+    """What all jobs of a Message VPN have in common."""
+
+    broker: Broker
+    committer: Committer
+    publishing: Publishing
+    consumers: Consumers
+    history: LogHistory
+    counters: Counters
+    pace: HistoryPace
+    selection: SelectionTurns
+    runtime: Runtime
+
+
+class Progress(NamedTuple):
+    """How quickly a job gets on."""
+
+    per_second: float
+    """Messages that it publishes, over the last seconds."""
+    seconds_left: float | None
+    """At this rate; None where that cannot be said."""
+
+
+class Job(ABC):
+    """
+    Args:
+        record: As it was stored, or as it begins.
+    """
+
+    def __init__(self, shared: JobShared, record: ReplayRecord) -> None:
+        self.record = record
+        """What is durable of it, but for ``outcome`` while it waits."""
+        self._shared = shared
+        self._broker = shared.broker
+        self._committer = shared.committer
+        self._runtime = shared.runtime
+        self._wanted = record.state
+        """The state that it is to be in as soon as what is on its way is committed."""
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._commands = asyncio.Lock()
+        self._hindrance_seconds = FIRST_WAIT_SECONDS
+        self._samples: deque[tuple[float, int, int]] = deque(maxlen=64)
+        """(seconds, next id, messages sent), the last of some seconds."""
+
+    # --- what each kind of job does -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """It begins, or goes on; raises Refused where it cannot."""
+
+    @abstractmethod
+    async def _step(self) -> bool:
+        """Do a little; whether all is done. Returns early once another state is wanted."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """It stops, for good or for now: hold nothing."""
+
+    def _said(self) -> str:
+        """What became of it, once it is complete."""
+        return f"{self.record.sent} messages"
+
+    def _seconds_left(self, seconds: float, ids: int, sent: int) -> float | None:
+        """How long it will take, where so many ids were passed, and messages sent, in so many seconds."""
+        return None
+
+    # --- commands -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Go on, if that is the state it is in."""
+        if self._wanted == RUNNING and self._task is None:
+            self._samples.clear()
+            self._task = self._runtime.loop.create_task(self._run())
+
+    def close(self) -> None:
+        """The Message VPN stops: what is on its way is committed without it, and a start goes on from there."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def pause(self) -> None:
+        """
+        Stop for now; returns when that is durable.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
+        """
+        async with self._commands:
+            await self._stop(PAUSED)
+            self._check_under_way()
+            await self._save(replace(self.record, state=PAUSED, outcome=""))
+
+    async def resume(self) -> None:
+        """
+        Go on; returns when that is durable.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
+        """
+        async with self._commands:
+            self._check_under_way()
+            if self.record.state != RUNNING:
+                await self._save(replace(self.record, state=RUNNING, outcome=""))
+            self._wanted = RUNNING
+            self.start()
+
+    async def cancel(self, by: str) -> None:
+        """
+        End it; what it has published stays. Returns when that is durable.
+
+        Args:
+            by: Who has it ended, for its record.
+
+        Raises:
+            Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
+        """
+        async with self._commands:
+            await self._stop(CANCELLED)
+            self._check_under_way()
+            outcome = f"cancelled by {by}" if by else "cancelled"
+            await self._save(self._ended(CANCELLED, outcome))
+            self._tell_end()
+
+    async def _stop(self, wanted: str) -> None:
+        if not self.record.is_ended:
+            self._wanted = wanted
+        self._woken.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        self._task = None
+
+    def _check_under_way(self) -> None:
+        if self.record.is_ended:
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"the job {self.record.name!r} is over: it is {self.record.state}",
+            )
+
+    # --- progress -------------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> Progress:
+        """How quickly it gets on, by what it did in the last seconds."""
+        if self._task is None or len(self._samples) < 2:
+            return Progress(0.0, None)
+        began, first, sent_before = self._samples[0]
+        ended, position, sent = self._samples[-1]
+        seconds = ended - began
+        if seconds <= 0:
+            return Progress(0.0, None)
+        return Progress(
+            (sent - sent_before) / seconds, self._seconds_left(seconds, position - first, sent - sent_before)
+        )
+
+    def _note_progress(self) -> None:
+        now, samples = self._runtime.clock.seconds(), self._samples
+        if len(samples) > 1 and now - samples[-2][0] < RATE_SECONDS / 32:
+            samples.pop()
+        samples.append((now, self.record.position, self.record.sent))
+        while now - samples[0][0] > RATE_SECONDS:
+            samples.popleft()
+
+    # --- the task -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        ended: ReplayRecord | None = None
+        try:
+            self._begin()
+            while self._wanted == RUNNING and ended is None:
+                if await self._step():
+                    ended = self._ended(COMPLETE, self._said())
+        except Refused as refused:
+            ended = self._ended(FAILED, refused.text)
+        except Exception as error:
+            self._runtime.report("replay_job_failed", error)
+            ended = self._ended(FAILED, "a mistake of the gateway; its log says why")
+        finally:
+            self._let_go()
+        while ended is not None:
+            try:
+                await self._save(ended)
+            except Refused as refused:
+                if self._committer.is_deposed or self._wanted != RUNNING:
+                    return
+                self._say(refused.text)
+                await self._wait(LONGEST_WAIT_SECONDS)
+                continue
+            self._tell_end()
+            return
+
+    def _ended(self, state: str, outcome: str) -> ReplayRecord:
+        return replace(self.record, state=state, ended_ms=self._runtime.clock.now_ms(), outcome=outcome[:500])
+
+    def _tell_end(self) -> None:
+        record = self.record
+        self._runtime.log.info(
+            "replay_job_ended",
+            **{
+                log_keys.REPLAY: record.name,
+                log_keys.REPLAY_STATE: record.state,
+                log_keys.MESSAGES: record.sent,
+                log_keys.REASON: record.outcome,
+            },
+        )
+
+    async def _wait(self, seconds: float | None = None) -> None:
+        """Wait so long at most, or until something was told; whoever waits looks again then."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    def _wake(self) -> None:
+        self._woken.set()
+
+    def _say(self, hindrance: str) -> None:
+        """What it waits for now; nothing, once it goes on."""
+        if self.record.outcome != hindrance[:500]:
+            self.record = replace(self.record, outcome=hindrance[:500])
+            self._broker.replay_records.put(self.record)
+
+    async def _wait_for(self, hindrance: str) -> None:
+        """Something hinders it: say so, and try again a little later."""
+        self._say(hindrance)
+        await self._wait(self._hindrance_seconds)
+        self._hindrance_seconds = min(2 * self._hindrance_seconds, LONGEST_WAIT_SECONDS)
+
+    async def _save(self, record: ReplayRecord) -> None:
+        """
+        Make this its record; returns when that is durable.
+
+        Raises:
+            Refused: INTERNAL, the store could not write.
+        """
+        effects = self._broker.replay_records.put(record)
+        try:
+            await self._committer.committed(effects)
+        except Refused:
+            self._broker.replay_records.put(self.record)
+            raise
+        self.record = record
+
+    async def _commit(self, record: ReplayRecord, effects: Iterable[Effect] = ()) -> WriteFailed | None:
+        """
+        Commit how far it is with what was published in this turn of the loop; why that failed, if it did.
+
+        Args:
+            effects: What is to be durable with it, beside publications.
+        """
+        done: asyncio.Future[WriteFailed | None] = self._runtime.loop.create_future()
+
+        def then(error: WriteFailed | None) -> None:
+            if error is None:
+                # Before anybody is told anything else: a stop of the job meanwhile does not undo it.
+                self.record = record
+                self._broker.replay_records.put(record)
+                self._hindrance_seconds = FIRST_WAIT_SECONDS
+                self._note_progress()
+            self._written(error)
+            if not done.done():
+                done.set_result(error)
+
+        self._committer.commit([*effects, SaveReplayRecord(record)], then)
+        return await done
+
+    @abstractmethod
+    def _written(self, error: WriteFailed | None) -> None:
+        """What was on its way is durable, or came to nothing."""

@@ -1,0 +1,212 @@
+"""
+The jobs of a Message VPN: begun, found by name, paused, resumed, cancelled, and taken up after a stop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from amqp_ext.replay_start import StartKind
+from gateway import log_keys
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.message_cache import MessageCache
+from gateway.core.replay.record import COPY, DEAD_RETURN, FAILED, ReplayRecord
+from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.jobs.copy_job import CopyJob
+from gateway.vpn.jobs.dead_return import DeadReturn
+from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress
+from gateway.vpn.jobs.requests import CopyRequest, ReturnRequest
+from gateway.vpn.jobs.selection import selector_of
+from gateway.vpn.jobs.target import topic_of
+from gateway.vpn.jobs.topics import checked, positive
+from gateway.vpn.log import MessageLog
+from gateway.vpn.settings import CurrentSettings
+
+
+class Jobs:
+    def __init__(
+        self,
+        shared: JobShared,
+        endpoints: Endpoints,
+        log: MessageLog,
+        cache: MessageCache,
+        settings: CurrentSettings,
+    ) -> None:
+        self._shared = shared
+        self._broker = shared.broker
+        self._endpoints = endpoints
+        self._log = log
+        self._cache = cache
+        self._settings = settings
+        self._jobs: dict[str, Job] = {}
+        """Those that are not over, by name; and those that ended since somebody looked."""
+
+    def start(self) -> None:
+        """Take up what a stop interrupted; what was paused stays so."""
+        for record in list(self._broker.replay_records):
+            if record.kind not in (COPY, DEAD_RETURN) or record.is_ended:
+                continue
+            try:
+                job = self._job(record)
+            except Refused as refused:
+                ended = replace(record, state=FAILED, outcome=refused.text, ended_ms=self._now_ms())
+                self._shared.committer.commit(self._broker.replay_records.put(ended))
+                continue
+            self._jobs[record.name] = job
+            job.start()
+
+    def close(self) -> None:
+        """What is on its way is committed, and nothing else is begun."""
+        for job in self._jobs.values():
+            job.close()
+
+    def _now_ms(self) -> int:
+        return self._shared.runtime.clock.now_ms()
+
+    # --- begun ----------------------------------------------------------------------------------------------------
+
+    async def copy(self, request: CopyRequest) -> ReplayRecord:
+        """
+        Publish a part of the log to an address; returns when it is durable that this is to be done.
+
+        Raises:
+            Refused: INVALID_FIELD, NOT_FOUND, NOT_ALLOWED: something is wrong with what was asked; a start that cannot
+                be had (docs/reference/refusals.md); ALREADY_EXISTS, the name is taken; RESOURCE_LIMIT, there are as
+                many jobs as may be.
+        """
+        self._check_room()
+        self._log.check_reads("there is nothing to copy from")
+        if request.place.kind is StartKind.LIVE:
+            raise Refused(ErrorCode.INVALID_FIELD, "a copy is of what the log has; `live` is behind that")
+        subscriptions = checked(request.subscriptions)
+        selector_of(request.selector)
+        end = self._broker.log.next_id
+        place = replace(request.place, rate=None, speed=None)
+        resolved = await self._log.resolve_start(place, positive(subscriptions), request.requester)
+        if resolved.last is not None:
+            end = min(end, resolved.last + 1)
+        topic_of(request.target, self._endpoints, self._shared.publishing)
+        return await self._begin(
+            ReplayRecord(
+                0,
+                request.name,
+                COPY,
+                request.requester,
+                start=request.start,
+                until=request.until,
+                subscriptions=subscriptions,
+                selector=request.selector,
+                target=request.target,
+                rate=request.rate,
+                speed=request.speed,
+                state=RUNNING,
+                position=resolved.first,
+                end=max(end, resolved.first),
+                started_ms=self._now_ms(),
+            )
+        )
+
+    async def return_dead(self, request: ReturnRequest) -> ReplayRecord:
+        """
+        Send dead letters back; returns when it is durable that this is to be done.
+
+        Raises:
+            Refused: NOT_FOUND, there is no such queue; RESOURCE_LOCKED, it is for one consumer, and has it; and as
+                ``copy`` has it.
+        """
+        self._check_room()
+        queue = self._endpoints.find(request.queue)
+        if queue is None or queue.kind is not EndpointKind.QUEUE:
+            raise Refused(ErrorCode.NOT_FOUND, f"there is no queue {request.queue!r}")
+        if queue.flows and queue.settings.exclusive is not Exclusivity.NONE:
+            raise Refused(
+                ErrorCode.RESOURCE_LOCKED,
+                f"{queue.name!r} is for one consumer at a time and has one; detach it first",
+            )
+        selector_of(request.selector)
+        if request.target:
+            topic_of(request.target, self._endpoints, self._shared.publishing)
+        return await self._begin(
+            ReplayRecord(
+                0,
+                request.name,
+                DEAD_RETURN,
+                request.requester,
+                selector=request.selector,
+                target=request.target,
+                rate=request.rate,
+                state=RUNNING,
+                end=self._broker.next_id,
+                source=request.queue,
+                limit=request.limit,
+                started_ms=self._now_ms(),
+            )
+        )
+
+    async def _begin(self, record: ReplayRecord) -> ReplayRecord:
+        self._check_room()
+        record, effects = self._broker.replay_records.begin(record)
+        try:
+            job = self._jobs[record.name] = self._job(record)
+            await self._shared.committer.committed(effects)
+        except Refused:
+            self._jobs.pop(record.name, None)
+            self._broker.replay_records.withdraw(record)
+            raise
+        self._shared.runtime.log.info(
+            "replay_job_started",
+            **{
+                log_keys.REPLAY: record.name,
+                log_keys.USER: record.requester,
+                log_keys.ADDRESS: record.target,
+                log_keys.START: record.start,
+                log_keys.LAST: record.end - 1,
+            },
+        )
+        job.start()
+        return record
+
+    def _job(self, record: ReplayRecord) -> Job:
+        topic = ""
+        if record.target:
+            topic = topic_of(record.target, self._endpoints, self._shared.publishing)
+        if record.kind == COPY:
+            return CopyJob(self._shared, record, topic, self._cache)
+        return DeadReturn(self._shared, record, topic)
+
+    def _check_room(self) -> None:
+        for name in [name for name, job in self._jobs.items() if job.record.is_ended]:
+            del self._jobs[name]
+        most = self._settings.limits.replay_jobs
+        if len(self._jobs) >= most:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"there are {len(self._jobs)} jobs, paused ones among them, and there may be {most} (replay_jobs); "
+                "cancel one, or let one end",
+            )
+
+    # --- found ----------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Job:
+        """
+        The job of this name that is not over.
+
+        Raises:
+            Refused: NOT_FOUND, there is no replay of this name; PRECONDITION_FAILED, it is over, or no job.
+        """
+        job = self._jobs.get(name)
+        if job is not None:
+            return job
+        record = self._broker.replay_records.get(name)
+        raise Refused(
+            ErrorCode.PRECONDITION_FAILED,
+            f"the replay {name!r} is {record.state}"
+            if record.is_ended
+            else f"{name!r} is a replay onto {record.target!r}: it is cancelled there",
+        )
+
+    def progress(self, name: str) -> Progress:
+        """How quickly a job gets on; nothing of one that is over."""
+        job = self._jobs.get(name)
+        return Progress(0.0, None) if job is None else job.progress

@@ -1,0 +1,221 @@
+"""A part of the log published again, as a job: what comes, what hinders it, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.config import Limits, Queue, ReplayLog, Vpn
+from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
+from tests.support.client import Client, Received, texts
+from tests.support.messages import data, section
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway
+
+LOG = "/replayLogs/default"
+
+
+def copy(api: Api, **body: Any) -> str:
+    """Begin a copy; its name."""
+    return str(api.done("PUT", "action", f"{LOG}/startCopy", body)["replayName"])
+
+
+def record(gateway: RunningGateway, name: str) -> Any:
+    """What is known of a replay."""
+    return gateway.call(lambda running: running.vpns["default"].broker.replay_records.get(name))
+
+
+def ended(gateway: RunningGateway, name: str) -> Any:
+    """The record of a replay, once it is over."""
+    wait_until(lambda: record(gateway, name).is_ended, f"{name} ends")
+    return record(gateway, name)
+
+
+def test_a_copy_has_the_bare_message_and_says_what_it_is(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """Whatever came in front of the message stays there, its annotations and header; ours are in front, too."""
+    bare = section(0x73, ["an id"]) + data("content")
+    plain, with_header = bare, section(0x70, [True]) + bare
+    annotated = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + bare
+    client.sender("topic://orders/1").send_all([plain, with_header, annotated])
+    name = copy(api, target="queue://test", subscriptions=["orders/>"], name="try version 2")
+    assert ended(gateway, name).outcome == "3 copies of 3 messages looked at"
+    found = client.receiver("test").drain()
+    assert [received.bare for received in found] == [bare] * 3
+    assert [received.annotations["x-opt-replay-source-id"] for received in found] == [1, 2, 3]
+    for received in found:
+        assert received.annotations["x-opt-replay-name"] == "try version 2"
+        assert received.annotations["x-opt-replay-source-topic"] == "orders/1"
+    assert found[2].annotations["x-opt-theirs"] == "kept"
+    assert [received.header is not None for received in found] == [False, True, True]
+
+
+def test_start_end_subscriptions_and_selector_choose(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """What is copied is what a log reader with the same words would be given, up to the end."""
+    for number in range(10):
+        client.sender("topic://a/x" if number % 2 else "topic://a/y").send_all(
+            [section(0x74, {"n": number}) + data(number)]
+        )
+    name = copy(
+        api,
+        target="queue://test",
+        start="#3",
+        until="#9",
+        subscriptions=["a/*", "!a/y"],
+        selector="n <> 5",
+    )
+    assert ended(gateway, name).sent == 2
+    assert texts(client.receiver("test").drain()) == ["3", "7"]
+
+
+def test_a_copy_of_the_log_into_itself_ends(gateway: RunningGateway, api: Api, client: Client) -> None:
+    """Its own copies are behind the end, which was fixed when it began; live messages are, too."""
+    client.sender("topic://a").send_all([data(n) for n in range(3_000)])
+    with Publishing(gateway.url, "topic://a") as publishing:
+        publishing.wait_for(100)
+        name = copy(api, target="topic://a", subscriptions=[">"])
+        done = ended(gateway, name)
+    assert done.state == "complete"
+    assert done.sent == done.end - 1
+    assert 3_000 < done.end
+
+
+def test_a_full_target_is_waited_for(start: Start, administer: Administer) -> None:
+    """The job says why it waits, and goes on once there is room: nothing is left out, nothing comes twice."""
+    gateway = start(Vpn(queues={"small": Queue(quota_messages=50)}))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(n) for n in range(500)])
+        name = copy(api, target="queue://small", subscriptions=["a"])
+        wait_until(lambda: "quota" in record(gateway, name).outcome, "it says what it waits for")
+        assert record(gateway, name).state == "running"
+        found: list[Received] = []
+        client.receiver("small").collect(found, 500)
+        assert texts(found) == [str(n) for n in range(500)]
+    assert ended(gateway, name).sent == 500
+
+
+def test_a_copy_is_paused_resumed_and_goes_on_after_a_stop(
+    start: Start, administer: Administer
+) -> None:
+    """Paused it stays so over a restart; resumed it goes on where it was, to the end, each message once."""
+    gateway = start()
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(n) for n in range(2_000)])
+    name = copy(api, target="queue://test", subscriptions=["a"], rate=2_000)
+    wait_until(lambda: record(gateway, name).sent, "it has begun")
+    api.done("PUT", "action", f"{LOG}/pauseReplay", {"replayName": name})
+    sent = record(gateway, name).sent
+    assert 0 < sent < 2_000
+    gateway.restart()
+    api = administer(gateway)
+    assert (record(gateway, name).state, record(gateway, name).sent) == ("paused", sent)
+    assert api.queue("test")["spooledMsgCount"] == sent
+    api.done("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
+    wait_until(lambda: record(gateway, name).sent > sent, "it goes on")
+    gateway.restart()
+    assert ended(gateway, name).state == "complete"
+    with Client(gateway.url) as client:
+        assert texts(client.receiver("test").drain(2_001)) == [str(n) for n in range(2_000)]
+
+
+def test_a_cancelled_copy_ends_where_it_is(gateway: RunningGateway, api: Api, client: Client) -> None:
+    """What was published stays; the job cannot be resumed, and its name tells how it ended."""
+    client.sender("topic://a").send_all([data(n) for n in range(2_000)])
+    name = copy(api, target="queue://test", rate=100)
+    wait_until(lambda: record(gateway, name).sent, "it has begun")
+    api.done("PUT", "action", f"{LOG}/cancelReplay", {"replayName": name})
+    done = record(gateway, name)
+    assert (done.state, done.outcome) == ("cancelled", "cancelled")
+    assert api.queue("test")["spooledMsgCount"] == done.sent
+    error = api.refused("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
+    assert "is cancelled" in error["description"]
+
+
+def test_a_log_trimmed_under_a_copy_fails_it(
+    gateway: RunningGateway, api: Api, client: Client, administer: Administer
+) -> None:
+    """It does not go on behind the gap."""
+    client.sender("topic://a").send_all([data(n) for n in range(3_000)])
+    name = copy(api, target="queue://test", rate=100)
+    api.done("PUT", "action", f"{LOG}/pauseReplay", {"replayName": name})
+    api.done("PUT", "action", f"{LOG}/trimLoggedMsgs", {"before": "#2900"})
+    client.cut()
+    gateway.restart()  # what was in memory is gone
+    api = administer(gateway)
+    api.done("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
+    done = ended(gateway, name)
+    assert done.state == "failed"
+    assert "trimmed" in done.outcome
+
+
+def test_a_target_that_is_deleted_is_waited_for(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """Messages to a queue that is not there would be in the log alone."""
+    client.sender("topic://a").send_all([data(n) for n in range(500)])
+    name = copy(api, target="queue://test", rate=1_000)
+    wait_until(lambda: record(gateway, name).sent, "it has begun")
+    api.done("DELETE", "config", "/queues/test")
+    wait_until(lambda: "no queue" in record(gateway, name).outcome, "it waits")
+    sent = record(gateway, name).sent
+    api.done("POST", "config", "/queues", {"queueName": "test"})
+    assert ended(gateway, name).sent == 500
+    assert api.queue("test")["spooledMsgCount"] == 500 - sent
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"target": "log://a"}, "nothing can be sent"),
+        ({"target": "amqp://elsewhere:5672/q"}, "another host"),
+        ({"target": "queue://a?b"}, "a?b"),
+        ({"target": "q", "start": "live"}, "live"),
+        ({"target": "q", "start": "nonsense"}, "nonsense"),
+        ({"target": "q", "start": "#99"}, "99"),
+        ({"target": "q", "until": "tomorrow"}, "tomorrow"),
+        ({"target": "q", "selector": "a ="}, "selector"),
+        ({"target": "q", "subscriptions": ["!a"]}, "exceptions"),
+        ({"target": "q", "subscriptions": ["a"] * 101}, "100"),
+        ({"target": "q", "name": " "}, "name"),
+        ({"target": "q", "rate": 0}, "rate"),
+        ({}, "target"),
+    ],
+)
+def test_what_cannot_be_copied_is_refused(api: Api, body: dict[str, Any], said: str) -> None:
+    """Before anything is done; the text says what is wrong."""
+    error = api.refused("PUT", "action", f"{LOG}/startCopy", body)
+    assert said in error["description"]
+
+
+def test_jobs_are_bounded(start: Start, administer: Administer) -> None:
+    """Paused ones count; one that is over does not."""
+    gateway = start(limits=Limits(replay_jobs=2))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(n) for n in range(100)])
+    names = [copy(api, target="queue://test", rate=1) for _ in range(2)]
+    api.done("PUT", "action", f"{LOG}/pauseReplay", {"replayName": names[0]})
+    error = api.refused("PUT", "action", f"{LOG}/startCopy", {"target": "queue://test"})
+    assert "replay_jobs" in error["description"]
+    api.done("PUT", "action", f"{LOG}/cancelReplay", {"replayName": names[0]})
+    assert ended(gateway, copy(api, target="queue://test", subscriptions=["a"])).sent == 100
+
+
+def test_what_the_log_does_not_take_is_copied_to_a_queue_all_the_same(
+    start: Start, administer: Administer
+) -> None:
+    """The log's filter decides of copies as of all that is published."""
+    gateway = start(Vpn(replay_log=ReplayLog(topics=("a",))))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(n) for n in range(10)])
+        assert ended(gateway, copy(api, target="queue://test")).sent == 10
+        assert texts(client.receiver("test").drain()) == [str(n) for n in range(10)]
+        logged = api.done("GET", "monitor", f"{LOG}/msgs", count=100)
+        assert {one["topic"] for one in logged} == {"a"}
