@@ -257,11 +257,8 @@ class MessageVpn:
         self.cache.close()
 
     def _stop(self) -> None:
-<<<<<<< HEAD
         self.publishing.close()
-=======
         self.jobs.close()
->>>>>>> bbce1c9 (Jobs: the log copied into an address, dead letters sent back; each batch and how far it is are one commit)
         self.expiry.close()
         self.alarms.close()
         self.ageing.close()

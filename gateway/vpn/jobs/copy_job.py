@@ -45,7 +45,10 @@ class CopyJob(Job):
         self._matches = matcher_of(record.subscriptions)
         self._fronts = CopyFronts(record.name)
         self._choosing = Choosing(
-            selector_of(record.selector), shared.selection, shared.runtime, self._tuning.log_slice_rows
+            selector_of(record.selector, self._too_costly),
+            shared.selection,
+            shared.runtime,
+            self._tuning.log_slice_rows,
         )
         paced = record.rate is not None or record.speed is not None
         self._pacer = Pacer(record.speed, record.rate) if paced else None
@@ -78,7 +81,7 @@ class CopyJob(Job):
         self._wake()
 
     def _said(self) -> str:
-        return f"{self.record.sent} copies of {self.record.read} messages looked at"
+        return f"{self.record.sent} copies of {self.record.read} messages looked at{self._unknown_said}"
 
     def _seconds_left(self, seconds: float, ids: int, sent: int) -> float | None:
         return (self.record.end - self.record.position) * seconds / ids if ids else None

@@ -73,7 +73,7 @@ class DeadReturn(Job):
     def __init__(self, shared: JobShared, record: ReplayRecord, topic: str) -> None:
         super().__init__(shared, record)
         self._topic = topic
-        self._selects = selector_of(record.selector)
+        self._selects = selector_of(record.selector, self._too_costly)
         self._flow: Flow | None = None
         self._held: list[Row] = []
         """What it was given and has not returned."""
@@ -266,6 +266,6 @@ class DeadReturn(Job):
         return [content for content, _ in returned], [bare for _, bare in returned]
 
     def _said(self) -> str:
-        said = f"{self.record.sent} messages returned"
+        said = f"{self.record.sent} messages returned{self._unknown_said}"
         stay = [f"{count} stay: {why}" for why, count in sorted(self._stay.items())]
         return "; ".join([said, *stay])

@@ -21,6 +21,7 @@ from gateway import log_keys
 from gateway.core.broker import Broker
 from gateway.core.effects import Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.model import ID, Row
 from gateway.core.replay.record import CANCELLED, COMPLETE, FAILED, ReplayRecord
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import Counters
@@ -88,6 +89,7 @@ class Job(ABC):
         self._woken = asyncio.Event()
         self._commands = asyncio.Lock()
         self._hindrance_seconds = FIRST_WAIT_SECONDS
+        self._unknown_from = 0
         self._samples: deque[tuple[float, int, int]] = deque(maxlen=64)
         """(seconds, next id, messages sent), the last of some seconds."""
 
@@ -262,6 +264,18 @@ class Job(ABC):
 
     def _wake(self) -> None:
         self._woken.set()
+
+    def _too_costly(self, row: Row) -> None:
+        """Its selector is unknown of a message, which is not taken; said of the first one."""
+        self._runtime.log.warning(
+            "selection_too_costly", **{log_keys.REPLAY: self.record.name, log_keys.FIRST: row[ID]}
+        )
+        self._unknown_from = row[ID]
+
+    @property
+    def _unknown_said(self) -> str:
+        unknown = self._unknown_from
+        return f"; from message {unknown} on the selector took too long of some" if unknown else ""
 
     def _say(self, hindrance: str) -> None:
         """What it waits for now; nothing, once it goes on."""

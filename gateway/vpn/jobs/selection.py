@@ -7,37 +7,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import MessageView
-from amqp_ext.selector.lexer import SelectorError
-from amqp_ext.selector.selector import compile_selector
-from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import BARE, CONTENT, Row
+from amqp_ext.filters.filter_set import Filters
+from gateway.core.model import Row
+from gateway.core.selection import compile_filters
 from gateway.vpn.delivery.selection_turns import RowsAtOnce, SelectionTurns
 from gateway.vpn.runtime import Runtime
 
 
-def selector_of(text: str) -> Callable[[Row], bool] | None:
+def selector_of(text: str, too_costly: Callable[[Row], None] | None = None) -> Callable[[Row], bool] | None:
     """
     What a selector takes; None where it is empty, and everything is taken. A message that cannot be read is not taken.
+
+    Args:
+        too_costly: See ``compile_filters``.
 
     Raises:
         Refused: INVALID_FIELD, it is none; the text says where.
     """
-    if not text:
-        return None
-    try:
-        matches = compile_selector(text).matches
-    except SelectorError as error:
-        raise Refused(ErrorCode.INVALID_FIELD, f"the selector is none: {error}") from error
-
-    def takes(row: Row) -> bool:
-        try:
-            return matches(MessageView(row[CONTENT], row[BARE]))
-        except CodecError:
-            return False
-
-    return takes
+    return compile_filters(Filters(selector=text), too_costly) if text else None
 
 
 class Choosing:

@@ -48,9 +48,7 @@ def depth(api: Api, queue: str) -> int:
     return int(api.queue(queue)["spooledMsgCount"])
 
 
-def test_dead_letters_go_back_to_where_they_died(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_dead_letters_go_back_to_where_they_died(gateway: RunningGateway, api: Api, client: Client) -> None:
     """All of them, with their bare messages and headers, and nothing that says that they were dead."""
     raw = section(0x70, [True]) + section(0x72, {"x-opt-theirs": "kept"}) + data("0")
     die(client, "orders", [raw, *(data(n) for n in range(1, 600))])
@@ -84,9 +82,7 @@ def test_a_returned_message_may_die_again(gateway: RunningGateway, api: Api, cli
     assert dead.bare == data("1")
 
 
-def test_a_selector_a_limit_and_a_target_choose(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_a_selector_a_limit_and_a_target_choose(gateway: RunningGateway, api: Api, client: Client) -> None:
     """What does not match stays; so does what is beyond the limit; an address takes all that is returned."""
     die(client, "orders", [section(0x74, {"n": n}) + data(n) for n in range(10)])
     wait_until(lambda: depth(api, "dead") == 10, "all are dead")
@@ -168,9 +164,7 @@ def test_a_return_is_paused_and_goes_on_after_a_stop(
         stop_and_check(gateway, api, reader)
 
 
-def test_dead_letters_are_counted_by_why_and_where(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_dead_letters_are_counted_by_why_and_where(gateway: RunningGateway, api: Api, client: Client) -> None:
     """Groups, the largest first; what says nothing of it is a group, too."""
     die(client, "orders", [data(n) for n in range(300)])
     die(client, "bills", [data("1")])
@@ -210,9 +204,7 @@ def test_what_cannot_be_returned_is_refused(api: Api, queue: str, body: dict[str
     assert said in error["description"]
 
 
-def test_an_exclusive_queue_in_use_is_left_alone(
-    gateway: RunningGateway, api: Api, client: Client
-) -> None:
+def test_an_exclusive_queue_in_use_is_left_alone(gateway: RunningGateway, api: Api, client: Client) -> None:
     """Its consumer is not displaced."""
     api.done("POST", "config", "/queues", {"queueName": "mine", "accessType": "exclusive"})
     client.receiver("mine")
