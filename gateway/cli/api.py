@@ -116,7 +116,7 @@ class Api:
         return self._pages("/SEMP/v2/monitor/msgVpns", None, {})
 
     def _ask(self, method: str, path: str, body: Any, query: Mapping[str, Any]) -> dict[str, Any]:
-        text = urlencode({name: value for name, value in query.items() if value is not None})
+        text = urlencode({name: value for name, value in query.items() if value is not None}, doseq=True)
         request = Request(f"{self.url.rstrip('/')}{path}{'?' if text else ''}{text}", method=method)
         if body is not None:
             request.data = json.dumps(body).encode()

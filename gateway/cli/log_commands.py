@@ -34,12 +34,25 @@ def trim(api: Api, before: str) -> None:
 
 @replay_log.command()
 @click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
-@click.option("--topic", default=">", show_default=True, help="A topic pattern.")
+@click.option("--until", help="The end: `now`, a date, `#123` or `rmid1:…`. Without it, now.")
+@click.option("--topic", "--subscribe", "topics", multiple=True, help="A topic pattern; may be repeated.")
+@click.option("--selector", help="A JMS selector.")
+@click.option("--newest", is_flag=True, help="The newest first.")
 @click.option("--count", type=click.IntRange(min=1), default=20, show_default=True)
 @api_options
-def messages(api: Api, start: str, topic: str, count: int) -> None:
+def messages(
+    api: Api,
+    start: str,
+    until: str | None,
+    topics: tuple[str, ...],
+    selector: str | None,
+    newest: bool,
+    count: int,
+) -> None:
     """List messages of the log."""
-    found = api.all("monitor", *_LOG, "msgs", limit=count, start=start, topic=topic)
+    query = {"start": start, "until": until, "subscribe": topics or None, "selector": selector}
+    order = "newest" if newest else None
+    found = api.all("monitor", *_LOG, "msgs", limit=count, order=order, **query)
     columns = ("msgId", "replicationGroupMsgId", "spooledTimeMs", "priority", "contentSize", "topic")
     api.table(found, columns, "no messages")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -19,7 +21,10 @@ from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 from gateway.cli.message_text import as_line
+from gateway.cli.tail_reverse import ReverseTail
 from gateway.core.endpoint.settings import EndpointKind
+
+LOGS = (AddressKind.LOG, AddressKind.PARTITION)
 
 CREDIT = 500
 """Messages asked for at a time: enough to keep the wire busy, few enough to stop soon."""
@@ -30,6 +35,22 @@ class Browsing(LinkOption):
 
     def apply(self, link: Any) -> None:
         link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def printer(*, as_json: bool) -> Callable[[bytes], None]:
+    """Prints messages, one a line."""
+    is_unicode = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that lacks a letter is no reason to stop.
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+    def shown(content: bytes) -> None:
+        if as_json:
+            print(json.dumps(as_object(content), ensure_ascii=not is_unicode), flush=True)
+        else:
+            print(as_line(content), flush=True)
+
+    return shown
 
 
 class Tail(AmqpClient):
@@ -55,13 +76,9 @@ class Tail(AmqpClient):
         self._reads_log = reads_log
         self._browses = browses
         self._left = count
-        self._as_json = as_json
+        self._print = printer(as_json=as_json)
         self._asked = 0
         self._last: bytes | None = None
-        self._is_unicode = sys.stdout.encoding.lower().replace("-", "") == "utf8"
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            # A terminal that lacks a letter is no reason to stop.
-            sys.stdout.reconfigure(errors="backslashreplace")
 
     def attach(self, event: Any) -> None:
         options = [Browsing()] if self._browses else []
@@ -101,10 +118,7 @@ class Tail(AmqpClient):
         self._ask(link)
 
     def _show(self, content: bytes) -> None:
-        if self._as_json:
-            print(json.dumps(as_object(content), ensure_ascii=not self._is_unicode), flush=True)
-        else:
-            print(as_line(content), flush=True)
+        self._print(content)
         self._last = content
 
     def fail(self, problem: str) -> None:
@@ -128,7 +142,8 @@ class Tail(AmqpClient):
 @click.option(
     "--clamp", is_flag=True, help="Where START is not in the log (any more), begin at the nearest that is."
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
+@click.option("--reverse", is_flag=True, help="The newest first, back to START or the log's beginning.")
+@click.option("--count", "--limit", "count", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option("--consume", is_flag=True, help="Take messages off a queue; with --from, rewind it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @gateway_options
@@ -142,6 +157,7 @@ def tail(
     clamp: bool,
     count: int | None,
     consume: bool,
+    reverse: bool,
     as_json: bool,
     **gateway: Any,
 ) -> None:
@@ -150,6 +166,7 @@ def tail(
     \b
     rewind tail 'log://flights/>' --from 10m          ten minutes of history, then live
     rewind tail 'log://#queue/orders' --from '#1000'  what was sent to a queue
+    rewind tail 'log://flights/>' --reverse --count 5 the five newest, the newest first
     rewind tail 'topic://flights/>'                   live only
     rewind tail orders                                what lies on a queue, left there
     rewind tail 'audit?kind=stream' --from 1h         a stream
@@ -171,6 +188,21 @@ def tail(
             f"'log://#queue/{parsed.name}'; if it is a stream, '{parsed.name}?kind=stream'; to rewind the queue "
             "itself and take what it has, say --consume and --from"
         )
+    if reverse and not (parsed.kind in LOGS or parsed.options.get("kind") == EndpointKind.STREAM.value):
+        raise click.UsageError("--reverse reads a log or a stream: give log://PATTERN, or NAME?kind=stream")
+    if reverse:
+        context.exit(
+            ReverseTail(
+                GatewayAddress(**gateway),
+                address,
+                partial(_with_options, address),
+                start=start,
+                until=until,
+                clamp=clamp,
+                count=count,
+                show=printer(as_json=as_json),
+            ).run()
+        )
     context.exit(
         Tail(
             GatewayAddress(**gateway),
@@ -179,14 +211,14 @@ def tail(
                 address, {"replay-start": start, "until": until, "missing": "clamp" if clamp else None}
             ),
             browses=is_queue and not consume,
-            reads_log=parsed.kind in (AddressKind.LOG, AddressKind.PARTITION),
+            reads_log=parsed.kind in LOGS,
             count=count,
             as_json=as_json,
         ).run()
     )
 
 
-def _with_options(address: str, options: dict[str, str | None]) -> str:
+def _with_options(address: str, options: Mapping[str, str | None]) -> str:
     """The address with these options behind it; those that are None are left out."""
     said = "&".join(f"{key}={quote(value, safe='')}" for key, value in options.items() if value is not None)
     if not said:

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
-from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import CONTENT, HELD, ID, TOPIC, Row
+from gateway.core.model import CONTENT, HELD, TOPIC
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.replay.log_listing import LoggedMessages, Order, Wanted
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
@@ -36,14 +36,6 @@ class Preview(NamedTuple):
     """When the message there arrived; None where there is none yet."""
     messages: int
     size_bytes: int
-
-
-class LoggedMessages(NamedTuple):
-    """A page of the log."""
-
-    rows: list[Row]
-    position: int | None
-    """The next id to be looked at; None at the end of the log."""
 
 
 class Administration:
@@ -338,33 +330,24 @@ class Administration:
             vpn.archive_watch.archived()
         return vpn.broker.log.archived_id
 
-    async def logged_messages(self, position: int, count: int, patterns: Sequence[str]) -> LoggedMessages:
+    async def logged_messages(
+        self, wanted: Wanted, position: int, bound: int, count: int, order: Order = Order.OLDEST
+    ) -> LoggedMessages:
         """
-        Messages of the log from an id on, in order.
+        Messages of the log, in order of their ids, or against it.
 
         Args:
+            position: Oldest first, the first id that is looked at; newest first, that below which is looked.
+            bound: Oldest first, the id below which it ends; newest first, the last that is looked at.
             count: At most so many.
-            patterns: Their topics; none for all.
+
+        Raises:
+            store.errors.ReadFailed: The log cannot be read.
         """
-        vpn = self.vpn
-        matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
-        position = max(position, vpn.history.first_id)
-        rows: list[Row] = []
-        end = vpn.broker.log.next_id
-        while position < end:
-            try:
-                async with vpn.search_turns.turn(ADMINISTRATION):
-                    page, _ = await asyncio.wrap_future(vpn.history.page(position, end, patterns))
-            except LogTrimmed as trimmed:
-                position = trimmed.first_id
-                continue
-            for row in page.rows:
-                if matches(row[TOPIC]):
-                    if len(rows) == count:
-                        return LoggedMessages(rows, row[ID])
-                    rows.append(row)
-            position = page.position
-        return LoggedMessages(rows, position if position < end else None)
+        listing = self.vpn.log.listing
+        if order is Order.OLDEST:
+            return await listing.oldest_first(wanted, position, bound, count)
+        return await listing.newest_first(wanted, position, bound, count)
 
     async def log_age(self) -> tuple[int | None, int | None]:
         """When the oldest and the newest message of the log arrived, ms since the epoch; None when it is empty."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
@@ -22,9 +23,11 @@ from gateway.core.replay.starts import (
     Resolved,
     check_start,
     is_before_log,
+    last_of,
     resolve,
 )
 from gateway.vpn.committer import Committer
+from gateway.vpn.replay.log_listing import LogListing
 from gateway.vpn.replay.log_search import CountBack, LogSearch, SearchShared
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
@@ -36,6 +39,8 @@ class MessageLog:
         self._broker = broker
         self._committer = committer
         self._search = search
+        self.listing = LogListing(search)
+        """Lists of it, for people."""
         self._now_ms = search.runtime.clock.now_ms
 
     # --- what it holds --------------------------------------------------------------------------------------------
@@ -193,8 +198,22 @@ class MessageLog:
             return await LogSearch(self._search, user, start, search, patterns, facts).run()
         if start.kind is StartKind.NEWEST:
             count = int(start.value)  # type: ignore[arg-type]
+            last = await self._last_of(start, facts, user)
+            if last is not None:
+                facts = replace(facts, next_id=min(facts.next_id, last + 1))
             return await CountBack(self._search, user, start, count, patterns, matches, facts).run()
         return None
+
+    async def _last_of(self, start: ReplayStart, facts: LogFacts, user: str) -> int | None:
+        """The end up to which the newest messages are counted."""
+        now_ms, history, reader = self._now_ms(), self._search.history, self.reader
+        if start.until is None:
+            return None
+        if history.archive is not None and facts.first_id < facts.log_first_id:
+            return await history.ask(
+                lambda probe: last_of(start, facts, probe, now_ms), None, user, last=False
+            )
+        return await asyncio.wrap_future(reader.submit(lambda: last_of(start, facts, reader, now_ms)))
 
     # --- points ---------------------------------------------------------------------------------------------------
 

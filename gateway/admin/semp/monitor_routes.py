@@ -1,14 +1,17 @@
 """What goes on: endpoints and their replays, flows, clients, the log and what is in it."""
 
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from typing_extensions import TypedDict
 
-from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
-from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
-from amqp_ext.replay_start import parse_text
+from amqp_ext.replay_start import from_options
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector
+from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.admin import rights
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.semp.documented import InVpn, listed, one, resource
@@ -31,11 +34,12 @@ from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.model import Row
+from gateway.core.replay.search import Search
 from gateway.core.replay.states import ReplayState
 from gateway.ledger import Kind
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.replay.log_listing import LoggedMessage, Order, Wanted
 from gateway.vpn.role.waiting_vpn import WaitingVpn
 
 
@@ -110,6 +114,10 @@ FLOWS: Final = {
 }
 
 
+MOST_PATTERNS: Final = 100
+"""Topic patterns of a list of messages: each topic is held against all of them."""
+
+
 def monitor_routes() -> APIRouter:
     """``/monitor/msgVpns/…``."""
     tree = Tree("monitor", "/msgVpns")
@@ -172,7 +180,7 @@ def monitor_routes() -> APIRouter:
     @tree.get(
         "/{vpn}/replayLogs/{log}/msgs",
         rights.WHOLE_VPN,
-        summary="Messages of the log, in order",
+        summary="Messages of the log, the oldest or the newest first",
         responses=listed(MESSAGE),
     )
     async def messages(
@@ -181,25 +189,49 @@ def monitor_routes() -> APIRouter:
         log: Name,
         paging: Pages,
         start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning",
-        topic: Annotated[str, Query(description="Ours: a topic pattern.")] = ">",
+        topic: Annotated[
+            str | None, Query(description="Ours: a topic pattern; `subscribe` by another name.")
+        ] = None,
+        until: Annotated[
+            str | None, Query(description="Ours: the end: `now`, a date, `#123` or `rmid1:…`.")
+        ] = None,
+        subscribe: Annotated[
+            list[str] | None,
+            Query(
+                description="Ours: topic patterns; those with `!` are exceptions.", max_length=MOST_PATTERNS
+            ),
+        ] = None,
+        selector: Annotated[str | None, Query(description="Ours: a JMS selector.", max_length=10_000)] = None,
+        order: Annotated[Order, Query(description="Ours: which message comes first.")] = Order.OLDEST,
     ) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
         running = administration.vpn
         if paging.where:
             raise SempError(
-                "INVALID_PARAMETER", "Messages are chosen by `start` and `topic`, not by `where`."
+                "INVALID_PARAMETER",
+                "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`.",
             )
-        if paging.after is not None and paging.after.isascii() and paging.after.isdigit():
-            position = int(paging.after[:19])
-        else:
-            resolving = running.log.resolve_start(parse_text(start), (topic,))
-            position = (await while_waiting(request, resolving)).first
+        patterns = (*(subscribe or ()), *([topic] if topic is not None else ())) or (">",)
+        wanted = _wanted(patterns, selector)
+        place = _place_of(paging.after)
+        if place is None:
+            asked = {"replay-start": start} | ({} if until is None else {"until": until})
+            range_ = from_options(asked)
+            assert range_ is not None
+            resolved = await while_waiting(request, running.log.resolve_start(range_, patterns))
+            end = running.log.next_id if resolved.last is None else resolved.last + 1
+            end = min(end, running.log.next_id)
+            place = (resolved.first, end) if order is Order.OLDEST else (end, resolved.first)
+        position, bound = place
         # A rare topic may be far away.
-        found = await while_waiting(request, administration.logged_messages(position, paging.count, (topic,)))
+        found = await while_waiting(
+            request, administration.logged_messages(wanted, position, bound, paging.count, order)
+        )
         generation = running.broker.log.generation
-        page = [paging.shown(_message(row, generation)) for row in found.rows]
-        return list_answer(request, page, None if found.position is None else encoded(str(found.position)))
+        page = [paging.shown(_message(message, generation)) for message in found.messages]
+        cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
+        return list_answer(request, page, cursor)
 
     return tree.router
 
@@ -335,14 +367,29 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _message(row: Row, generation: int) -> _Message:
-    message_id, time_ms, topic, bare, _route, _held, content = row
+def _wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
+    matches = TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True).matches
+    if not selector:
+        return Wanted(patterns, matches)
+    try:
+        return Wanted(patterns, matches, Search(compile_selector(selector).matches))
+    except SelectorError as error:
+        raise SempError("INVALID_PARAMETER", f"`selector` is none: {error}") from None
+
+
+def _place_of(cursor: str | None) -> tuple[int, int] | None:
+    """The position, and the bound beside it, of a cursor."""
+    found = None if cursor is None else re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", cursor)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _message(message: LoggedMessage, generation: int) -> _Message:
     return {
-        "msgId": message_id,
-        "replicationGroupMsgId": format_replay_id(generation, message_id),
-        "spooledTime": time_ms // 1_000,
-        "spooledTimeMs": time_ms,
-        "topic": topic,
-        "priority": priority_of(content) if bare else DEFAULT_PRIORITY,
-        "contentSize": len(content),
+        "msgId": message.message_id,
+        "replicationGroupMsgId": format_replay_id(generation, message.message_id),
+        "spooledTime": message.time_ms // 1_000,
+        "spooledTimeMs": message.time_ms,
+        "topic": message.topic,
+        "priority": message.priority,
+        "contentSize": message.size_bytes,
     }

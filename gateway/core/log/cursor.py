@@ -108,4 +108,5 @@ def of_topics(rows: list[Row], matches: Callable[[str], bool]) -> list[Row]:
 
 def topic_matcher(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     """Whether a topic is one of those a log reader subscribes to; None when all are."""
-    return None if ">" in patterns else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches
+    is_whole = ">" in patterns and not any(pattern.startswith("!") for pattern in patterns)
+    return None if is_whole else TopicFilter([TopicPattern.parse(p) for p in patterns]).matches

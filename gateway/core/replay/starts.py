@@ -177,7 +177,7 @@ def resolve(
     """
     check_start(start, facts)
     first = _first(start, facts, probe, now_ms, matches, found)
-    last = _last(start, facts, probe, now_ms)
+    last = last_of(start, facts, probe, now_ms)
     is_live = start.kind is StartKind.LIVE or first >= facts.next_id
     return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
 
@@ -295,7 +295,13 @@ def _at_point(name: str, facts: LogFacts, clamp: bool) -> int:
     return _clamped(point.position, facts)
 
 
-def _last(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:
+def last_of(start: ReplayStart, facts: LogFacts, probe: LogProbe, now_ms: int) -> int | None:
+    """
+    The last id of a bounded replay; None where it goes on.
+
+    Raises:
+        Refused: UNKNOWN_START, the end lies in the future; LOG_MODIFIED.
+    """
     until = start.until
     if until is None:
         return None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from store.sqlite.check import check
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
+from tests.support.trades import trade
 
 
 def test_a_queue_is_replayed_by_time_by_id_and_by_point(api: Api, client: Client) -> None:
@@ -104,6 +108,57 @@ def test_messages_of_the_log_are_paged_by_topic_and_start(api: Api, client: Clie
             break
         query["cursor"] = paging["cursorQuery"]
     assert found == [2, 3, 4, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 1000])
+def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client, count: int) -> None:
+    """Whatever is asked for, newest first is oldest first, turned round: each message once, page by page."""
+    for topic in ("a/1", "b/1", "a/2"):
+        client.sender(f"topic://{topic}").send_all([trade(n, {"n": n}) for n in range(4)])
+    asked: list[tuple[dict[str, Any], list[int]]] = [
+        ({}, list(range(1, 13))),
+        ({"subscribe": ["a/>", "!a/2"]}, [1, 2, 3, 4]),
+        ({"topic": "a/>", "start": "#2", "until": "#10"}, [2, 3, 4, 9, 10]),
+        ({"selector": "n > 1"}, [3, 4, 7, 8, 11, 12]),
+        ({"selector": "n = 3", "subscribe": ["b/1", "a/2"]}, [8, 12]),
+        ({"start": "last:3", "subscribe": "a/1"}, [2, 3, 4]),
+        ({"start": "last:3", "until": "#6"}, [4, 5, 6]),
+        ({"start": "live"}, []),
+        ({"topic": "none"}, []),
+    ]
+    for query, expected in asked:
+        assert pages(api, {**query, "count": count}) == expected, query
+        assert pages(api, {**query, "count": count, "order": "newest"}) == expected[::-1], query
+
+
+def pages(api: Api, query: dict[str, Any]) -> list[int]:
+    """The ids of a list, page by page, to its end."""
+    found: list[int] = []
+    while True:
+        answer = api.ask("GET", "monitor", "/replayLogs/default/msgs", **query).json()
+        assert len(answer["data"]) <= query["count"]
+        found += [one["msgId"] for one in answer["data"]]
+        paging = answer["meta"].get("paging")
+        if not paging:
+            return found
+        query = {**query, "cursor": paging["cursorQuery"]}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"selector": "n >"},
+        {"order": "backwards"},
+        {"subscribe": ""},
+        {"until": "2999-01-01T00:00:00Z"},
+        {"start": "last:0"},
+        {"subscribe": ["a"] * 101},
+    ],
+    ids=str,
+)
+def test_a_list_that_makes_no_sense_is_refused(api: Api, query: dict[str, Any]) -> None:
+    """What cannot be read is the client's mistake, said with 400."""
+    assert api.ask("GET", "monitor", "/replayLogs/default/msgs", **query).status_code == 400
 
 
 def test_the_log_is_filtered_and_shut_live(api: Api, client: Client) -> None:

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 from amqp_ext.codec import Timestamp
 from amqp_ext.message.json_object import as_object
 from gateway.cli import amqp_client as peer
-from gateway.cli import main
+from gateway.cli import main, tail_reverse
 from gateway.cli.message_text import as_line
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, VALUE, data, section
@@ -211,6 +211,31 @@ def test_a_stream_has_starts(rewind: Rewind) -> None:
     for _ in range(2):
         found = objects(rewind("tail", "audit?kind=stream", "--from", "#2", "--until", "now", "--json"))
         assert [message["body"] for message in found] == ["2"]
+
+
+@pytest.mark.parametrize("page", [1, 2, 500])
+def test_the_newest_first(rewind: Rewind, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
+    """--reverse has each message of log or stream once, ids falling, from an end to a start, whatever the pages."""
+    monkeypatch.setattr(tail_reverse, "PAGE", page)
+    rewind("send", "audit?kind=stream", input="1\n2\n")
+    rewind("send", "--topic", "a", input="3\n4\n5\n")
+    rewind("send", "--topic", "b", input="6\n")
+
+    def bodies(*arguments: str) -> list[str]:
+        return [m["body"] for m in objects(rewind("tail", *arguments, "--reverse", "--json"))]
+
+    assert bodies("log://>") == ["6", "5", "4", "3", "2", "1"]
+    assert bodies("log://a") == ["5", "4", "3"]
+    assert bodies("log://>", "--limit", "2") == ["6", "5"]
+    assert bodies("log://>", "--from", "#2", "--until", "#4") == ["4", "3", "2"]
+    assert bodies("log://a", "--from", "#4", "--count", "1") == ["5"]
+    assert bodies("log://>", "--from", "last:2") == ["6", "5"]
+    assert bodies("log://none") == []
+    assert bodies("log://none", "--from", "beginning") == []
+    assert bodies("audit?kind=stream") == ["2", "1"]
+    assert rewind("tail", "log://>", "--reverse", "--count", "1").stdout.startswith("#6 2")
+    assert rewind("tail", "log://>", "--reverse", "--from", "#70").exit_code == 1
+    assert rewind("tail", "orders", "--reverse").exit_code == 2
 
 
 @pytest.mark.parametrize(
