@@ -321,6 +321,17 @@ class TallyPage(NamedTuple):
     """The next id to be counted."""
 
 
+class DiskUse(NamedTuple):
+    """What a store takes, and what is left for it."""
+
+    size_bytes: int
+    """With all that belongs to it: indexes, write-ahead log, what is not used within."""
+    reusable_bytes: int
+    """Of that, what trimming has left and new messages take first; 0 where the engine does not say."""
+    free_bytes: int | None
+    """On the same disk; None where nobody knows: the engine is on another machine."""
+
+
 class Archive(Protocol):
     """
     A replay log's archive: what the log no longer has, in pages that are bounded as a reader's are.
@@ -394,6 +405,9 @@ class Reader(LogProbe, Protocol):
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """Run something that reads on a thread of the store's pool."""
+
+    def disk(self) -> DiskUse:
+        """What the store takes just now, and what is left for it."""
 
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """

@@ -7,6 +7,7 @@ pieces: with 10,000 queues it is 3 MB.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from math import inf, nan
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -181,6 +182,8 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
     for metric, text, value in (
         ("rewind_published_messages", "Messages made durable.", counters.published_messages),
         ("rewind_published_bytes", "Content of messages made durable.", counters.published_bytes),
+        ("rewind_logged_messages", "Messages that the replay log took.", counters.logged_messages),
+        ("rewind_logged_bytes", "What these take of the disk, about.", counters.logged_bytes),
         ("rewind_settled_messages", "Messages consumers have settled.", counters.settled_messages),
         (
             "rewind_direct_dropped_messages",
@@ -225,6 +228,7 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ("rewind_log_readers", "Log and stream readers.", len(vpn.readers.log_feeds)),
     ):
         families.gauge(metric, text, _VPN, [name], value)
+    _add_sizing(families, vpn)
     families.gauge(
         "rewind_store_info",
         "What keeps the data, with its version; always 1.",
@@ -232,3 +236,36 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         [name, vpn.engine],
         1,
     )
+
+
+def _add_sizing(families: _Families, vpn: MessageVpn) -> None:
+    disk, (rate, plan) = vpn.sizing.disk, vpn.sizing.plan()
+    # Compared with anything, what is not known is false; what never comes is more.
+    never = nan if rate is None else inf
+    free_bytes = None if disk is None else disk.free_bytes
+    for metric, text, value in (
+        (
+            "rewind_store_bytes",
+            "What the store takes of its disk; NaN where that is not known.",
+            nan if disk is None else disk.size_bytes,
+        ),
+        (
+            "rewind_store_disk_free_bytes",
+            "What that disk has left; NaN where that is not known.",
+            nan if free_bytes is None else free_bytes,
+        ),
+        (
+            "rewind_log_quota_lasts_seconds",
+            "How much of the past the log's quota holds at the rate of the last week; +Inf without a quota, NaN "
+            "without a rate.",
+            never if plan.lasts_ms is None else plan.lasts_ms / 1_000,
+        ),
+        (
+            "rewind_store_disk_full_seconds",
+            "Until the disk is full at that rate; +Inf where it will not be, NaN where that is not known.",
+            (nan if free_bytes is None else never)
+            if plan.disk_full_in_ms is None
+            else plan.disk_full_in_ms / 1_000,
+        ),
+    ):
+        families.gauge(metric, text, _VPN, [vpn.name], value)

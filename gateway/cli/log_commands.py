@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.log_plan import show_plan
 from gateway.cli.output.words import MEGABYTE, size
 
 _LOG = ("replayLogs", "default")
@@ -21,6 +22,9 @@ def replay_log() -> None:
 def show_log(api: Api) -> None:
     """Show its use, its oldest and its newest message."""
     api.show(api.ask("GET", "monitor", *_LOG)["data"])
+
+
+replay_log.add_command(show_plan)
 
 
 @replay_log.command()

@@ -157,6 +157,14 @@ class AlarmThresholds:
     queue_percent: tuple[Percent, ...] = (80, 90)
     """Percent of a queue's quota in use, of that in megabytes or in messages. At 100 publishers are rejected."""
 
+    disk_hours_left: Annotated[int, Field(ge=0, le=100_000)] = 24
+    """Hours in which the disk is full at the rate at which the replay log grew over the last hour, below which an
+    alarm is raised. 24 leaves a day to make room; a log whose quota ends its growth before raises none. 0: never."""
+
+    log_hours_kept: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Hours of messages that the replay log's quota holds, at the rate of the last day, below which an alarm is
+    raised: set it to what consumers count on. 0: never, as nobody else knows that."""
+
     hysteresis_percent: Annotated[int, Field(ge=0, le=50)] = 5
     """Points that the use has to fall below a threshold until its alarm is cleared. Without, a use around the
     threshold would raise it again and again."""

@@ -10,7 +10,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+HOUR_MS: Final = 3_600_000
+
+SLACK: Final = 0.25
+"""Share of its hours that the time left has to rise above them until an alarm is cleared: rates go up and down."""
 
 
 class AlarmKind(enum.Enum):
@@ -24,6 +29,8 @@ class AlarmKind(enum.Enum):
     DAMAGE = "store-damage"
     ARCHIVE = "archive"
     CLOCK = "clock"
+    DISK_TIME = "disk-time-left"
+    LOG_TIME = "replay-log-time-kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,21 @@ class Alarms:
                 self.note(kind, subject, f"{what} uses {used:.0%} of its quota", now_ms, threshold)
             elif is_raised:
                 self.note(kind, subject, None, now_ms, threshold)
+
+    def note_time(self, kind: AlarmKind, left_ms: int | None, hours: int, text: str, now_ms: int) -> None:
+        """
+        So much time is left.
+
+        Args:
+            left_ms: None where it is unknown, or without end.
+            hours: Below which an alarm is raised, until it is a quarter more; 0: never.
+            text: What is left, as a sentence that the hours end.
+        """
+        is_raised = (kind, "", 0) in self._active
+        bound_ms = hours * HOUR_MS * (1 + SLACK if is_raised else 1)
+        holds = left_ms is not None and left_ms < bound_ms
+        said = f"{text} {(left_ms or 0) / HOUR_MS:,.1f} hours" if holds else None
+        self.note(kind, "", said, now_ms)
 
     def keep(self, is_current: Callable[[Alarm], bool]) -> None:
         """Clear what is about something that is gone, or about a threshold that is none any more."""

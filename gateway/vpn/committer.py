@@ -270,6 +270,9 @@ class Committer:
                     news.setdefault(effect.topic, effect.rows[0][ID])
                     counters.published_messages += len(effect.rows)
                     counters.published_bytes += effect.size_bytes
+                    if effect.logged:
+                        counters.logged_messages += len(effect.rows)
+                        counters.logged_bytes += effect.logged_bytes
                     cache.extend(effect.rows, effect.size_bytes)
                     for endpoint in broker.committed(effect):
                         touched[endpoint.name] = None

@@ -23,6 +23,10 @@ class Counters:
     published_bytes: int = 0
     copied_messages: int = 0
     """Those of them that a job published: no live traffic."""
+    logged_messages: int = 0
+    """Of the published ones, what the log took."""
+    logged_bytes: int = 0
+    """What these take of the disk (``gateway.core.log.disk_usage``)."""
     settled_messages: int = 0
     """Messages that consumers have settled for good."""
     commits: int = 0

@@ -10,8 +10,8 @@ What a client or an administrator asks for goes to one of these:
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
 - ``jobs``: copies of the log and returns of dead letters, which go on after a stop;
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
-- ``trimmer``, ``ageing``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``, ``counting``: what a Message VPN
-  does by itself;
+- ``trimmer``, ``ageing``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``, ``sizing``, ``counting``: what a
+  Message VPN does by itself;
 - ``origins``, ``counters``, ``settings``, ``limits``: what it knows.
 
 Everything runs on the event loop's thread, and on what it was given: a store, a loop, a clock, a logger, a tuning.
@@ -59,6 +59,7 @@ from gateway.vpn.upkeep.counting import Counting
 from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.durability import DurabilityWatch
 from gateway.vpn.upkeep.expiry import Expiry
+from gateway.vpn.upkeep.sizing import Sizing
 from gateway.vpn.upkeep.trimmer import Trimmer
 from gateway.vpn.upkeep.unused_subscriptions import UnusedSubscriptions
 from gateway.vpn.user_turns import UserTurns
@@ -178,6 +179,7 @@ class MessageVpn:
         )
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
+        self.sizing = Sizing(broker, reader, counters, self.alarms, runtime)
         self.ageing = Ageing(broker, reader, trimmer, runtime)
         self.archive_watch = ArchiveWatch(history, runtime)
         self.counting = Counting(broker, committer, runtime)
@@ -203,6 +205,7 @@ class MessageVpn:
             self.replays.restarted(endpoint)
         self.expiry.start()
         self.alarms.start()
+        self.sizing.start()
         self.ageing.start()
         self.archive_watch.start()
         self.counting.start()
@@ -261,6 +264,7 @@ class MessageVpn:
         self.jobs.close()
         self.expiry.close()
         self.alarms.close()
+        self.sizing.close()
         self.ageing.close()
         self.archive_watch.close()
         self.unused.close()

@@ -53,6 +53,9 @@ class Tuning:
     ageing_seconds: float = 60.0
     """From one look for messages that are older than the log keeps to the next: such a look is a binary search."""
 
+    sizing_seconds: float = 60.0
+    """From one look at how quickly the log grows, and what the disk has left, to the next."""
+
     archive_look_seconds: float = 60.0
     """From one look at what the log's archive has to the next, beside those that attaches make: one small read."""
 

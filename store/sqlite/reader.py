@@ -8,6 +8,7 @@ and in how much of the log it may scan for matches, so that no reader stalls ano
 from __future__ import annotations
 
 import json
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import falling, next_position, searched
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
 from store.property_index import IndexedSpan, span_at
 from store.sqlite.database import connect_reader, is_damage
 from store.sqlite.packed import (
@@ -127,6 +128,23 @@ class SqliteReader:
             connection = self._local.connection = connect_reader(self._path)
             self._open.append(connection)
         return connection
+
+    @_reads
+    def disk(self) -> DiskUse:
+        """What the file and its write-ahead log take, and what the file system gives a user who is not root."""
+        ((pages, page_bytes),) = self._connection.execute(
+            "select freelist_count, page_size from pragma_freelist_count, pragma_page_size"
+        )
+        try:
+            size_bytes = sum(
+                file.stat().st_size
+                for file in (self._path, self._path.with_name(f"{self._path.name}-wal"))
+                if file.exists()
+            )
+            system = os.statvfs(self._path.parent)
+        except OSError as error:
+            raise ReadFailed(str(error)) from error
+        return DiskUse(size_bytes, pages * page_bytes, system.f_bavail * system.f_frsize)
 
     # --- pages ------------------------------------------------------------------------------------------------
 

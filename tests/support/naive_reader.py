@@ -9,7 +9,7 @@ from itertools import islice
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, TIME_MS, TOPIC, UNROUTED, Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
 from tests.support.naive_store import NaiveStore
 
 
@@ -88,6 +88,9 @@ class NaivePages:
         return page, end if is_whole or not page else page[-1][ID] + 1
 
     # --- probes -----------------------------------------------------------------------------------------------------
+
+    def disk(self) -> DiskUse:
+        return DiskUse(sum(len(row[CONTENT]) for row in self._logged()), 0, None)
 
     def first_since(self, time_ms: int) -> int | None:
         return next((row[ID] for row in self._logged() if row[TIME_MS] >= time_ms), None)

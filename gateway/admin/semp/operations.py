@@ -18,6 +18,7 @@ from gateway.admin.semp.endpoint_routes import config_routes
 from gateway.admin.semp.envelope import tell_errors
 from gateway.admin.semp.job_routes import dead_letter_routes, job_routes
 from gateway.admin.semp.monitor_routes import monitor_routes
+from gateway.admin.semp.plan_routes import plan_routes
 from gateway.admin.semp.replay_log_routes import log_routes
 from gateway.admin.semp.replay_point_routes import point_routes
 from gateway.admin.semp.resources import EncodedPaths, Resources
@@ -65,5 +66,6 @@ def _resources() -> list[BaseRoute]:
         dead_letter_routes(),
         monitor_routes(),
         alarm_routes(),
+        plan_routes(),
     )
     return [route for router in routers for route in router.routes]

@@ -9,13 +9,14 @@ NEVER: Final = "never"
 NONE: Final = "none"
 NO_LIMIT: Final = "no limit"
 
-MEGABYTE: Final = 1_000_000
+MEGABYTE: Final = 1 << 20
+"""As in the settings."""
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 
-_SIZES: Final = ((10**15, "PB"), (10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+_SIZES: Final = ((1 << 50, "PB"), (1 << 40, "TB"), (1 << 30, "GB"), (MEGABYTE, "MB"), (1 << 10, "kB"))
 _TIMES: Final = (
     (365 * DAY_MS, "year"),
     (DAY_MS, "day"),
@@ -37,7 +38,7 @@ def number(count: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as they are said: ``999 bytes``, ``1.5 kB``, ``12.3 GB``. A kB is 1,000 bytes, as in the settings."""
+    """Bytes as they are said: ``999 bytes``, ``1.5 kB``, ``12.3 GB``. A MB is 1,048,576 bytes, as in the settings."""
     for unit, name in _SIZES:
         # What would be rounded up to a thousand of a unit is one of the next.
         if abs(count) >= unit * 0.99995:

@@ -15,6 +15,7 @@ from gateway.config import AlarmThresholds
 from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.log.plan import LogPlan
 from gateway.vpn.committer import Committer
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
@@ -85,6 +86,30 @@ class AlarmWatch:
         return (
             "the store confirms no commit: nothing is delivered, and publishers wait; "
             f"the last one that succeeded began {self._lease.age_seconds:.0f} s ago"
+        )
+
+    def sized(self, by_hour: LogPlan, by_day: LogPlan) -> None:
+        """
+        What follows from how quickly the log grows.
+
+        Args:
+            by_hour: By the rate of the last hour.
+            by_day: By that of the last day.
+        """
+        thresholds, now_ms = self.thresholds, self._now_ms()
+        self._alarms.note_time(
+            AlarmKind.DISK_TIME,
+            by_hour.disk_full_in_ms,
+            thresholds.disk_hours_left,
+            "at the rate of the last hour the disk is full in",
+            now_ms,
+        )
+        self._alarms.note_time(
+            AlarmKind.LOG_TIME,
+            by_day.lasts_ms,
+            thresholds.log_hours_kept,
+            "at the rate of the last day the replay log's quota holds",
+            now_ms,
         )
 
     def check(self) -> None:

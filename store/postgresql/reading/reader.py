@@ -24,7 +24,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import falling, next_position, searched
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
 from store.postgresql.reading.packed import Packed, number
@@ -466,6 +466,16 @@ class PostgresReader:
             self._check_told(number(told_id), stop)
 
     # --- probes (gateway.core.replay.starts.LogProbe) -----------------------------------------------------------
+
+    @_reads
+    def disk(self) -> DiskUse:
+        """What the tables of the schema take, with their indexes; what disk they are on, the server does not say."""
+        ((size_bytes,),) = self.connection.ask(
+            "select coalesce(sum(pg_total_relation_size(oid)), 0)::bigint from pg_class "
+            "where relnamespace = current_schema()::regnamespace and relkind = 'r'",
+            (),
+        )
+        return DiskUse(number(size_bytes), 0, None)
 
     @_reads
     def first_since(self, time_ms: int) -> int | None:

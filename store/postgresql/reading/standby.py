@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
 from store.errors import ReadFailed
-from store.ports import MAX_ID, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
 from store.postgresql.reading.reader import SCAN_IDS, Behind, PostgresReader
 
 T = TypeVar("T")
@@ -93,6 +93,10 @@ class StandbyReader:
     ) -> RoutedPage:
         """See ``store.ports.Reader``."""
         return self._primary.routed_page(routes, after, end, limit)
+
+    def disk(self) -> DiskUse:
+        """See ``store.ports.Reader``."""
+        return self._primary.disk()
 
     def messages(self, ids: Sequence[int]) -> list[Row]:
         """See ``store.ports.Reader``."""

@@ -18,7 +18,7 @@ QUEUE = {
     "queueName": "orders",
     "bindCount": 2,
     "spooledMsgCount": 1234567,
-    "msgSpoolUsage": 1_500_000,
+    "msgSpoolUsage": 3 << 19,
     "replayState": "failed",
 }
 COLUMNS = tuple(QUEUE)
@@ -40,9 +40,9 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (words.size(0), "0 bytes"),
         (words.size(1), "1 byte"),
         (words.size(999), "999 bytes"),
-        (words.size(1_500), "1.5 kB"),
-        (words.size(999_999_999), "1.0 GB"),
-        (words.size(210 * 10**9), "210.0 GB"),
+        (words.size(1_536), "1.5 kB"),
+        (words.size((1 << 30) - 1), "1.0 GB"),
+        (words.size(210 << 30), "210.0 GB"),
         (words.counted(1, "message"), "1 message"),
         (words.counted(1_200, "message"), "1,200 messages"),
         (words.duration(5), "5 ms"),
@@ -54,7 +54,7 @@ def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_numbers_in_words(said: str, expected: str) -> None:
-    """Sizes in powers of a thousand, counts with separators, lengths of time in two units at most, one line."""
+    """Sizes in the settings' megabytes, counts with separators, lengths of time in two units at most, one line."""
     assert said == expected
 
 

@@ -64,3 +64,22 @@ def test_what_an_alarm_is_about_may_go() -> None:
     told.alarms.keep(lambda alarm: alarm.subject != "q")
     assert told.events == [(80, True), (0, True), (80, False)]
     assert told.alarms.active() == [Alarm(AlarmKind.STORE, "", 0, 8, "the disk is full")]
+
+
+def test_time_that_is_left_is_told_of_once() -> None:
+    """Below the hours it is raised, a quarter above them cleared; what nobody knows is none, and 0 hours never."""
+    told = Told()
+
+    def left(hours: float | None, threshold: int = 24) -> list[Alarm]:
+        left_ms = None if hours is None else int(hours * 3_600_000)
+        told.alarms.note_time(AlarmKind.DISK_TIME, left_ms, threshold, "the disk is full in", now_ms=7)
+        return told.alarms.active()
+
+    assert left(24) == []
+    assert left(23.5) == [Alarm(AlarmKind.DISK_TIME, "", 0, 7, "the disk is full in 23.5 hours")]
+    assert len(left(29)) == 1
+    assert left(30) == []
+    assert len(left(1)) == 1
+    assert left(None) == []
+    assert left(1, threshold=0) == []
+    assert told.events == [(0, True), (0, False), (0, True), (0, False)]

@@ -258,6 +258,17 @@ def test_nobody_reads_what_was_trimmed(vpn: StoredVpn) -> None:
     assert reader.last_matching(lambda topic: True) == 30
 
 
+def test_what_the_store_takes_of_its_disk_grows_with_it(vpn: StoredVpn) -> None:
+    """By what is written, about; what is left is known of a file, and not of a database somewhere else."""
+    vpn.write([[publication(1, [b"x"] * 10, time_ms=MADE_MS)]])
+    before = vpn.open_reader().disk()
+    vpn.write([[publication(11, [bytes(100_000)] * 20, time_ms=MADE_MS)]])
+    after = vpn.open_reader().disk()
+    assert 2_000_000 <= after.size_bytes - before.size_bytes <= 10_000_000
+    assert 0 <= after.reusable_bytes < after.size_bytes
+    assert after.free_bytes is None or after.free_bytes > 0
+
+
 def test_a_page_ends_where_it_was_told(vpn: StoredVpn) -> None:
     """What the store knows already and the caller was not yet told of is left out, of the log and of routes."""
     vpn.write([queue(1, "q"), [publication(1, [b"x"] * 25, endpoints=(1,), time_ms=MADE_MS)]])

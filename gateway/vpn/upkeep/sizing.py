@@ -1,0 +1,121 @@
+"""
+Measures how quickly the log grows and what the disk has left, once a minute: for whoever plans its size, and for alarms
+by the time that is left.
+
+Nothing is done for a message: the counters are read. What came before the gateway's start is taken from the log itself,
+by the ids that it had given out at times of the past and what its messages take on average.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from gateway.core.broker import Broker
+from gateway.core.log.growth import DAY_MS, HOUR_MS, MINUTE_MS, PERIODS_MS, LogGrowth, Rate, Taken
+from gateway.core.log.plan import LogPlan, LogSize, plan
+from gateway.vpn.counters import Counters
+from gateway.vpn.runtime import Runtime
+from gateway.vpn.upkeep.alarms import AlarmWatch
+from gateway.vpn.upkeep.trimmer import TRIM_AT, TRIM_TO
+from store.errors import ReadFailed
+from store.ports import DiskUse, Reader
+
+LEAST_MS: Final = 10 * MINUTE_MS
+"""A rate that was measured over less is no reason for an alarm."""
+
+
+class Sizing:
+    def __init__(
+        self, broker: Broker, reader: Reader, counters: Counters, alarms: AlarmWatch, runtime: Runtime
+    ) -> None:
+        self._broker = broker
+        self._reader = reader
+        self._counters = counters
+        self._alarms = alarms
+        self._runtime = runtime
+        self.growth = LogGrowth()
+        self.disk: DiskUse | None = None
+        """As it was looked at last; None before that, and when it cannot be looked at."""
+        self._is_begun = False
+        self._timer: asyncio.Handle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look now, and again and again."""
+        self._begin()
+        self._timer = self._runtime.loop.call_later(self._runtime.tuning.sizing_seconds, self.start)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def look(self) -> None:
+        """Look now; whoever asks while that is done waits for the same look."""
+        await asyncio.shield(self._begin())
+
+    def plan(self, keep_ms: int = 0) -> tuple[Rate | None, LogPlan]:
+        """What follows from the rate of the last week, or of as much of it as is known, by the last look."""
+        rate = self.growth.rate(7 * DAY_MS)
+        return rate, plan(self._size(), rate, keep_ms)
+
+    def _size(self) -> LogSize:
+        log, policy, disk = self._broker.log, self._broker.policy, self.disk
+        room = None if disk is None or disk.free_bytes is None else disk.free_bytes + disk.reusable_bytes
+        return LogSize(
+            log.size_bytes, policy.quota_bytes, TRIM_AT, TRIM_TO, policy.max_age_hours, room_bytes=room
+        )
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._task is None:
+            self._task = self._runtime.loop.create_task(self._look())
+            self._task.add_done_callback(self._done)
+        return self._task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+
+    async def _look(self) -> None:
+        try:
+            if not self._is_begun:
+                await self._look_back()
+            self.disk = await asyncio.wrap_future(self._reader.submit(self._reader.disk))
+        except ReadFailed as error:
+            self._runtime.report("log_read_failed", error)
+            self.disk = None
+            if not self._is_begun:
+                return
+        counters = self._counters
+        now_ms = self._runtime.clock.now_ms()
+        self.growth.note(Taken(now_ms, counters.logged_messages, counters.logged_bytes))
+        self._alarms.sized(self._for_alarms(HOUR_MS), self._for_alarms(DAY_MS))
+
+    def _for_alarms(self, period_ms: int) -> LogPlan:
+        rate = self.growth.rate(period_ms)
+        return plan(self._size(), rate if rate is not None and rate.period_ms >= LEAST_MS else None)
+
+    async def _look_back(self) -> None:
+        """Note what the log took before now, as far back as it has messages."""
+        log, counters, now_ms = self._broker.log, self._counters, self._runtime.clock.now_ms()
+        if log.next_id > log.first_id:
+            reading = self._reader.submit(partial(_ids_since, self._reader, log.next_id, now_ms))
+            a_message = log.size_bytes / (log.next_id - log.first_id)
+            messages, size_bytes = counters.logged_messages, counters.logged_bytes
+            for time_ms, ids in await asyncio.wrap_future(reading):
+                self.growth.note(Taken(time_ms, messages - ids, size_bytes - ids * a_message))
+        self._is_begun = True
+
+
+def _ids_since(reader: Reader, next_id: int, now_ms: int) -> list[tuple[int, int]]:
+    """(time in ms, ids given out since then) of the oldest message, and of the periods that are told since."""
+    oldest_id = reader.first_since(0)
+    oldest_ms = None if oldest_id is None else reader.time_of(oldest_id)
+    if oldest_ms is None:
+        return []
+    times = {now_ms - period_ms for period_ms in PERIODS_MS if now_ms - period_ms > oldest_ms}
+    found = [(time_ms, reader.first_since(time_ms)) for time_ms in sorted({oldest_ms, *times})]
+    return [(time_ms, 0 if since is None else max(next_id - since, 0)) for time_ms, since in found]

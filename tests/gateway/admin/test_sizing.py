@@ -1,0 +1,185 @@
+"""How large the log must be, as an administrator is told it: against what an AMQP client has published."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.app import Gateway
+from gateway.cli import main
+from gateway.config import AlarmThresholds, ReplayLog, Vpn
+from gateway.vpn.clock import SystemClock
+from store.ports import DiskUse
+from tests.gateway.admin.conftest import Api, wait_until
+from tests.support.client import Client
+from tests.support.messages import data
+from tests.support.running import RunningGateway, settings_for
+
+HOUR_MS = 3_600_000
+MEGABYTE = 1 << 20
+BEGAN_MS = 1_800_000_000_000
+PLAN = "/replayLogs/default/plan"
+
+
+class MovedClock(SystemClock):
+    """The gateway's wall clock, moved by hand."""
+
+    ms = BEGAN_MS
+
+    def now_ms(self) -> int:  # type: ignore[override]
+        return self.ms
+
+
+def published(gateway: RunningGateway, clock: MovedClock, hours: int) -> None:
+    """Ten messages of 10,000 bytes at the end of each of so many hours."""
+    with Client(gateway.url) as client:
+        sender = client.sender("topic://a")
+        for _ in range(hours):
+            clock.ms += HOUR_MS
+            sender.send_all([data("x" * 10_000) for _ in range(10)])
+
+
+def logged_bytes(api: Api) -> int:
+    """What the log takes."""
+    size: int = api.done("GET", "monitor", "/replayLogs/default")["msgSpoolUsage"]
+    return size
+
+
+def test_a_plan_follows_from_what_was_published_and_outlives_the_gateway(tmp_path: Path) -> None:
+    """The rate is what was logged by the time it took; a gateway that was restarted has it from the log itself."""
+    clock = MovedClock()
+    vpn = Vpn(replay_log=ReplayLog(quota_mb=100))
+    with RunningGateway(settings_for(tmp_path / "data", vpn), clock=clock) as gateway:
+        api = Api(gateway)
+        assert api.done("GET", "monitor", PLAN)["bytesPerSecond"] is None
+        published(gateway, clock, hours=10)
+        found = api.done("GET", "monitor", PLAN, keepHours=24 * 30)
+        size = logged_bytes(api)
+        assert size > 1_000_000
+        assert found["ratePeriodMs"] == 10 * HOUR_MS
+        assert found["msgsPerSecond"] == pytest.approx(100 / 36_000, abs=0.001)
+        assert found["bytesPerSecond"] == pytest.approx(size / 36_000, rel=0.01)
+        assert found["quotaLastsMs"] == pytest.approx(0.88 * 100 * MEGABYTE / size * 10 * HOUR_MS, rel=0.01)
+        assert found["keepNeedsSpoolUsage"] == pytest.approx(size * 72 / 0.88 / MEGABYTE, abs=1)
+        assert found["trimmedFromTimeMs"] == pytest.approx(
+            clock.ms + (0.9 * 100 * MEGABYTE - size) / size * 10 * HOUR_MS, abs=HOUR_MS
+        )
+        assert found["diskFreeBytes"] > 0
+        assert found["storeBytes"] >= size * 0.9
+        api.http.close()
+        gateway.restart()
+        api = Api(gateway)
+        again = api.done("GET", "monitor", PLAN)
+        # The oldest message came when the first hour was over: what it is told by is the nine hours since.
+        assert again["ratePeriodMs"] == pytest.approx(9 * HOUR_MS, rel=0.01)
+        assert again["bytesPerSecond"] == pytest.approx(size / (9 * 3_600), rel=0.02)
+        api.http.close()
+
+
+def test_a_time_that_runs_out_is_an_alarm(tmp_path: Path) -> None:
+    """The disk that is full within its hours, and a quota that holds fewer than asked for; over once there is room."""
+    clock = MovedClock()
+    thresholds = AlarmThresholds(disk_hours_left=24, log_hours_kept=1_000)
+    vpn = Vpn(replay_log=ReplayLog(quota_mb=50))
+    settings = settings_for(tmp_path / "data", vpn, alarms=thresholds)
+    free = [10**6]
+
+    def narrow(running: Gateway) -> None:
+        vpn = running.vpns["default"]
+        vpn.reader.disk = lambda: DiskUse(10**6, 0, free[0])  # type: ignore[method-assign]
+
+    def looked(gateway: RunningGateway) -> set[str]:
+        loop = gateway._loop
+        assert loop is not None
+        sizing = gateway.call(lambda running: running.vpns["default"].sizing)
+        asyncio.run_coroutine_threadsafe(sizing.look(), loop).result(30)
+        return {one["alarm"] for one in api.done("GET", "monitor", "/alarms")}
+
+    with RunningGateway(settings, clock=clock) as gateway:
+        api = Api(gateway)
+        gateway.call(narrow)
+        assert looked(gateway) == set()
+        published(gateway, clock, hours=2)
+        assert looked(gateway) == {"disk-time-left", "replay-log-time-kept"}
+        texts = [one["description"] for one in api.done("GET", "monitor", "/alarms")]
+        assert any("the disk is full in" in text and "hours" in text for text in texts)
+        free[0] = 10**12
+        assert looked(gateway) == {"replay-log-time-kept"}
+        api.done("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 10**6})
+        assert looked(gateway) == set()
+        api.http.close()
+
+
+def test_what_nobody_knows_is_not_guessed(api: Api, gateway: RunningGateway) -> None:
+    """Of a disk somewhere else nothing is said but that; its numbers for Prometheus are none."""
+    gateway.call(_elsewhere)
+    found = api.done("GET", "monitor", PLAN)
+    assert (found["diskFreeBytes"], found["diskFullTimeMs"], found["storeBytes"]) == (None, None, 12)
+    text = api.http.get("/metrics").text
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert math.isnan(samples["rewind_store_disk_free_bytes"])
+    assert math.isnan(samples["rewind_store_disk_full_seconds"])
+    assert samples["rewind_store_bytes"] == 12
+    ran = CliRunner().invoke(main, ["log", "plan", "--admin", str(api.http.base_url)])
+    assert "What the disk has left is not known" not in ran.stdout  # there is no rate yet
+    assert "Nothing was logged as long as is known" in ran.stdout
+
+
+def _elsewhere(running: Gateway) -> None:
+    running.vpns["default"].reader.disk = lambda: DiskUse(12, 0, None)  # type: ignore[method-assign]
+
+
+def test_many_who_ask_at_once_have_one_look(api: Api, gateway: RunningGateway) -> None:
+    """The disk is looked at once for all who wait; each is answered."""
+    looks: list[int] = []
+
+    def count(running: Gateway) -> None:
+        reader = running.vpns["default"].reader
+        look = reader.disk
+
+        def disk() -> DiskUse:
+            looks.append(1)
+            return look()
+
+        reader.disk = disk  # type: ignore[method-assign]
+
+    gateway.call(count)
+    sizing = gateway.call(lambda running: running.vpns["default"].sizing)
+
+    async def ask() -> None:
+        await asyncio.gather(*(sizing.look() for _ in range(50)))
+
+    loop = gateway._loop
+    assert loop is not None
+    asyncio.run_coroutine_threadsafe(ask(), loop).result(30)
+    assert sum(looks) <= 2
+
+
+def test_the_verb_says_it_in_sentences(api: Api, client: Client) -> None:
+    """What was published, what it takes to keep 30 days with the command to type, and the disk."""
+    sender = client.sender("topic://a")
+    sender.send_all([data("x" * 1_000) for _ in range(100)])
+    wait_until(
+        lambda: (api.done("GET", "monitor", PLAN)["ratePeriodMs"] or 0) > 0,
+        "a moment has passed since the first",
+    )
+    admin = ["--admin", str(api.http.base_url)]
+    ran = CliRunner().invoke(main, ["log", "plan", "--keep", "30D", *admin])
+    assert ran.exit_code == 0, ran.output
+    assert "and nothing bounds it" in ran.stdout
+    assert "30 days need a quota of" in ran.stdout
+    assert "`rewind log quota" in ran.stdout
+    assert "The disk has" in ran.stdout
+    wrong = CliRunner().invoke(main, ["log", "plan", "--keep", "30", *admin])
+    assert wrong.exit_code == 2
+    assert "write hours, days or weeks, as 12h, 30D or 8W" in wrong.stderr
+    assert api.refused("GET", "monitor", PLAN, keepHours=-1)["status"] == "INVALID_PARAMETER"
