@@ -127,10 +127,10 @@ async def _copied(administrator: _Administrator, body: _Unchecked = None) -> Non
     if not isinstance(body, dict):
         await _whole_vpn(administrator)
         return
-    patterns = body.get("subscriptions") or [">"]
-    for pattern in patterns if isinstance(patterns, list) else [">"]:
-        if not isinstance(pattern, str) or not pattern.startswith("!"):
-            _require_log(administrator, str(pattern))
+    said = body.get("subscriptions")
+    patterns = [str(pattern) for pattern in said] if isinstance(said, list) else []
+    for pattern in [pattern for pattern in patterns if not pattern.startswith("!")] or [">"]:
+        _require_log(administrator, pattern)
     _require_target(administrator, body.get("target"))
 
 

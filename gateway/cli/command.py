@@ -50,6 +50,7 @@ CLIENTS = {
     "point": "gateway.cli.object_commands:point",
     "client": "gateway.cli.object_commands:client",
     "replay": "gateway.cli.replay_commands:replay",
+    "dead": "gateway.cli.job_commands:dead",
     "store": "gateway.cli.store_commands:store",
     "log": "gateway.cli.log_commands:replay_log",
     "archive": "gateway.cli.archive:archive",

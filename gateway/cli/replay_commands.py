@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.api import Api, api_options
+from gateway.cli.api import Api, NotDone, api_options
+from gateway.cli.job_commands import cancel_job, copy, pause, resume
 from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS = 0.2
@@ -82,9 +83,15 @@ def _wait(api: Api, collection: str, endpoint: str, first: int) -> dict[str, Any
 @_is_topic
 @api_options
 def cancel(api: Api, endpoint: str, force_complete: bool, topic_endpoint: bool) -> None:
-    """End the replay of ENDPOINT that is under way."""
+    """End the replay of ENDPOINT that is under way; or, where it is the name of a copy or return, that."""
     body = {"forceComplete": force_complete}
-    answer = api.ask("PUT", "action", _collection(topic_endpoint), endpoint, "cancelReplay", body=body)
+    try:
+        answer = api.ask("PUT", "action", _collection(topic_endpoint), endpoint, "cancelReplay", body=body)
+    except NotDone as refused:
+        if force_complete or topic_endpoint:
+            raise
+        cancel_job(api, endpoint, refused)
+        return
     api.done(
         answer.get("data"), f"the replay of {endpoint} was {'completed' if force_complete else 'cancelled'}"
     )
@@ -110,3 +117,7 @@ def preview(api: Api, endpoint: str, start: str, clamp: bool, topic_endpoint: bo
     """Say what a replay would bring to ENDPOINT, without doing it."""
     path = (_collection(topic_endpoint), endpoint, "previewReplay")
     api.show(api.ask("PUT", "action", *path, body=_place(start, clamp))["data"])
+
+
+for _verb in (copy, pause, resume):
+    replay.add_command(_verb)

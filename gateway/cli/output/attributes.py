@@ -89,6 +89,8 @@ _HEADINGS: Final = {
     "replayPointName": "point",
     "timeMs": "time",
     "replayName": "replay",
+    "deadReason": "why",
+    "deadEndpointName": "where",
 }
 
 _GOOD: Final = frozenset({"up", "active", "running", "active-consumer", "complete"})

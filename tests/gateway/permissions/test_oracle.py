@@ -184,8 +184,15 @@ def copies(link: Link) -> None:
     link.source.distribution_mode = Terminus.DIST_MODE_COPY
 
 
+def copies_log(target: str, *patterns: str) -> Attempt:
+    """A copy of what is published to these topics, of which no message is taken."""
+    body = {"target": target, "subscriptions": list(patterns), "selector": "1 = 2"}
+    return lambda door: administers("PUT", f"{LOG}/startCopy", body)(door)
+
+
 PARTITION = "q/ConsumerGroups/$Default/Partitions/0"
 CONFIG, ACTION = "/SEMP/v2/config/msgVpns/default", "/SEMP/v2/action/msgVpns/default"
+LOG = f"{ACTION}/replayLogs/default"
 TOPIC = {"capabilities": ["topic"]}
 REWOUND = "?replay-start=beginning"
 
@@ -293,11 +300,23 @@ ASKED: dict[str, list[tuple[str, Attempt]]] = {
         ),
         ("take an exception away", administers("DELETE", f"{CONFIG}/queues/q/subscriptions/%21t%2F1")),
     ],
-    "run q, send r|run r": [("dead messages to r", takes_dead_messages)],
+    "read t/>|run log, send q|run q": [("copy t/> to q", copies_log("q", "t/>"))],
+    "read >|run log, send t/1|run t/1": [("copy all to t/1", copies_log("topic://t/1"))],
+    "run q, send r|run r": [
+        ("dead messages to r", takes_dead_messages),
+        ("return dead letters of q to r", administers("PUT", f"{ACTION}/queues/q/returnDead", {"target": "r"})),
+    ],
+    "run q, run log": [
+        ("return dead letters of q", administers("PUT", f"{ACTION}/queues/q/returnDead", {})),
+    ],
     "send q|take q|run q": [("declare q", manages("PUT", "/queues/q", declaration()))],
     "run log": [
         ("list queues", administers("GET", f"{CONFIG}/queues")),
         ("trim", administers("PUT", f"{ACTION}/replayLogs/default/trimLoggedMsgs", {"before": "beginning"})),
+        *[
+            (f"{action} nobody's job", administers("PUT", f"{LOG}/{action}Replay", {"replayName": "none"}))
+            for action in ("pause", "resume", "cancel")
+        ],
         ("disconnect", administers("PUT", f"{ACTION}/clients/nobody/disconnect", {})),
     ],
     "see gateway": [

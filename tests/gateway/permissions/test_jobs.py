@@ -1,0 +1,96 @@
+"""What somebody with few rights can have a job do for him: nothing that he could not do himself."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.gateway.permissions.conftest import PASSWORD, Login, Start
+from tests.support.client import texts
+from tests.support.messages import data, section
+from tests.support.running import RunningGateway
+
+ACTION = "/SEMP/v2/action/msgVpns/default"
+LOG = f"{ACTION}/replayLogs/default"
+
+
+def asked(gateway: RunningGateway, user: str, path: str, body: object) -> httpx.Response:
+    """A user's request to the administration."""
+    url = gateway.call(lambda running: running.admin[0])
+    return httpx.put(f"{url}{path}", json=body, auth=(user, PASSWORD), trust_env=False, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("rules", "body"),
+    [
+        ({"publish": ["queue://mine"]}, {"target": "queue://mine"}),
+        ({"publish": ["queue://mine"], "consume": ["topic://>"]}, {"target": "queue://mine"}),
+        ({"consume": ["log://open/>"], "publish": ["queue://mine"]}, {"target": "queue://mine"}),
+        (
+            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
+            {"target": "queue://mine", "subscriptions": ["open/>", "secret/>"]},
+        ),
+        (
+            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
+            {"target": "queue://mine", "subscriptions": ["!open/a"]},
+        ),
+        (
+            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
+            {"target": "queue://mine", "subscriptions": []},
+        ),
+        (
+            {"consume": ["log://open/>"], "publish": ["queue://mine"]},
+            {"target": "queue://mine", "subscriptions": {"0": "open/a"}},
+        ),
+        ({"consume": ["log://>"], "publish": ["topic://>"]}, {"target": "queue://theirs"}),
+        ({"consume": ["log://>"], "publish": ["topic://>"]}, {"target": "topic://#queue/theirs"}),
+        ({"consume": ["log://>"], "publish": ["queue://mine"]}, {"target": "amqp://h/theirs"}),
+        ({"consume": ["log://>"], "publish": ["queue://mine"]}, {"target": ["queue://mine"]}),
+        ({"consume": ["log://>"], "publish": ["queue://mine"]}, {}),
+    ],
+)
+def test_nobody_copies_what_he_may_not_read_to_where_he_may_not_send(
+    start: Start, rules: dict[str, list[str]], body: dict[str, object]
+) -> None:
+    """The request is turned away before anything of it is looked at."""
+    gateway = start(least=rules, root={"administer": ["log://>"]})
+    assert asked(gateway, "least", f"{LOG}/startCopy", body).status_code == 403
+
+
+def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
+    """With these two rights and no other; his job is his to end, and nobody's without rights over the log."""
+    gateway = start(
+        least={"consume": ["log://open/>"], "publish": ["queue://mine"]},
+        other={"consume": ["log://>"], "publish": ["queue://mine"]},
+        root={"administer": ["log://>"]},
+        all={},
+    )
+    client = login(gateway, "all")
+    client.sender("topic://open/a").send_all([data("open")])
+    client.sender("topic://secret/a").send_all([data("secret")])
+    body = {"target": "queue://mine", "subscriptions": ["open/>"], "name": "a", "rate": 0.001}
+    assert asked(gateway, "least", f"{LOG}/startCopy", body).status_code == 200
+    assert texts(client.receiver("mine").drain()) == ["open"]
+    for name in ("b", "c"):
+        more = {**body, "name": name, "selector": "1 = 2"}
+        assert asked(gateway, "least", f"{LOG}/startCopy", more).status_code == 200
+    for action in ("pauseReplay", "resumeReplay", "cancelReplay"):
+        for name in ("a", "none", "", None, ["a"]):
+            assert asked(gateway, "other", f"{LOG}/{action}", {"replayName": name}).status_code == 403
+        assert asked(gateway, "least", f"{LOG}/{action}", {"replayName": "a"}).status_code in (200, 400)
+        assert asked(gateway, "root", f"{LOG}/{action}", {"replayName": "none"}).status_code == 400
+
+
+def test_a_forged_dead_letter_goes_nowhere_for_whom_may_not_send_there(start: Start, login: Login) -> None:
+    """Who administers the dead message queue alone names the target; where each died, a publisher could have made up."""
+    gateway = start(least={"administer": ["queue://dead"], "publish": ["queue://mine"]}, all={})
+    client = login(gateway, "all")
+    client.sender("payments")
+    client.sender("dead").send_all([section(0x72, {"x-opt-dead-endpoint": "payments"}) + data("forged")])
+    path = f"{ACTION}/queues/dead/returnDead"
+    assert asked(gateway, "least", path, {}).status_code == 403
+    assert asked(gateway, "least", path, {"target": ""}).status_code == 403
+    assert asked(gateway, "least", path, {"target": "payments"}).status_code == 403
+    assert asked(gateway, "least", path, {"target": "mine"}).status_code == 200
+    assert texts(client.receiver("mine").drain()) == ["forged"]
+    assert client.receiver("payments").drain() == []
