@@ -134,7 +134,9 @@ def _show_end(api: Api, begun: dict[str, Any]) -> None:
             bar.update(max(shown["positionMsgId"] - first - bar.pos, 0))
             if state in _OVER:
                 if state == "complete":
-                    bar.update(bar.length - bar.pos)  # of dead letters nobody knows how many there are
+                    bar.update(
+                        max(last + 1 - first - bar.pos, 0)
+                    )  # of dead letters nobody knows how many there are
                 break
             time.sleep(LOOK_SECONDS)
     if state != "complete":

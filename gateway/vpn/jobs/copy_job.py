@@ -7,7 +7,9 @@ takes no more the job waits, and where the log was trimmed under it, it fails.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from amqp_ext.message.copies import CopyFronts
@@ -26,6 +28,31 @@ from store.errors import LogTrimmed, ReadFailed, WriteFailed
 
 SHORTEST_WAIT: Final = 0.001
 """Seconds, as exact as the loop's timers are."""
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """Copies that are ready to be published."""
+
+    rows: list[Row]
+    """What they are copies of."""
+    contents: list[bytes]
+    bares: list[int]
+    position: int
+    """Everything before it is done with this batch."""
+    looked_at: int
+    """Messages of the log that it was chosen from."""
+    seconds: float = 0.0
+    """What making it took of the loop."""
+    due: int = 0
+    """Those from the first on that the pace has let go."""
+
+    def drop(self, count: int, looked_at: int) -> None:
+        """These are published."""
+        del self.rows[:count], self.contents[:count], self.bares[:count]
+        self.looked_at -= looked_at
+        self.due -= min(count, self.due)
+        self.seconds = 0.0
 
 
 class CopyJob(Job):
@@ -56,6 +83,8 @@ class CopyJob(Job):
         self._failed: BaseException | None = None
         self._activity = 0
         self._due = 0.0
+        self._next: asyncio.Task[_Batch | None] | None = None
+        """What is published after what is on its way."""
         self._on_its_way = 0
         """Messages, as live traffic is told from copies."""
 
@@ -72,6 +101,9 @@ class CopyJob(Job):
         )
 
     def _let_go(self) -> None:
+        unwanted, self._next = self._next, None
+        if unwanted is not None and not unwanted.cancel() and not unwanted.cancelled():
+            unwanted.exception()  # it is read again, and says so again
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -87,34 +119,50 @@ class CopyJob(Job):
         return (self.record.end - self.record.position) * seconds / ids if ids else None
 
     async def _step(self) -> bool:
-        end = self.record.end
-        if self.record.position >= end:
+        if self.record.position >= self.record.end:
             return True
-        while (wait := self._shared.pace.wait(self._due)) >= SHORTEST_WAIT:
-            await self._wait(wait)
-            if self._wanted != RUNNING:
-                return False
-        activity, self._activity = self._activity, self._shared.counters.activity
-        is_beside_live = activity != self._activity
-        limit = self._tuning.log_turn_rows_beside_live if is_beside_live else self._tuning.log_turn_rows
-        found = await self._next(limit)
-        if found is None:
+        reading, self._next = self._next or self._prepare_next(), None
+        batch = await reading
+        if batch is None:
             return False
+        if batch.position < self.record.end:
+            # Read, and made, while this one is written.
+            self._next = self._prepare_next()
+        await self._publish(batch)
+        return False
+
+    def _prepare_next(self) -> asyncio.Task[_Batch | None]:
+        return self._runtime.loop.create_task(self._prepare())
+
+    async def _prepare(self) -> _Batch | None:
+        """The next copies; None once another state is wanted."""
+        counters, tuning = self._shared.counters, self._tuning
+        activity, self._activity = self._activity, counters.activity
+        is_beside_live = activity != self._activity
+        found = await self._read_rows(
+            tuning.log_turn_rows_beside_live if is_beside_live else tuning.log_turn_rows
+        )
+        if found is None:
+            return None
         rows, position = found
-        position = min(position, end)
+        end = self.record.end
         of_log = logged(rows)
         if of_log and of_log[-1][ID] >= end:
             of_log = [row for row in of_log if row[ID] < end]
         wanted = of_log if self._matches is None else of_topics(of_log, self._matches)
         chosen = await self._choosing.among(wanted)
-        await self._publish(chosen, position, len(of_log))
-        return False
+        started = self._runtime.clock.seconds()
+        contents, bares = self._fronts.copies(chosen)
+        batch = _Batch(chosen, contents, bares, min(position, end), len(of_log))
+        batch.seconds = self._runtime.clock.seconds() - started
+        return batch
 
-    async def _next(self, limit: int) -> tuple[list[Row] | tuple[Row, ...], int] | None:
+    async def _read_rows(self, limit: int) -> tuple[Sequence[Row], int] | None:
         """The next messages, and the position after them; None once another state is wanted."""
         while self._wanted == RUNNING:
             source = self._source
-            assert source is not None
+            if source is None:
+                return None
             error, self._failed = self._failed, None
             try:
                 if error is not None:
@@ -129,71 +177,70 @@ class CopyJob(Job):
                 await self._wait_for("the log could not be read; the gateway's log says why")
                 continue
             if found is not None:
-                return list(found[0]), found[1]
+                return found
             await self._wait()
         return None
 
-    async def _publish(self, rows: list[Row], position: int, looked_at: int) -> None:
-        """Publish copies of these, and save that everything below ``position`` is done."""
+    async def _publish(self, batch: _Batch) -> None:
+        """Publish copies, and save that everything before the batch's end is done."""
+        clock, pace = self._runtime.clock, self._shared.pace
         while self._wanted == RUNNING:
-            now = rows
-            if self._pacer is not None and rows:
-                now_ms = self._runtime.clock.now_ms()
-                count = self._pacer.due(rows, now_ms)
+            if (wait := pace.wait(self._due)) >= SHORTEST_WAIT:
+                await self._wait(wait)
+                continue
+            count = len(batch.rows)
+            if self._pacer is not None and count:
+                now_ms = clock.now_ms()
+                if not batch.due:
+                    batch.due = self._pacer.due(batch.rows, now_ms)
+                count = batch.due
                 if not count:
-                    await self._wait(max(self._pacer.due_ms(rows[0], now_ms) - now_ms, 1) / 1_000)
+                    await self._wait(max(self._pacer.due_ms(batch.rows[0], now_ms) - now_ms, 1) / 1_000)
                     continue
-                now = rows[:count]
-            left = await self._publish_due(now, rows, position, looked_at)
-            if left is None:
-                return
-            rows, looked_at = left
-
-    async def _publish_due(
-        self, now: list[Row], rows: list[Row], position: int, looked_at: int
-    ) -> tuple[list[Row], int] | None:
-        """
-        Publish ``now``, the first of ``rows``.
-
-        Returns:
-            What is left of ``rows`` and of ``looked_at``; None when that is nothing.
-        """
-        started = self._runtime.clock.seconds()
-        contents, bares = self._fronts.copies(now)
-        while self._wanted == RUNNING:
-            taken, refused = len(now), None
-            if now:
-                try:
-                    check_leads_somewhere(self._topic, self._broker)
-                    taken, refused = self._shared.publishing.put_what_fits(self._topic, contents, bares)
-                except Refused as error:
-                    taken, refused = 0, error
-                if not taken:
-                    why = f"nobody takes messages of {self._topic!r}" if refused is None else refused.text
-                    await self._wait_for(why)
-                    started = self._runtime.clock.seconds()
-                    continue
-            is_all = taken == len(rows)
-            record = self.record
-            passed = looked_at if is_all else min(taken, looked_at)
+            started = clock.seconds() - batch.seconds
+            hindrance = self._put(batch, count)
+            if hindrance:
+                await self._wait_for(hindrance)
+                continue
+            taken, record = self._on_its_way, self.record
+            is_all = taken == len(batch.rows)
+            passed = batch.looked_at if is_all else min(taken, batch.looked_at)
             after = replace(
                 record,
-                position=position if is_all else rows[taken][ID],
+                position=batch.position if is_all else batch.rows[taken][ID],
                 read=record.read + passed,
                 sent=record.sent + taken,
-                size_bytes=record.size_bytes + sum(map(len, contents[:taken])),
+                size_bytes=record.size_bytes + sum(map(len, batch.contents[:taken])),
                 outcome="",
             )
-            self._on_its_way = taken
             reading = 0.0 if self._source is None else self._source.spent_reading()
-            self._due = self._shared.pace.spent(started, taken, reading)
-            error_of_store = await self._commit(after)
-            if error_of_store is not None:
-                await self._wait_for(f"the store could not write: {error_of_store}")
-                started = self._runtime.clock.seconds()
+            self._due = pace.spent(started, taken, reading)
+            error = await self._commit(after)
+            if error is not None:
+                await self._wait_for(f"the store could not write: {error}")
                 continue
-            return None if is_all else (rows[taken:], looked_at - passed)
-        return None
+            if is_all:
+                return
+            batch.drop(taken, passed)
+
+    def _put(self, batch: _Batch, count: int) -> str:
+        """Publish copies, as many of so many as are taken now; why there are none."""
+        self._on_its_way = 0
+        if not count:
+            return ""
+        try:
+            check_leads_somewhere(self._topic, self._broker)
+        except Refused as gone:
+            return gone.text
+        is_all = count == len(batch.rows)
+        self._on_its_way, refused = self._shared.publishing.put_what_fits(
+            self._topic,
+            batch.contents if is_all else batch.contents[:count],
+            batch.bares if is_all else batch.bares[:count],
+        )
+        if self._on_its_way:
+            return ""
+        return refused.text if refused is not None else f"nobody takes messages of {self._topic!r}"
 
     def _written(self, error: WriteFailed | None) -> None:
         if error is None:
