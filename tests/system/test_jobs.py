@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of jobs, again and again, with publishers beside them: each copy comes once, each dead letter too."""
+"""SIGKILL in the middle of jobs, again and again, with publishers beside them: each message comes once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def killed_until_over(start: Start, name: str, begin: Callable[[GatewayProcess],
     for _ in range(KILLS):
         with Publishing(url_of(gateway), "topic://live") as publishing:
             publishing.wait_for(10)
-            time.sleep(chance.uniform(0, 0.3))  # the moment of the kill is what is random, nothing is waited for
+            time.sleep(
+                chance.uniform(0, 0.3)
+            )  # the moment of the kill is what is random, nothing is waited for
             publishing.expect_an_end()
             gateway.kill()
         gateway = start(CONFIG)

@@ -68,7 +68,7 @@ def names(command: click.Command) -> set[str]:
 def leaves(
     group: click.Group, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[tuple[str, ...], list[str]], click.Command]]:
-    """The verbs below a group with arguments that each takes."""
+    """The verbs below a group with what each has to be given."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -77,11 +77,14 @@ def leaves(
             if not command.invoke_without_command:
                 yield from leaves(command, (*path, name))
         else:
-            given = [_example(p) for p in command.params if isinstance(p, click.Argument) and p.required]
+            required = [p for p in command.params if p.required]
+            given = [_example(p) for p in required if isinstance(p, click.Argument)]
+            for option in (p for p in required if isinstance(p, click.Option)):
+                given += [option.opts[0], _example(option)]
             yield ((*path, name), given), command
 
 
-def _example(argument: click.Argument) -> str:
+def _example(argument: click.Parameter) -> str:
     match argument.type:
         case click.Choice() as choice:
             return str(choice.choices[0])

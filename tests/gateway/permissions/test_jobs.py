@@ -82,7 +82,7 @@ def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
 
 
 def test_a_forged_dead_letter_goes_nowhere_for_whom_may_not_send_there(start: Start, login: Login) -> None:
-    """Who administers the dead message queue alone names the target; where each died, a publisher could have made up."""
+    """Who administers the dead message queue alone names the target: a publisher may have made the origin up."""
     gateway = start(least={"administer": ["queue://dead"], "publish": ["queue://mine"]}, all={})
     client = login(gateway, "all")
     client.sender("payments")

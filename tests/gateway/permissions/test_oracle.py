@@ -187,7 +187,7 @@ def copies(link: Link) -> None:
 def copies_log(target: str, *patterns: str) -> Attempt:
     """A copy of what is published to these topics, of which no message is taken."""
     body = {"target": target, "subscriptions": list(patterns), "selector": "1 = 2"}
-    return lambda door: administers("PUT", f"{LOG}/startCopy", body)(door)
+    return administers("PUT", f"{LOG}/startCopy", body)
 
 
 PARTITION = "q/ConsumerGroups/$Default/Partitions/0"
@@ -304,7 +304,10 @@ ASKED: dict[str, list[tuple[str, Attempt]]] = {
     "read >|run log, send t/1|run t/1": [("copy all to t/1", copies_log("topic://t/1"))],
     "run q, send r|run r": [
         ("dead messages to r", takes_dead_messages),
-        ("return dead letters of q to r", administers("PUT", f"{ACTION}/queues/q/returnDead", {"target": "r"})),
+        (
+            "return dead letters of q to r",
+            administers("PUT", f"{ACTION}/queues/q/returnDead", {"target": "r"}),
+        ),
     ],
     "run q, run log": [
         ("return dead letters of q", administers("PUT", f"{ACTION}/queues/q/returnDead", {})),
