@@ -49,6 +49,7 @@ REASON: Final = "reason"  # a sentence
 RULE: Final = "rule"  # the user's rule that decided
 LIMIT: Final = "limit"  # name of the setting that was reached
 MESSAGES: Final = "messages"  # how many
+IDS: Final = "ids"  # which messages
 HELD_BACK: Final = "held_back"  # lines of this kind that were left out before this one
 LINES: Final = "lines"  # lines that were lost
 UNKNOWN: Final = "unknown"  # messages of which a selector would have taken too long

@@ -29,6 +29,7 @@ from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, 
 from store.archive.storage import storage_at
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import LogPage, SearchPage, TallyPage, TopicPage
+from store.read_pool import drain
 
 T = TypeVar("T")
 
@@ -92,6 +93,9 @@ class ArchivedLog:
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         return self._pool.submit(read)
+
+    def drain(self) -> None:
+        drain(self._pool, THREADS)
 
     def close(self) -> None:
         # What is read from far away is not waited for: it changes nothing.

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from gateway.core.effects import (
     DeletePoint,
     Effect,
+    EraseMessages,
     MoveCursor,
     Publication,
     SaveArchived,
@@ -149,6 +150,18 @@ class Store(Protocol):
             on_commit: Told of every transaction, in order, from the writer's thread.
         """
 
+    def scrub(self, seconds: float) -> bool:
+        """
+        Have nothing of what was erased be left in what the engine keeps beside its tables, as its write-ahead log, and
+        in what it keeps of rows that changed. Blocks; called from one thread at a time, after the commit.
+
+        Args:
+            seconds: For which it waits for those who read what was there before.
+
+        Returns:
+            Whether it is done; else somebody reads still, and it is done behind, or by the next call.
+        """
+
     def durability(self) -> Durability:
         """
         What commits survive just now, for whoever asks every few seconds. Blocks, and disturbs neither the writer nor
@@ -178,6 +191,7 @@ UNDONE_BY_FAILURE: Final = (
     Publication,
     SettleInTransaction,
     TrimLog,
+    EraseMessages,
     SaveArchived,
     SavePoint,
     DeletePoint,
@@ -355,6 +369,9 @@ class Archive(Protocol):
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """Run something that reads on a thread of the archive's own pool."""
 
+    def drain(self) -> None:
+        """Wait until all that was submitted before is done; see ``Reader.drain``."""
+
     def close(self) -> None:
         """Read no more. Does not wait."""
 
@@ -408,6 +425,9 @@ class Reader(LogProbe, Protocol):
 
     def disk(self) -> DiskUse:
         """What the store takes just now, and what is left for it."""
+
+    def drain(self) -> None:
+        """Wait until all that was submitted before is done. Blocks, and others read meanwhile when it is."""
 
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.erase_command import erase
 from gateway.cli.log_plan import show_plan
 from gateway.cli.output.words import MEGABYTE, size
 
@@ -59,6 +60,9 @@ def messages(
     found = api.all("monitor", *_LOG, "msgs", limit=count, order=order, **query)
     columns = ("msgId", "replicationGroupMsgId", "spooledTimeMs", "priority", "contentSize", "topic")
     api.table(found, columns, "no messages")
+
+
+replay_log.add_command(erase)
 
 
 def _change(api: Api, attribute: str, value: bool | int, sentence: str) -> None:

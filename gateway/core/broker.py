@@ -26,6 +26,7 @@ from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
+from gateway.core.erasing import Erasing
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.fitting import first_larger, first_not_larger, fitting
 from gateway.core.log.disk_usage import stored_bytes
@@ -94,6 +95,7 @@ class Broker:
         self._router = Router(self.endpoints, self._is_logged, self._routes)
         self.settlements = Settlements(log)
         self.trimming = Trimming(self, self._routes, self.settlements)
+        self.erasing = Erasing(self, self._routes)
         self.counts = BacklogCounts(log)
         self._emptied: dict[Endpoint, None] = {}
         """Endpoints that were emptied as a whole, and may be told of what was on its way then."""

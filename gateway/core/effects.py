@@ -217,6 +217,22 @@ class SaveArchived:
     last_id: int
 
 
+@dataclass(slots=True)
+class EraseMessages:
+    """
+    The content of messages is no more: in its place is that of ``rows``, which are as they were but for it. One that is
+    not stored any more is passed over. What the content took leaves no bytes behind in pages that are in use. The store
+    fills in what it did.
+    """
+
+    rows: Sequence[Row]
+    """``held`` is not looked at."""
+    freed_bytes: int = 0
+    """What the log takes less of the disk; negative where it takes more."""
+    ids: Sequence[int] = ()
+    """Those that were there."""
+
+
 @dataclass(frozen=True, slots=True)
 class CountAttempts:
     """Deliveries that failed: the header's delivery-count of these messages after it, kept over a restart."""
@@ -300,6 +316,7 @@ Effect: TypeAlias = (
     | AddReferences
     | TrimLog
     | SaveArchived
+    | EraseMessages
     | CountAttempts
     | SaveEndpoint
     | DeleteEndpoint

@@ -111,6 +111,16 @@ class LogHistory:
         """Whether the archive is known to have an id."""
         return self._history.is_archived(message_id)
 
+    async def drained(self) -> None:
+        """Wait until all that was being read when this was asked was given to whoever had asked for it."""
+        reading = list(self._tasks)
+        archive, executor = self._archive, self._runtime.loop.run_in_executor
+        await executor(None, self._store.drain)
+        if archive is not None:
+            await executor(None, archive.drain)
+        if reading:
+            await asyncio.wait(reading)
+
     def close(self) -> None:
         """Read no more."""
         for task in list(self._tasks):

@@ -7,6 +7,7 @@ What a client or an administrator asks for goes to one of these:
 - ``publishing``: messages come in, one by one and as transactions;
 - ``consumers``: consumers of endpoints are bound, ask for messages, settle and give back; ``streams`` has the readers
   of streams, ``readers`` those of the log and the browsers of queues;
+- ``erasing``: the content of messages is no more, wherever they are;
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
 - ``jobs``: copies of the log and returns of dead letters, which go on after a stop;
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
@@ -41,6 +42,7 @@ from gateway.vpn.delivery.readers import Readers
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
+from gateway.vpn.erasing import Erasing
 from gateway.vpn.jobs.job import JobShared
 from gateway.vpn.jobs.jobs import Jobs
 from gateway.vpn.log import MessageLog
@@ -158,7 +160,7 @@ class MessageVpn:
         self.dead_letters = dead_letters = DeadLetterMover(
             broker, self.publishing, consumers, committer, history, cache, runtime
         )
-        feeds.connect(dead_letters, replays)
+        feeds.connect(broker.erasing, dead_letters, replays)
         consumers.connect(dead_letters, replays)
         self.jobs = Jobs(
             JobShared(
@@ -177,6 +179,19 @@ class MessageVpn:
             cache,
             current,
         )
+        self.erasing = Erasing(
+            broker,
+            self.log,
+            committer,
+            cache,
+            history,
+            reader,
+            store,
+            self.search_turns,
+            runtime,
+            dead_letters.is_moving,
+        )
+        self.erasing.tell(feeds, readers, replays)
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
         self.sizing = Sizing(broker, reader, counters, self.alarms, runtime)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from store.ports import Batch, Durability, OnCommit, Recovered, StoreOptions
 from store.postgresql import takeover
 from store.postgresql.copies.mark import read_mark
 from store.postgresql.database import Database, bounded, engine, schema_name
+from store.postgresql.erasing import vacuum
 from store.postgresql.migrations import migrate
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.priorities import PostgresQueueTables
@@ -38,6 +40,11 @@ STANDBYS: Final = b"""
     select current_setting('synchronous_commit'),
         exists (select 1 from pg_stat_replication where sync_state in ('sync', 'quorum') and state = 'streaming')
 """
+
+REPLAYED: Final = b"select not pg_is_in_recovery() or pg_last_wal_replay_lsn() >= %s::pg_lsn"
+
+LOOK_SECONDS: Final = 0.05
+"""From one look at a standby to the next."""
 
 
 class PostgresStores:
@@ -145,6 +152,7 @@ class PostgresStore:
             psycopg.Error: It cannot be opened or read.
         """
         self._database = database
+        self._read_database = read_database
         self._vpn = vpn
         self._on_commit: OnCommit | None = None
         self._untold: WriteFailed | None = None
@@ -209,6 +217,34 @@ class PostgresStore:
         if self._untold is not None:
             on_commit([], self._untold)
         return self._writer
+
+    def scrub(self, seconds: float) -> bool:
+        """See ``store.ports.Store.scrub``."""
+        reader = self.reader
+        ids, spans = self._partitions.with_erased()
+        try:
+            if isinstance(reader, StandbyReader):
+                reader.leave_alone()
+                ((place,),) = self._database.ask(self._vpn, "scrub", b"select pg_current_wal_lsn()::text")
+                if self._has_replayed(str(place), seconds):
+                    reader.ask_again()
+            with closing(self._database.connect(self._vpn, "scrub")) as connection:
+                vacuum(connection, spans)
+        except (psycopg.Error, OSError):
+            return False
+        self._partitions.scrubbed(ids)
+        return True
+
+    def _has_replayed(self, place: str, seconds: float) -> bool:
+        """Whether the standby that is read has what was committed up to a place of the write-ahead log."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with suppress(psycopg.Error, OSError):
+                ((has,),) = self._read_database.ask(self._vpn, "scrub", REPLAYED, (place,))
+                if has:
+                    return True
+            time.sleep(LOOK_SECONDS)
+        return False
 
     def durability(self) -> Durability:
         """See ``store.ports.Store.durability``."""

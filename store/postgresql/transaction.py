@@ -20,6 +20,7 @@ from gateway.core.effects import (
     DropCursor,
     DropReplayRecords,
     Effect,
+    EraseMessages,
     MoveCursor,
     OpenCursor,
     Publication,
@@ -35,6 +36,7 @@ from gateway.core.model import CONTENT, HELD, ID, TIME_MS, RouteDefinition, Row
 from store.postgresql import schema
 from store.postgresql.copy_rows import checksums, copied
 from store.postgresql.cursor_moves import CursorMoves
+from store.postgresql.erasing import erased
 from store.postgresql.garbage import Garbage
 from store.postgresql.statements import Connection, Copy, Statement, Step
 from store.postgresql.text import stored_text
@@ -136,6 +138,8 @@ class Transaction:
         """Routes that are stored from now on."""
         self.largest_bytes = 0
         """Of the contents written."""
+        self.erased_ids: set[int] = set()
+        """Of messages whose content is no more."""
         self.trimmed_to = 0
         """The log begins here at the earliest; 0 where it was not trimmed."""
         self.has_held = has_held
@@ -226,7 +230,9 @@ class Transaction:
     def _define(self, effect: Effect) -> None:
         execute = self._execute
         match effect:
-            case OpenCursor() | DropCursor() | AddReferences() | CountAttempts() | TrimLog():
+            case (
+                OpenCursor() | DropCursor() | AddReferences() | CountAttempts() | TrimLog() | EraseMessages()
+            ):
                 # They look at cursors, at messages, or at what is held: what came before them first.
                 self._write_messages()
                 self._steps += self._moves.written(has_held=self.has_held)
@@ -284,7 +290,7 @@ class Transaction:
                 assert_never(effect)
 
     def _change_cursors(
-        self, effect: OpenCursor | DropCursor | AddReferences | CountAttempts | TrimLog
+        self, effect: OpenCursor | DropCursor | AddReferences | CountAttempts | TrimLog | EraseMessages
     ) -> None:
         match effect:
             case OpenCursor(number, parts, floor):
@@ -316,6 +322,10 @@ class Transaction:
                 self._steps.append(trimmed(effect))
                 self.trimmed_to = max(self.trimmed_to, effect.stop)
                 self.has_held = has_held or leaves_held(effect)
+            case EraseMessages():
+                self._steps.append(erased(effect))
+                self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
+                self.erased_ids.update(row[ID] for row in effect.rows)
 
     def _drop_cursor(self, effect: DropCursor) -> None:
         number = effect.number

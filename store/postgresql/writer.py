@@ -244,6 +244,7 @@ class PostgresWriter(GroupCommit):
         if batches:
             self._routes.committed(transaction.new_routes)
         self._partitions.goes_on(transaction.last_id, transaction.trimmed_to)
+        self._partitions.erased(transaction.erased_ids)
         return None
 
     def _beat(self) -> None:

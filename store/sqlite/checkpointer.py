@@ -31,6 +31,9 @@ FRAME_FACTOR: Final = 2
 COMMIT_BYTES: Final = 8 * 1024
 """What even the smallest commit writes: a page for the message, and one for its route in the index, or for a cursor."""
 
+SCRUB_MS: Final = 50
+"""For which the writer waits for the pages that are just being read, where the WAL is to be cut to nothing."""
+
 AHEAD: Final = bytes(256 * 1024)
 """What the WAL's file is made longer by: the smallest commits fill it in thirty-two, and it is written with one."""
 
@@ -44,6 +47,10 @@ class Checkpointer:
         self._wanted = threading.Event()
         self._ready = False
         self._closing = False
+        self._scrubs = False
+        """The WAL is to be cut to nothing."""
+        self.scrubbed = threading.Event()
+        """It was, since that was asked for."""
         self._wal_file = -1
         self._wal_bytes = -1
         """How long the WAL's file was made; another length is what SQLite made of it."""
@@ -62,17 +69,34 @@ class Checkpointer:
         """A checkpoint was made, and the WAL can begin anew."""
         return self._ready
 
+    def scrub(self) -> None:
+        """Have nothing be left of what pages were: all of the WAL goes into the file, and is cut off."""
+        self.scrubbed.clear()
+        self._scrubs = True
+        self._wanted.set()
+
+    def wake(self) -> None:
+        """A reader stood in the way, perhaps, and is gone: go on."""
+        if not self._ready:
+            self._wanted.set()
+
     def restart_wal(self, writer: apsw.Connection) -> None:
         """Called by the writer between transactions: begin the WAL anew when a checkpoint has been made."""
         if self._ready:
             self._ready = False
-            writer.set_busy_timeout(0)
+            scrubs = self._scrubs
+            writer.set_busy_timeout(SCRUB_MS if scrubs else 0)
             try:
-                ((busy, _, _),) = writer.execute("pragma wal_checkpoint(restart)")
+                ((busy, _, _),) = writer.execute(
+                    f"pragma wal_checkpoint({'truncate' if scrubs else 'restart'})"
+                )
             except apsw.Error:
                 busy = 1
             writer.set_busy_timeout(BUSY_MS)
             self._ready = bool(busy)
+            if scrubs and not busy:
+                self._scrubs = False
+                self.scrubbed.set()
 
     @property
     def is_ahead(self) -> bool:

@@ -26,8 +26,9 @@ from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import falling, next_position, searched
 from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
 from store.property_index import IndexedSpan, span_at
+from store.read_pool import drain
 from store.sqlite.database import connect_reader, is_damage
-from store.sqlite.packed import (
+from store.sqlite.reading.packed import (
     CHECKED,
     INTEGER,
     LOGGED,
@@ -39,7 +40,7 @@ from store.sqlite.packed import (
     fetch_sound,
     sound_row,
 )
-from store.sqlite.search import PAGE_IDS, look_up, scan
+from store.sqlite.reading.search import PAGE_IDS, look_up, scan
 from store.topic_condition import named_topics
 
 P = ParamSpec("P")
@@ -106,11 +107,16 @@ class SqliteReader:
         """Of all contents that can be read: while whole pages of it fit the bound, lengths need not be looked at."""
         self.damage: str | None = None
         self._local = threading.local()
+        self._threads = threads
         self._open: list[apsw.Connection] = []
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"reader {path.stem}")
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         return self._pool.submit(read)
+
+    def drain(self) -> None:
+        """See ``store.ports.Reader.drain``."""
+        drain(self._pool, self._threads)
 
     def grow_largest(self, size_bytes: int) -> None:
         """A content of this size is about to be there."""

@@ -99,6 +99,9 @@ def prepare(connection: Connection, *, synchronous: str) -> None:
         f"synchronous = {synchronous}",
         # Checkpoints are the checkpointer's: inside a commit they would stall every publisher for its length.
         "wal_autocheckpoint = 0",
+        # What a row leaves behind where it is moved, or changed, is zeroed, as far as that writes no page more: else an
+        # erased content could lie there still (``store.sqlite.erasing``).
+        "secure_delete = fast",
         "cache_size = -8192",
         "temp_store = memory",
     ):

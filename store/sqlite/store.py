@@ -112,6 +112,11 @@ class SqliteStore:
         self._close_opened()
         return self._writer
 
+    def scrub(self, seconds: float) -> bool:
+        """See ``store.ports.Store.scrub``."""
+        assert self._writer is not None, "nothing was erased"
+        return self._writer.scrub(seconds)
+
     def durability(self) -> Durability:
         """A file is on one disk."""
         return Durability.DISK

@@ -21,6 +21,7 @@ from gateway.core.effects import (
     DropCursor,
     DropReplayRecords,
     Effect,
+    EraseMessages,
     MoveCursor,
     OpenCursor,
     Publication,
@@ -37,6 +38,7 @@ from store.checksum import HEAD_BITS, HEAD_MODULUS, content_sum, content_sums, h
 from store.id_runs import SHORTEST_RUN
 from store.property_index import IndexedSpan, IndexEntry, index_entries
 from store.sqlite.cursor_moves import CursorMoves
+from store.sqlite.erasing import erase
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, MOST_UNSAVED, LogTail
 from store.sqlite.routes import add_route
@@ -302,7 +304,9 @@ class Transaction:
     def _define(self, effect: Effect) -> None:
         execute = self._execute
         match effect:
-            case OpenCursor() | DropCursor() | AddReferences() | CountAttempts() | TrimLog():
+            case (
+                OpenCursor() | DropCursor() | AddReferences() | CountAttempts() | TrimLog() | EraseMessages()
+            ):
                 # They look at cursors, at messages, or at what is held: what came before them first.
                 self._write_messages()
                 self._moves.write(has_held=self.has_held)
@@ -357,7 +361,7 @@ class Transaction:
                 assert_never(effect)
 
     def _change_cursors(
-        self, effect: OpenCursor | DropCursor | AddReferences | CountAttempts | TrimLog
+        self, effect: OpenCursor | DropCursor | AddReferences | CountAttempts | TrimLog | EraseMessages
     ) -> None:
         execute = self._execute
         match effect:
@@ -389,6 +393,10 @@ class Transaction:
                 for found in self._garbage:
                     found.leave_span(self._connection, effect.first, effect.stop, has_held=self.has_held)
                 self.has_held = trim(self._connection, effect) or self.has_held
+            case EraseMessages():
+                self._writes_log_row = True
+                erase(self._connection, effect)
+                self.largest_bytes = max(self.largest_bytes, *[len(row[CONTENT]) for row in effect.rows])
 
     def _drop_cursor(self, effect: DropCursor) -> None:
         number = effect.number

@@ -33,6 +33,9 @@ from store.sqlite.transaction import Transaction, few_messages
 RETRY_SECONDS: Final = 0.004
 """From garbage that could not be collected to the next piece."""
 
+SCRUB_SECONDS: Final = 0.01
+"""From one look at whether the WAL was cut to the next."""
+
 GARBAGE_BYTES: Final = 32 * 1024
 """What collecting a piece writes, roughly, before the WAL's own share."""
 
@@ -141,6 +144,18 @@ class SqliteWriter(GroupCommit):
             # Where nothing was due the thread may be asleep for good.
             self._queue.put(NUDGE)
         return True, error
+
+    def scrub(self, seconds: float) -> bool:
+        """See ``store.ports.Store.scrub``."""
+        checkpointer = self._checkpointer
+        checkpointer.scrub()
+        end = time.monotonic() + seconds
+        while not checkpointer.scrubbed.wait(SCRUB_SECONDS):
+            if time.monotonic() > end:
+                return False
+            checkpointer.wake()
+            self._queue.put(NUDGE)
+        return True
 
     def close(self) -> None:
         """Commit what was submitted, and end. Blocks until done."""

@@ -10,13 +10,16 @@ from gateway.core.effects import (
     DeleteEndpoint,
     DropCursor,
     Effect,
+    EraseMessages,
     HeldRun,
     MoveCursor,
     OpenCursor,
     Publication,
     SaveEndpoint,
+    SettleInTransaction,
     TrimLog,
 )
+from gateway.core.erasing import erased_row
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
 from store.id_runs import runs
 from store.queue_priorities import by_priority
@@ -121,6 +124,27 @@ def counted(model: NaiveStore, number: int, up_to: int) -> list[MoveCursor]:
     return [
         _move(model, number, key, part, [], MoveCursor, up_to, False) for key, part in cursor.parts.items()
     ]
+
+
+def erasing(model: NaiveStore, ids: Iterable[int], reason: str) -> list[Effect]:
+    """Contents of stored messages are no more, and endpoints that have counted them count less, or more."""
+    markers = [erased_row(model.messages[i], model.last_time_ms, reason) for i in sorted(ids)]
+    effects: list[Effect] = []
+    for number, endpoint in model.endpoints.items():
+        cursor, lying = model.cursor_of(number), {row[ID] for row in model.routed(number)}
+        for key, part in cursor.parts.items():
+            change = sum(
+                len(marker[CONTENT]) - len(model.messages[marker[ID]][CONTENT])
+                for marker in markers
+                if marker[ID] in lying
+                and marker[ID] <= max(part.counted_id, model.counted_id)
+                and cursor.part_of(model.routes[marker[ROUTE]]) is part
+            )
+            if change:
+                effects.append(
+                    SettleInTransaction(endpoint.definition.cursor, key, None, {}, None, 0, change)
+                )
+    return [*effects, EraseMessages(markers)]
 
 
 def _part_of(model: NaiveStore, number: int, message_id: int) -> int:

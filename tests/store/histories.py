@@ -30,13 +30,14 @@ from gateway.core.effects import (
     SettleInTransaction,
 )
 from gateway.core.log.point import Point
-from gateway.core.model import WHOLE
+from gateway.core.model import BARE, WHOLE
 from gateway.core.replay.record import COPY, ReplayRecord
 from store.queue_priorities import by_priority
 from tests.store.effects import (
     BY_PRIORITY,
     counted,
     deletion,
+    erasing,
     publication,
     purge,
     queue,
@@ -52,6 +53,7 @@ PATTERNS = ("a/>", "*", "ä/€")
 KINDS = (
     *["publish", "settle"] * 4,
     *["replay", "other", "trim", "purge"] * 2,
+    *["erase"] * 2,
     "archived",
     "attempts",
     "define",
@@ -114,6 +116,10 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
     if kind == "trim":
         stop = draw(st.integers(model.first_id, max(end, model.first_id)))
         return [trimming(model, stop, _forced(draw, model, stop))] if stop > model.first_id else []
+    if kind == "erase":
+        # Contents that are no message have no header that could stay.
+        ids = _some(draw, [i for i in sorted(before) if not model.messages[i][BARE]])
+        return erasing(model, ids, draw(st.sampled_from(["", "asked to"]))) if ids else []
     if kind == "archived":
         return [SaveArchived(draw(st.integers(0, end - 1)))]
     if kind == "count":

@@ -24,6 +24,7 @@ from gateway.core.effects import (
     DropCursor,
     DropReplayRecords,
     Effect,
+    EraseMessages,
     MoveCursor,
     OpenCursor,
     Publication,
@@ -169,6 +170,8 @@ class NaiveStore:
                 self._add(effect)
             case TrimLog():
                 self._trim(effect)
+            case EraseMessages():
+                self._erase(effect)
             case SaveReplay(number, replay):
                 endpoint = self.endpoints[number]
                 endpoint.definition = replace(endpoint.definition, replay=replay)
@@ -259,6 +262,23 @@ class NaiveStore:
         effect.freed_bytes = sum(map(_weight, trimmed))
         effect.newest_ms = max((row[TIME_MS] for row in trimmed), default=0)
         return trimmed
+
+    def _erase(self, effect: EraseMessages) -> None:
+        """Have other contents in the place of messages'; what endpoints count of these, others say."""
+        effect.ids = [row[ID] for row in effect.rows if row[ID] in self.messages]
+        effect.freed_bytes = 0
+        for row in effect.rows:
+            self.largest_bytes = max(self.largest_bytes, len(row[CONTENT]))
+            before = self.messages.get(row[ID])
+            if before is None:
+                continue
+            assert before[:BARE] == row[:BARE]
+            assert before[ROUTE] == row[ROUTE]
+            after = (*row[:HELD], before[HELD], row[CONTENT])
+            if before[HELD] is None:
+                effect.freed_bytes += _weight(before) - _weight(after)
+            self.messages[row[ID]] = after
+        self.size_bytes -= effect.freed_bytes
 
     def _let_go(self, message_id: int) -> None:
         """One endpoint less needs it: what the log does not hold goes with the last one."""

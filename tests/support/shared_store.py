@@ -158,6 +158,10 @@ class SharedStore:
         self._writer = SharedWriter(self._database, self._inner.start_writer, on_commit)
         return self._writer
 
+    def scrub(self, seconds: float) -> bool:
+        """See ``store.ports.Store.scrub``."""
+        return self._inner.scrub(seconds)
+
     def durability(self) -> Durability:
         """What the test says."""
         if self._database.fault is not None:

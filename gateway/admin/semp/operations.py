@@ -16,6 +16,7 @@ from gateway.admin.semp.alarm_routes import alarm_routes
 from gateway.admin.semp.body_bound import BoundedBodies
 from gateway.admin.semp.endpoint_routes import config_routes
 from gateway.admin.semp.envelope import tell_errors
+from gateway.admin.semp.erasing_routes import erasing_routes
 from gateway.admin.semp.job_routes import dead_letter_routes, job_routes
 from gateway.admin.semp.monitor_routes import monitor_routes
 from gateway.admin.semp.plan_routes import plan_routes
@@ -64,6 +65,7 @@ def _resources() -> list[BaseRoute]:
         action_routes(),
         job_routes(),
         dead_letter_routes(),
+        erasing_routes(),
         monitor_routes(),
         alarm_routes(),
         plan_routes(),

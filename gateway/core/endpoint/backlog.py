@@ -108,6 +108,20 @@ class Backlog:
                 size += route.size_bytes
         return messages, size
 
+    def resize(self, part: int | None, size_bytes: int, *, is_saved: bool) -> None:
+        """
+        Content of a message that lies here takes so many bytes more.
+
+        Args:
+            part: Of the cursor that it is in; None where it was put here.
+            is_saved: The store counts it so.
+        """
+        if part is None:
+            self._put_bytes += size_bytes
+            return
+        self.parts[part].count(0, size_bytes)
+        self.parts[part].saved_bytes += size_bytes if is_saved else 0
+
     # --- routes -----------------------------------------------------------------------------------------------------
 
     def part_of(self, route: RoutedMessages) -> int:

@@ -9,10 +9,10 @@ ends with the last committed id, or the last that came to nothing, and begins no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gateway.core.log.cache_budget import CacheBudget
-from gateway.core.model import ID, Row
+from gateway.core.model import BARE, CONTENT, HELD, ID, ROUTE, Row
 
 ROW_OVERHEAD_BYTES = 220
 """What CPython keeps for a row beside its content (tuple, two ints, bytes header): counted, so that the budget holds
@@ -61,6 +61,22 @@ class MessageCache:
         size, self._size_bytes = self._size_bytes, 0
         self._budget.gave_back(size)
         self.first_id = self.next_id = next_id
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: the markers are what is held."""
+        change = 0
+        for message_id, marker in markers.items():
+            place = message_id - self.first_id
+            if 0 <= place < len(self._rows):
+                row = self._rows[place]
+                self._rows[place] = (*row[:BARE], marker[BARE], row[ROUTE], row[HELD], marker[CONTENT])
+                change += len(marker[CONTENT]) - len(row[CONTENT])
+        if change:
+            # With the newest, so that runs go by sizes that are nearly theirs.
+            count, size = self._runs[-1]
+            self._runs[-1] = (count, size + change)
+            self._size_bytes += change
+            self._budget.took(change)
 
     def close(self) -> None:
         """Nobody asks for any of it, or adds to it, any more."""

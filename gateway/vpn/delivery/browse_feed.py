@@ -7,12 +7,13 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, TypeAlias
 
 from amqp_ext.message.priority import HIGHEST, LOWEST
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, WHOLE, Row
@@ -96,6 +97,10 @@ class BrowseFeed:
                 continue
             now, self._rows = self._rows[:room], self._rows[room:]
             link.send(now, self.endpoint.attempts, None)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._page, self._rows = with_markers(self._page, markers), with_markers(self._rows, markers)
 
     def close(self) -> None:
         """Show nothing any more."""

@@ -50,6 +50,13 @@ class BlockedReplays(Protocol):
         """The endpoint's consumers with selectors have looked at all that is there."""
 
 
+class BeingErased(Protocol):
+    """What is being erased."""
+
+    def sized(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Messages as they count."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedShared:
     """What all feeds of a Message VPN have in common."""
@@ -58,6 +65,7 @@ class FeedShared:
     history: LogHistory
     cache: MessageCache
     runtime: Runtime
+    erasing: BeingErased
     dead_letters: DeadLetterOffice
     replays: BlockedReplays
     selection: SelectionTurns
@@ -84,6 +92,7 @@ class EndpointFeed:
         self._loop = shared.runtime.loop
         self._now_ms = shared.runtime.clock.now_ms
         self._tuning = shared.runtime.tuning
+        self._erasing = shared.erasing
         self._dead_letters = shared.dead_letters
         self._replays = shared.replays
         self._selection = shared.selection
@@ -204,7 +213,7 @@ class EndpointFeed:
     def _hand_out(self, flow: Flow, ids: list[int], rows: Sequence[Row]) -> None:
         """Send messages to a flow, ``rows`` with these ids; those that are dead go where the dead go."""
         endpoint = self.endpoint
-        endpoint.hand_out(flow, ids, rows)
+        endpoint.hand_out(flow, ids, self._erasing.sized(rows))
         dead = self._dead(rows)
         if dead:
             self._remove_dead(flow, rows, dead)
@@ -272,7 +281,7 @@ class EndpointFeed:
         if count:
             flow = Flow(endpoint, None)
             gone = rows[:count]
-            endpoint.hand_out(flow, ids[:count], gone)
+            endpoint.hand_out(flow, ids[:count], self._erasing.sized(gone))
             self._kept.forget(ids[:count])
             self._remove_dead(flow, gone, dead)
         return count == len(rows), rows[count] if count < len(rows) else None
@@ -280,6 +289,10 @@ class EndpointFeed:
     def _run_again(self) -> None:
         self._is_scheduled = False
         self.run()
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._kept.erased(markers)
 
     def clear(self) -> None:
         """Nothing lies on the endpoint any more, and no replay is under way."""

@@ -8,7 +8,14 @@ from collections.abc import Collection, Mapping
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.message_cache import MessageCache
-from gateway.vpn.delivery.endpoint_feed import BlockedReplays, DeadLetterOffice, EndpointFeed, FeedShared
+from gateway.core.model import Row
+from gateway.vpn.delivery.endpoint_feed import (
+    BeingErased,
+    BlockedReplays,
+    DeadLetterOffice,
+    EndpointFeed,
+    FeedShared,
+)
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.role.lease import Lease
@@ -38,13 +45,14 @@ class Feeds:
         self._shared: FeedShared | None = None
         self._feeds: dict[str, EndpointFeed] = {}
 
-    def connect(self, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
+    def connect(self, erasing: BeingErased, dead_letters: DeadLetterOffice, replays: BlockedReplays) -> None:
         """Name those that feeds speak to and that are themselves made of feeds; once, before the first feed."""
         self._shared = FeedShared(
             self._reader,
             self._history,
             self._cache,
             self._runtime,
+            erasing,
             dead_letters,
             replays,
             self._selection,
@@ -64,6 +72,11 @@ class Feeds:
     def forget(self, endpoint: Endpoint) -> None:
         """The endpoint is gone."""
         self._feeds.pop(endpoint.name, None)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        for feed in self._feeds.values():
+            feed.erased(markers)
 
     def deliver(self, endpoint: Endpoint) -> None:
         """Something of the endpoint's changed: perhaps a consumer can be given more."""

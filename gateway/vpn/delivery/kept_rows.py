@@ -7,9 +7,10 @@ not (by priority, by selectors, given back), they lie in a dictionary until all 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.core.model import Row
+from gateway.core.erasing import with_markers
+from gateway.core.model import ID, Row
 
 
 class KeptRows:
@@ -86,6 +87,14 @@ class KeptRows:
         """What is kept in order begins with these, or is what they begin with."""
         there = self._ids
         return there[: len(ids)] == ids[: len(there)]
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: the markers are what is kept."""
+        self._rows = with_markers(self._rows, markers)
+        self._by_id.update((row[ID], row) for row in with_markers(self._found(markers), markers))
+
+    def _found(self, ids: Iterable[int]) -> list[Row]:
+        return [row for i in ids if (row := self._by_id.get(i)) is not None]
 
     def clear(self) -> None:
         """Nothing of this is wanted any more."""

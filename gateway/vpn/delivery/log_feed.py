@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import LogCursor
 from gateway.core.log.message_cache import MessageCache
@@ -221,6 +222,14 @@ class LogFeed:
             self._turn.cancel()
             self._turn = None
         self._tell_closed(self)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._source.erased(markers)
+        self._due_later = with_markers(self._due_later, markers)
+        held_back = self.cursor.held_back
+        if held_back is not None:
+            (self.cursor.held_back,) = with_markers([held_back], markers)
 
     def _send_due(self, room: int) -> bool:
         """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""

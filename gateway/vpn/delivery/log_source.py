@@ -5,9 +5,10 @@ ahead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
+from gateway.core.erasing import with_markers
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, Row
 from gateway.vpn.log_history import LogHistory
@@ -88,6 +89,16 @@ class LogSource:
     def skip_to(self, position: int) -> None:
         """Nothing below ``position`` is of interest; only where all that was committed has been taken."""
         self.position = max(self.position, position)
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: the markers are in the pages that were read."""
+        if self._page is not None:
+            self._page = self._page._replace(rows=with_markers(self._page.rows, markers))
+        coming = self._next
+        if coming is not None and coming.done() and not coming.cancelled() and coming.exception() is None:
+            page, taken = coming.result()
+            self._next = Future()
+            self._next.set_result((page._replace(rows=with_markers(page.rows, markers)), taken))
 
     def close(self) -> None:
         """Nobody reads on: no page is kept, and nobody woken by one that is under way."""

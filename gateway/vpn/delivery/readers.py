@@ -99,6 +99,14 @@ class Readers:
         """Ids that readers may have waited for came to nothing (``CommitListener``)."""
         self._waiting.came_to_nothing(self._shared.cache.next_id)
 
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        for feed in self.log_feeds:
+            feed.erased(markers)
+        for browsers in self._browsers.values():
+            for browser in browsers:
+                browser.erased(markers)
+
     def _log_feed_closed(self, feed: LogFeed) -> None:
         if feed in self.log_feeds:
             del self.log_feeds[feed]

@@ -9,12 +9,14 @@ into the store at that moment is read as it is committed, and live messages line
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
 
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode
 from gateway.core.log.cursor import LogCursor, logged, of_topics
 from gateway.core.log.message_cache import MessageCache
@@ -219,6 +221,14 @@ class ReplayPump:
         limit = ahead if self._endpoint.flows else self._shared.runtime.tuning.replay_ahead_without_consumer
         return limit - self._replay.outstanding
 
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._source.erased(markers)
+        self._routed = with_markers(self._routed, markers)
+        held_back = self._cursor.held_back
+        if held_back is not None:
+            (self._cursor.held_back,) = with_markers([held_back], markers)
+
     def _put(self, rows: list[Row]) -> None:
         below = self._broker.trimming.below
         archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
@@ -236,7 +246,7 @@ class ReplayPump:
         position = self._read_up_to
         passed = [row for row in self._routed if row[ID] < position]
         self._routed = self._routed[len(passed) :]
-        size = sum(map(len, map(CONTENT_OF, rows)))
+        size = sum(map(len, map(CONTENT_OF, self._broker.erasing.sized(rows))))
         rows = sorted([*rows, *passed]) if passed else rows
         ids, routed = list(map(ID_OF, rows)), list(map(ID_OF, passed))
         self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)

@@ -226,6 +226,11 @@ class ReplayRunner:
             if pump.is_over and self._pumps.get(name) is pump:
                 del self._pumps[name]
 
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        for pump in self._pumps.values():
+            pump.erased(markers)
+
     def consumer_bound(self, endpoint: Endpoint) -> None:
         """A consumer came: more may lie ahead of it than of nobody."""
         pump = self._pumps.get(endpoint.name)

@@ -14,7 +14,7 @@ A copy has the bare message as it was, and annotations that say why it is there:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -132,6 +132,10 @@ class DeadLetterMover:
             return False
         return sum(len(b.ids) for b in self._under_way if b.endpoint is endpoint) >= self._most_under_way
 
+    def is_moving(self, ids: Collection[int]) -> bool:
+        """Whether one of these messages is on its way."""
+        return any(i in ids for letters in self._under_way for i in letters.ids)
+
     def remove(self, flow: Flow, rows: Sequence[Row], reason: str) -> None:
         """
         Messages that a flow has unsettled leave the endpoint; for its dead message queue where it has one, in the
@@ -162,6 +166,8 @@ class DeadLetterMover:
     def _put(self, letters: DeadLetters, flow: Flow, rows: Sequence[Row]) -> None:
         """Have the copies written, and with them that the messages are gone."""
         endpoint = letters.endpoint
+        # Of what is being erased there is no copy with its content.
+        rows = self._broker.erasing.sized(rows)
         copies = [dead_copy(row, endpoint.name, letters.reason, letters.time_ms) for row in rows]
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
         self._publishing.put(

@@ -31,6 +31,7 @@ from store.postgresql.reading.packed import Packed, number
 from store.postgresql.reading.search import PAGE_IDS, look_up, scan
 from store.postgresql.text import read_text
 from store.property_index import IndexedSpan, span_at
+from store.read_pool import drain
 from store.topic_condition import named_topics
 
 P = ParamSpec("P")
@@ -158,6 +159,7 @@ class PostgresReader:
         """While whole pages of it fit the bound, lengths need not be looked at."""
         self.damage: str | None = None
         self._local = threading.local()
+        self._threads = threads
         self._open: set[ReadConnection] = set()
         self._is_closing = threading.Event()
         self._has_ended = threading.Event()
@@ -167,6 +169,10 @@ class PostgresReader:
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         return self._pool.submit(read)
+
+    def drain(self) -> None:
+        """See ``store.ports.Reader.drain``."""
+        drain(self._pool, self._threads)
 
     def grow_largest(self, size_bytes: int) -> None:
         """A content of this size is about to be there."""

@@ -1,7 +1,7 @@
 """
 Pages of a search: a bounded piece of the log, looked at for the first message that a ``Search`` takes.
 
-As in ``store.sqlite.search``: the index tells which messages to look at, or bytes that must stand in a message do.
+As in ``store.sqlite.reading.search``: the index tells which messages to look at, or bytes that must stand in one do.
 Which ones there are is one statement; they are read a few at a time, as the first one is nearly always it.
 """
 

@@ -42,6 +42,7 @@ class StandbyReader:
         """
         self._primary = primary
         self._standby = standby
+        self._is_left_alone = False
         self._rests_until = 0.0
         self._lacks: tuple[float, int] = (0.0, MAX_ID)
         """Until when, and from which id on, it is not asked."""
@@ -59,6 +60,18 @@ class StandbyReader:
         """A content of this size is about to be there."""
         self._primary.grow_largest(size_bytes)
         self._standby.grow_largest(size_bytes)
+
+    def drain(self) -> None:
+        """See ``store.ports.Reader``."""
+        self._primary.drain()
+
+    def leave_alone(self) -> None:
+        """The standby is not asked until ``ask_again``: it may have what must not be read any more."""
+        self._is_left_alone = True
+
+    def ask_again(self) -> None:
+        """It has what the primary has."""
+        self._is_left_alone = False
 
     def close(self) -> None:
         """End it."""
@@ -127,7 +140,7 @@ class StandbyReader:
         """
         now = time.monotonic()
         until, lacks = self._lacks
-        if now < self._rests_until or (now < until and stop > lacks):
+        if self._is_left_alone or now < self._rests_until or (now < until and stop > lacks):
             return read(self._primary)
         try:
             return read(self._standby)

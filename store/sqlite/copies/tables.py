@@ -19,7 +19,7 @@ from store.sqlite.check import check
 from store.sqlite.copies.log_row import read_log, write_log
 from store.sqlite.copies.mark import read_mark, write_mark
 from store.sqlite.database import connect_migrated
-from store.sqlite.packed import CHECKED, sound_row
+from store.sqlite.reading.packed import CHECKED, sound_row
 
 CHECKPOINT_PAGES: Final = 4_096
 """Pages in the write-ahead log after which it is carried over."""

@@ -25,7 +25,7 @@ from gateway.core.log.point import ListedPoint, Point
 from gateway.core.replay.search import Search
 from gateway.vpn.tuning import Tuning
 from store.sqlite.reader import SqliteReader
-from store.sqlite.search import SearchPage
+from store.sqlite.reading.search import SearchPage
 from store.sqlite.transaction import Transaction
 from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, Receiver, Refused, texts

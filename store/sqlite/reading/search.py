@@ -17,7 +17,7 @@ from gateway.core.replay.search import PageWork, Search
 from store.errors import DamagedMessage
 from store.ports import SearchPage
 from store.property_index import SEGMENT_BITS, IndexedSpan
-from store.sqlite.packed import CHECKED, sound_row
+from store.sqlite.reading.packed import CHECKED, sound_row
 
 PAGE_CANDIDATES: Final = 256
 """Messages that one page reads because the index or their bytes speak for them."""

@@ -1,0 +1,174 @@
+"""Erasing messages: the content is no more, and slot, id, time and topic stay."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Request
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from amqp_ext.message.erased import MOST_REASON
+from amqp_ext.replay_id import ReplayIdError, parse_replay_id
+from amqp_ext.replay_start import from_options
+from amqp_ext.topics import TopicPattern
+from gateway.admin import rights
+from gateway.admin.semp.documented import one, resource
+from gateway.admin.semp.envelope import Answer, SempError, answer
+from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of
+from gateway.admin.semp.tree import Tree
+from gateway.admin.waiting import while_waiting
+from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.administration import Administration
+from gateway.vpn.erasing import MOST_IDS, Erased
+
+MOST_PATTERNS: Final = 100
+
+
+def _pattern(text: str) -> str:
+    TopicPattern.parse(text)
+    return text
+
+
+_Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class RedactMsg(BaseModel):
+    """Which messages, by their ids or by what they have in common."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    replayLogName: str = Field(LOG_NAME, description="There is one log.")
+    msgId: Annotated[list[Annotated[int, Field(ge=1, lt=2**63)]], Field(max_length=MOST_IDS)] | None = Field(
+        None, description="Ids of messages, whether the log holds them or queues alone."
+    )
+    replicationGroupMsgId: Annotated[list[str], Field(max_length=MOST_IDS)] | None = Field(
+        None, description="The same as `rmid1:…`."
+    )
+    selector: Annotated[str, Field(max_length=10_000)] | None = Field(
+        None,
+        description="Instead of ids: those of the log that match. With `expectedMsgCount`, or `preview`.",
+    )
+    subscribe: Annotated[list[_Pattern], Field(max_length=MOST_PATTERNS)] | None = Field(
+        None, description="Beside a selector: topics that are looked at; all if none is given."
+    )
+    start: str | None = Field(
+        None, description="Beside a selector: any replay start; the beginning if not given."
+    )
+    until: str | None = Field(
+        None, description="Beside a selector: the end, `now`, a date, `#123` or `rmid1:…`."
+    )
+    reason: Annotated[str, Field(max_length=MOST_REASON)] = Field(
+        "", description="Kept in the place of the content, and in the gateway's log."
+    )
+    preview: bool = Field(False, description="Say what would be erased, and erase nothing.")
+    expectedMsgCount: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="So many are erased, as a preview said, or none."
+    )
+
+
+class _Redacted(TypedDict):
+    msgCount: int
+    msgIds: list[int]
+    missingMsgIds: list[int]
+    deadMsgIds: list[int]
+    preview: bool
+    scrubbed: bool
+
+
+REDACTED: Final = resource("MsgsRedacted", _Redacted)
+
+
+def erasing_routes() -> APIRouter:
+    """``/action/msgVpns/{vpn}/replayLogs/{log}/redactMsg``."""
+    tree = Tree("action", "/msgVpns/{vpn}")
+
+    @tree.put(
+        "/replayLogs/{log}/redactMsg",
+        rights.WHOLE_VPN,
+        summary="Ours: erase the content of messages, wherever it is",
+        responses=one(REDACTED),
+    )
+    async def redact(request: Request, vpn: Name, log: Name, body: RedactMsg) -> Answer:
+        administration = vpn_of(request, vpn)
+        check_log(log)
+        check_log(body.replayLogName)
+        erasing = administration.vpn.erasing
+        if body.selector is None:
+            ids = _named(administration, body)
+        else:
+            ids = await while_waiting(request, _matching(administration, body))
+        copies = await while_waiting(request, erasing.copies_of(ids))
+        if body.preview:
+            found = await while_waiting(request, erasing.found([*ids, *copies]))
+            missing = sorted(set(ids) - set(found))
+            return answer(request, _shown(Erased(found, missing, copies, is_scrubbed=False), is_preview=True))
+        if body.expectedMsgCount is not None and body.expectedMsgCount != len({*ids, *copies}):
+            raise Refused(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{len({*ids, *copies})} messages would be erased, and {body.expectedMsgCount} were expected; see the "
+                "preview",
+            )
+        return answer(request, _shown(await erasing.erase(ids, copies, body.reason), is_preview=False))
+
+    return tree.router
+
+
+def _shown(found: Erased, *, is_preview: bool) -> Mapping[str, object]:
+    shown: _Redacted = {
+        "msgCount": len(found.ids),
+        "msgIds": found.ids,
+        "missingMsgIds": found.missing,
+        "deadMsgIds": found.copies,
+        "preview": is_preview,
+        "scrubbed": found.is_scrubbed,
+    }
+    return dict(shown)
+
+
+def _named(administration: Administration, body: RedactMsg) -> list[int]:
+    """The ids that a request names.
+
+    Raises:
+        SempError: INVALID_PARAMETER, there are none, or one is no replay id, or something beside them needs a selector.
+        Refused: LOG_MODIFIED, one is of another log.
+    """
+    beside = [name for name in ("subscribe", "start", "until") if getattr(body, name) is not None]
+    if beside:
+        raise SempError("INVALID_PARAMETER", f"{beside[0]} is said beside a selector, and there is none.")
+    ids = set(body.msgId or ())
+    for text in body.replicationGroupMsgId or ():
+        try:
+            named = parse_replay_id(text)
+        except ReplayIdError as error:
+            raise SempError(
+                "INVALID_PARAMETER", f"The attribute 'replicationGroupMsgId' is wrong: {error}"
+            ) from None
+        if named.generation != administration.vpn.log.generation:
+            raise Refused(ErrorCode.LOG_MODIFIED, f"{named} is of another generation of the log")
+        ids.add(min(named.number, 2**63 - 1))
+    if not ids:
+        raise SempError("INVALID_PARAMETER", "Give msgId, replicationGroupMsgId or selector.")
+    return sorted(ids)
+
+
+async def _matching(administration: Administration, body: RedactMsg) -> list[int]:
+    """The ids of the messages that a request's selector matches.
+
+    Raises:
+        SempError: INVALID_PARAMETER, ids are named, too, or how many there are is not said.
+        amqp_ext.replay_start.ReplayStartError: A start, or an end, is none.
+        Refused: The selector is none, or the log has no such place.
+    """
+    assert body.selector is not None
+    if body.msgId is not None or body.replicationGroupMsgId is not None:
+        raise SempError("INVALID_PARAMETER", "Give ids or a selector, not both.")
+    if not body.preview and body.expectedMsgCount is None:
+        raise SempError(
+            "INVALID_PARAMETER", "With a selector, give expectedMsgCount as a preview said, or preview."
+        )
+    options = {"replay-start": body.start or "beginning"}
+    if body.until is not None:
+        options["until"] = body.until
+    start = from_options(options)
+    assert start is not None
+    return await administration.vpn.erasing.selected(body.selector, body.subscribe or [">"], start)

@@ -1,0 +1,228 @@
+"""Erasing messages: what AMQP clients are given afterwards, what queues count, and that no file has the bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from proton import Link, Message, Terminus
+
+from amqp_ext.message.erased import ERASED_REASON, ERASED_TIME
+from gateway.cli import main
+from gateway.config import Limits, Queue, ReplayLog, Vpn
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
+from tests.support.client import Client, Received
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+ERASE = "/replayLogs/default/redactMsg"
+SECRET = "a-secret-of-one-person-"
+
+
+def erase(api: Api, **body: Any) -> dict[str, Any]:
+    """Erase, and what came of it."""
+    found: dict[str, Any] = api.done("PUT", "action", ERASE, body)
+    return found
+
+
+def decoded(received: Received) -> Message:
+    """A delivery as a client has it."""
+    message = Message()
+    message.decode(received.raw)
+    return message
+
+
+def is_marker(received: Received, reason: str = "") -> bool:
+    """Whether it is what stands in the place of an erased message."""
+    message = decoded(received)
+    annotations = {str(key): value for key, value in (message.annotations or {}).items()}
+    return message.body is None and ERASED_TIME in annotations and annotations[ERASED_REASON] == reason
+
+
+def browsing(link: Link) -> None:
+    """It takes nothing away."""
+    link.source.distribution_mode = Terminus.DIST_MODE_COPY
+
+
+def queue_of(api: Api, name: str = "q") -> None:
+    api.done("POST", "config", "/queues", {"queueName": name})
+    api.done("POST", "config", f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
+
+
+def test_an_erased_message_is_a_marker_for_everybody(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """On the queue, in the log, by a replay and after a restart; id, time and topic stay, and the file is sound."""
+    queue_of(api)
+    client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(5)])
+    before = client.receiver("log://a?replay-start=beginning").drain()
+    done = erase(api, msgId=[2, 4, 77], reason="asked to")
+    assert (done["msgIds"], done["missingMsgIds"], done["scrubbed"]) == ([2, 4], [77], True)
+    logged = client.receiver("log://a?replay-start=beginning").drain()
+    lying = client.receiver("q").drain()
+    assert [one.id for one in logged] == [one.id for one in lying] == [1, 2, 3, 4, 5]
+    for found in (logged, lying):
+        assert [is_marker(one, "asked to") for one in found] == [False, True, False, True, False]
+    kept = ("x-opt-enqueued-time", "x-opt-topic", "x-opt-replay-id")
+    for old, new in zip(before, logged, strict=True):
+        annotations = [
+            {str(key): value for key, value in decoded(one).annotations.items()} for one in (old, new)
+        ]
+        assert [annotations[0][key] for key in kept] == [annotations[1][key] for key in kept]
+    api.done("PUT", "action", "/queues/q/startReplay", {})
+    replaying = client.receiver("q")
+    replaying.flow(5)
+    replayed = replaying.take_and_accept(5)
+    assert [is_marker(one, "asked to") for one in replayed] == [False, True, False, True, False]
+    stop_and_check(gateway, api, client)
+
+
+@pytest.mark.parametrize("size", [10, 300, 20_000])
+def test_no_file_has_the_bytes(start: Start, administer: Administer, tmp_path: Path, size: int) -> None:
+    """Once the answer is there: of a message in one page, of one in many, held or logged, indexed or not."""
+    gateway = start(Vpn(replay_log=ReplayLog(index=["application-properties.who"])))
+    api = administer(gateway)
+    queue_of(api)
+    with Client(gateway.url) as client:
+        secret = f"{SECRET}in-the-body"
+        message = Message(body=secret + "x" * size, properties={"who": f"{SECRET}in-a-property"})
+        sender = client.sender("topic://a")
+        sender.send_all([data("before"), message.encode(), data("behind")])
+        client.sender("topic://b").send_all([message.encode(), data("last")])
+        assert any(SECRET.encode() in content for content in files(tmp_path))
+        assert erase(api, msgId=[2, 4])["scrubbed"] is True
+        assert not [name for name in files(tmp_path) if SECRET.encode() in name]
+        assert is_marker(client.receiver("q").drain()[1])
+        stop_and_check(gateway, api, client)
+    assert not [name for name in files(tmp_path) if SECRET.encode() in name]
+
+
+def files(folder: Path) -> list[bytes]:
+    """What is in all files of a folder."""
+    return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("has_priorities", [False, True])
+def test_what_queues_count_stays_exact(start: Start, administer: Administer, has_priorities: bool) -> None:
+    """Ready, handed out, and settled only then; by routes, replays and copies: down to nothing, also after a stop."""
+    gateway = start(limits=Limits(endpoint_window=20, read_page_rows=10))
+    api = administer(gateway)
+    for name in ("q", "r", "s"):
+        api.done(
+            "POST", "config", "/queues", {"queueName": name, "respectMsgPriorityEnabled": has_priorities}
+        )
+        api.done("POST", "config", f"/queues/{name}/subscriptions", {"subscriptionTopic": "a"})
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all(
+            [Message(body="x" * 400, priority=i % 10, durable=True).encode() for i in range(100)]
+        )
+        size = api.queue("q")["msgSpoolUsage"] // 100
+        api.done("PUT", "action", "/queues/r/startReplay", {"start": "#50"})
+        receiver, replayed = client.receiver("q"), client.receiver("r")
+        receiver.flow(30)
+        taken = receiver.take(30)
+        replayed.flow(10)
+        put = replayed.take(10)
+        some = sorted({1, *[one.id for one in taken[10:20]], *[one.id for one in put[:5]], 90, 95})
+        erase(api, msgId=some)
+        counted = {name: api.queue(name)["msgSpoolUsage"] for name in ("q", "r", "s")}
+        assert counted["q"] == counted["s"] < 100 * size
+        receiver.settle(taken)
+        receiver.close()
+        replayed.settle(put)
+        replayed.close()
+        for name in ("q", "r", "s"):
+            client.receiver(name).settle(client.receiver(name).drain())
+        stop_and_check(gateway, api, client)
+
+
+def test_an_erased_message_that_a_reader_waits_for(gateway: RunningGateway, api: Api, client: Client) -> None:
+    """Links whose next messages are in memory already, waiting for credit or their pace, are given the marker."""
+    queue_of(api)
+    client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(50)])
+    reader = client.receiver("log://a?replay-start=beginning")
+    browser = client.receiver("q", set_up=browsing)
+    consumer = client.receiver("q")
+    for receiver in (reader, browser, consumer):
+        receiver.flow(5)
+        assert not any(is_marker(one) for one in receiver.take(5))
+    erase(api, msgId=[6, 7, 30])
+    for receiver in (reader, browser, consumer):
+        receiver.flow(45)
+        assert [one.id for one in receiver.take(45) if is_marker(one)] == [6, 7, 30]
+
+
+def test_copies_of_dead_messages_are_erased_with_them(start: Start, administer: Administer) -> None:
+    """Rejected, it lies on the dead message queue under another id, which the preview names."""
+    gateway = start(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("q").send_all([data(f"{SECRET}{i}") for i in range(3)])
+        receiver = client.receiver("q")
+        receiver.flow(3)
+        receiver.update(receiver.take(3), 0x25)
+        dead = client.receiver("dead")
+        dead.flow(3)
+        copies = dead.take(3)
+        preview = erase(api, msgId=[2], preview=True)
+        assert preview["msgIds"] == [2, copies[1].id]
+        assert preview["deadMsgIds"] == [copies[1].id]
+        assert erase(api, msgId=[2])["msgIds"] == [2, copies[1].id]
+        dead.close()
+        assert [is_marker(one) for one in client.receiver("dead").drain()] == [False, True, False]
+
+
+def test_a_selector_is_previewed_first(gateway: RunningGateway, api: Api, client: Client) -> None:
+    """Without a count that was expected nothing is erased, nor with another than there are."""
+    client.sender("topic://a").send_all(
+        [Message(body=f"{SECRET}{i}", properties={"who": f"person {i % 3}"}).encode() for i in range(9)]
+    )
+    client.sender("topic://b").send_all([Message(body="b", properties={"who": "person 1"}).encode()])
+    wanted = {"selector": "who = 'person 1'", "subscribe": ["a"]}
+    assert "preview" in api.refused("PUT", "action", ERASE, wanted)["description"]
+    preview = erase(api, **wanted, preview=True)
+    assert preview["msgIds"] == [2, 5, 8]
+    assert erase(api, **wanted, start="#3", until="#5", preview=True)["msgIds"] == [5]
+    refused = api.refused("PUT", "action", ERASE, {**wanted, "expectedMsgCount": 4})
+    assert "3 messages would be erased" in refused["description"]
+    assert erase(api, **wanted, expectedMsgCount=3, reason="r")["msgCount"] == 3
+    found = client.receiver("log://>?replay-start=beginning").drain()
+    assert [one.id for one in found if is_marker(one, "r")] == [2, 5, 8]
+    assert erase(api, **wanted, preview=True)["msgCount"] == 0
+
+
+def test_what_means_nothing_is_refused(api: Api) -> None:
+    """No messages, both ways at once, ids without their selector's company, one of another log."""
+    for body in (
+        {},
+        {"msgId": [1], "selector": "a = 1", "preview": True},
+        {"msgId": [1], "start": "beginning"},
+        {"replicationGroupMsgId": ["rmid1:1"]},
+        {"replicationGroupMsgId": ["rmid1:0000-00000000-00000000-00000000"]},
+        {"selector": "a =", "preview": True},
+        {"msgId": list(range(1, 1_002))},
+        {"msgId": [0]},
+    ):
+        api.refused("PUT", "action", ERASE, body)
+
+
+def test_the_verb_asks_before_it_erases(gateway: RunningGateway, client: Client) -> None:
+    """Who answers no has erased nothing; `--yes` asks nobody; `--preview` says what there is."""
+    client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(3)])
+    url = gateway.call(lambda running: running.admin[0])
+
+    def rewind(*words: str, **more: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(main, ["log", "erase", *words, "--admin", url], **more)
+        return ran.exit_code, ran.output
+
+    assert "2 messages would be erased (1, 2); not there: 9" in rewind("1", "#2", "9", "--preview")[1]
+    assert rewind("1", input="n\n")[0] != 0
+    reader = client.receiver("log://a?replay-start=beginning").drain()
+    assert not any(map(is_marker, reader))
+    assert rewind("--selector", "JMSPriority = 4", "--from", "#3", "--reason", "asked", "--yes")[0] == 0
+    reader = client.receiver("log://a?replay-start=beginning").drain()
+    assert [is_marker(one, "asked") for one in reader] == [False, False, True]
+    assert rewind("9", "--yes")[0] != 0
+    assert rewind("nine")[0] == 2
