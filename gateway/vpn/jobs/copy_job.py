@@ -30,6 +30,11 @@ SHORTEST_WAIT: Final = 0.001
 """Seconds, as exact as the loop's timers are."""
 
 
+WRITING: Final = 2.0
+"""What writing copies takes of a processor, in times of what making them takes: on the writer's thread, and from live
+traffic all the same."""
+
+
 @dataclass(eq=False, slots=True)
 class _Batch:
     """Copies that are ready to be published."""
@@ -213,8 +218,10 @@ class CopyJob(Job):
                 size_bytes=record.size_bytes + sum(map(len, batch.contents[:taken])),
                 outcome="",
             )
-            reading = 0.0 if self._source is None else self._source.spent_reading()
-            self._due = pace.spent(started, taken, reading)
+            elsewhere = WRITING * (clock.seconds() - started)
+            if self._source is not None:
+                elsewhere += self._source.spent_reading()
+            self._due = pace.spent(started, taken, elsewhere)
             error = await self._commit(after)
             if error is not None:
                 await self._wait_for(f"the store could not write: {error}")

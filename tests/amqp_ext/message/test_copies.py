@@ -1,0 +1,78 @@
+"""What stands in front of copies: the quick way to write it says what the slow one does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amqp_ext.codec import Long
+from amqp_ext.message.annotations import annotated, without_annotations
+from amqp_ext.message.copies import KNOWN_TOPICS, CopyFronts
+from amqp_ext.message.sections import bare_offset, validate
+from tests.support.messages import data, section, take_apart
+
+BARE = section(0x74, {"n": 1}) + data("content")
+TOPICS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
+IDS = st.integers(0, 2**63 - 1)
+HEADERS = st.sampled_from([b"", section(0x70, [True]), section(0x70, [None, None, None, False])])
+ANNOTATIONS = st.dictionaries(
+    st.sampled_from(["x-opt-replay-name", "x-opt-replay-source-id", "x-opt-theirs", "x-opt-dead-reason"]),
+    st.text(max_size=20) | st.integers(0, 9),
+)
+
+
+def row(number: int, topic: str, content: bytes) -> tuple[Any, ...]:
+    return (number, 1, topic, bare_offset(content), 0, None, content)
+
+
+@given(st.lists(st.tuples(IDS, TOPICS, HEADERS, st.none() | ANNOTATIONS), max_size=8), TOPICS)
+def test_each_copy_is_the_message_annotated(
+    messages: list[tuple[int, str, bytes, dict[str, Any] | None]], name: str
+) -> None:
+    """Header and bare message bit for bit, whatever annotations came with it; names of ours replaced."""
+    rows = []
+    for number, topic, header, theirs in messages:
+        front = header if theirs is None else header + section(0x72, theirs)
+        rows.append(row(number, topic, front + BARE))
+    contents, bares = CopyFronts(name).copies(rows)
+    assert len(contents) == len(bares) == len(rows)
+    for one, content, bare in zip(rows, contents, bares, strict=True):
+        validate(content)
+        assert bare == bare_offset(content)
+        assert content[bare:] == BARE
+        ours = {
+            "x-opt-replay-name": name,
+            "x-opt-replay-source-topic": one[2],
+            "x-opt-replay-source-id": Long(one[0]),
+        }
+        expected, _ = annotated(one[6], ours)
+        assert take_apart(content) == take_apart(expected)
+
+
+def test_topics_that_are_remembered_are_bounded() -> None:
+    """A log may have more of them than anybody wants to keep; the copies are the same."""
+    fronts = CopyFronts("a")
+    rows = [row(n, f"t/{n}", BARE) for n in range(KNOWN_TOPICS + 10)]
+    assert fronts.copies(rows) == fronts.copies(rows)
+    assert len(fronts._by_topic) <= KNOWN_TOPICS
+
+
+@given(HEADERS, ANNOTATIONS)
+def test_annotations_are_taken_off(header: bytes, theirs: dict[str, Any]) -> None:
+    """Those that are named, and the section with the last of them; all else is as it was."""
+    content = header + section(0x72, theirs) + BARE
+    left, bare = without_annotations(content, {"x-opt-dead-reason", "x-opt-dead-time"})
+    assert left[bare:] == BARE
+    assert bare == bare_offset(left)
+    kept = {key: value for key, value in theirs.items() if key != "x-opt-dead-reason"}
+    found_header, found, _ = take_apart(left)
+    assert (found_header, found or {}) == (take_apart(content)[0], kept)
+
+
+@pytest.mark.parametrize("content", [BARE, section(0x70, [True]) + BARE])
+def test_a_message_without_annotations_stays_as_it_is(content: bytes) -> None:
+    """There is nothing to take off."""
+    assert without_annotations(content, {"x-opt-dead-reason"}) == (content, bare_offset(content))
