@@ -191,7 +191,7 @@ class MessageVpn:
             runtime,
             dead_letters.is_moving,
         )
-        self.erasing.tell(feeds, readers, replays)
+        self.erasing.tell(feeds, readers, replays, self.jobs)
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
         self.sizing = Sizing(broker, reader, counters, self.alarms, runtime)

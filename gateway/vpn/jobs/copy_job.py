@@ -8,11 +8,12 @@ takes no more the job waits, and where the log was trimmed under it, it fails.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from amqp_ext.message.copies import CopyFronts
+from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import logged, of_topics
 from gateway.core.log.message_cache import MessageCache
@@ -52,6 +53,13 @@ class _Batch:
     due: int = 0
     """Those from the first on that the pace has let go."""
 
+    def exchange(self, markers: Mapping[int, Row], fronts: CopyFronts) -> None:
+        """Of what was erased since it was read there is no copy with its content."""
+        if not any(row[ID] in markers for row in self.rows):
+            return
+        self.rows = with_markers(self.rows, markers)
+        self.contents, self.bares = fronts.copies(self.rows)
+
     def drop(self, count: int, looked_at: int) -> None:
         """These are published."""
         del self.rows[:count], self.contents[:count], self.bares[:count]
@@ -90,6 +98,8 @@ class CopyJob(Job):
         self._due = 0.0
         self._next: asyncio.Task[_Batch | None] | None = None
         """What is published after what is on its way."""
+        self._erased: dict[int, Row] = {}
+        """Markers of what was erased and may have been read before."""
         self._on_its_way = 0
         """Messages, as live traffic is told from copies."""
 
@@ -235,6 +245,9 @@ class CopyJob(Job):
         self._on_its_way = 0
         if not count:
             return ""
+        markers = self._broker.erasing.markers
+        if self._erased or markers:
+            batch.exchange({**self._erased, **markers}, self._fronts)
         try:
             check_leads_somewhere(self._topic, self._broker)
         except Refused as gone:
@@ -248,6 +261,14 @@ class CopyJob(Job):
         if self._on_its_way:
             return ""
         return refused.text if refused is not None else f"nobody takes messages of {self._topic!r}"
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more: what was read of them is exchanged when it is published."""
+        source = self._source
+        if source is not None:
+            source.erased(markers)
+            held = range(self.record.position, source.position)
+            self._erased = {i: row for i, row in {**self._erased, **markers}.items() if i in held}
 
     def _written(self, error: WriteFailed | None) -> None:
         if error is None:

@@ -21,6 +21,7 @@ from amqp_ext.message.sections import MessageView
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
+from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import BARE, CONTENT, ID, Row
 from gateway.core.replay.record import ReplayRecord
@@ -160,6 +161,10 @@ class DeadReturn(Job):
             return f"{name[:80]!r} is a {found.kind.value}: name an address for them"
         return ""
 
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more."""
+        self._held = with_markers(self._held, markers)
+
     # --- back they go ---------------------------------------------------------------------------------------------
 
     async def _step(self) -> bool:
@@ -196,7 +201,7 @@ class DeadReturn(Job):
         """Publish and settle as many of these as are taken; why that was not all."""
         flow = self._flow
         assert flow is not None
-        rows = [row for row in rows if row[ID] in flow.unsettled]
+        rows = [row for row in self._broker.erasing.sized(rows) if row[ID] in flow.unsettled]
         taken: list[Row] = []
         size_bytes, hindrance = 0, ""
         for topic, group in groupby(rows, key=self._topic_of):

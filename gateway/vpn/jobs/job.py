@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -106,6 +106,10 @@ class Job(ABC):
     @abstractmethod
     def _let_go(self) -> None:
         """It stops, for good or for now: hold nothing."""
+
+    @abstractmethod
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
 
     def _said(self) -> str:
         """What became of it, once it is complete."""

@@ -4,6 +4,7 @@ The jobs of a Message VPN: begun, found by name, paused, resumed, cancelled, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from amqp_ext.replay_start import StartKind
@@ -11,6 +12,7 @@ from gateway import log_keys
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
+from gateway.core.model import Row
 from gateway.core.replay.record import COPY, DEAD_RETURN, FAILED, ReplayRecord
 from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.jobs.copy_job import CopyJob
@@ -60,6 +62,11 @@ class Jobs:
         """What is on its way is committed, and nothing else is begun."""
         for job in self._jobs.values():
             job.close()
+
+    def erased(self, markers: Mapping[int, Row]) -> None:
+        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
+        for job in self._jobs.values():
+            job.erased(markers)
 
     def _now_ms(self) -> int:
         return self._shared.runtime.clock.now_ms()

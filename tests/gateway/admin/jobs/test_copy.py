@@ -215,3 +215,39 @@ def test_what_the_log_does_not_take_is_copied_to_a_queue_all_the_same(
         assert texts(client.receiver("test").drain()) == [str(n) for n in range(10)]
         logged = api.done("GET", "monitor", f"{LOG}/msgs", count=100)
         assert {one["topic"] for one in logged} == {"a"}
+
+
+def test_what_is_erased_before_it_is_copied_is_copied_without_its_content(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """Though the copy had read it, and made it ready; what was copied before is a message of its own."""
+    client.sender("topic://a").send_all([data(f"secret {n}") for n in range(100)])
+    name = copy(api, target="queue://test", subscriptions=["a"], rate=40)
+    wait_until(lambda: record(gateway, name).sent, "it has begun")
+    erased = [95, 96, 100]
+    api.done("PUT", "action", f"{LOG}/redactMsg", {"msgId": erased})
+    assert record(gateway, name).sent < 95
+    assert ended(gateway, name).sent == 100
+    found = client.receiver("test").drain()
+    assert [one.annotations["x-opt-replay-source-id"] for one in found] == [*range(1, 101)]
+    for one in found:
+        is_erased = one.annotations["x-opt-replay-source-id"] in erased
+        assert (b"secret" not in one.raw) is is_erased
+        assert ("x-opt-erased-time" in one.annotations) is is_erased
+
+
+def test_what_is_erased_while_it_waits_is_copied_without_its_content(
+    start: Start, administer: Administer
+) -> None:
+    """The copies lay ready for a full queue."""
+    gateway = start(Vpn(queues={"small": Queue(quota_messages=10)}))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(f"secret {n}") for n in range(40)])
+        name = copy(api, target="queue://small", subscriptions=["a"])
+        wait_until(lambda: "quota" in record(gateway, name).outcome, "it waits")
+        api.done("PUT", "action", f"{LOG}/redactMsg", {"msgId": [20]})
+        found: list[Received] = []
+        client.receiver("small").collect(found, 40)
+    assert [one.annotations["x-opt-replay-source-id"] for one in found] == [*range(1, 41)]
+    assert [n for n, one in enumerate(found, 1) if b"secret" not in one.raw] == [20]
