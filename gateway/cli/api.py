@@ -55,6 +55,8 @@ class NotDone(click.ClickException):
         self._as_json = as_json
         self.more = more
         self.hint = hint
+        self.is_absent = False
+        """There is no gateway to ask."""
 
     def format_message(self) -> str:
         sentence = one_line(self.message)
@@ -79,6 +81,7 @@ class Api:
     as_json: bool
     token_file: Path | None = None
     tls_ca: Path | None = None
+    timeout_s: float = TIMEOUT_S
 
     def ask(self, method: str, tree: str, *names: str, body: Any = None, **query: Any) -> dict[str, Any]:
         """
@@ -126,7 +129,7 @@ class Api:
             request.add_header("Authorization", header)
         opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusting(self.tls_ca)))
         try:
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
+            with opener.open(request, timeout=self.timeout_s) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except HTTPError as error:
@@ -135,7 +138,9 @@ class Api:
         except (URLError, OSError) as error:
             reason = getattr(error, "reason", error)
             sentence = f"no gateway's administration at {self.url}: {reason}"
-            raise self.not_done(sentence, hint=WHERE_IT_IS) from None
+            absent = self.not_done(sentence, hint=WHERE_IT_IS)
+            absent.is_absent = True
+            raise absent from None
 
     def not_done(
         self, sentence: str, more: Mapping[str, Any] = MappingProxyType({}), hint: str = ""

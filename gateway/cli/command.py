@@ -40,6 +40,7 @@ weigh more than the gateway."""
 CLIENTS = {
     "send": "gateway.cli.send:send",
     "tail": "gateway.cli.tail:tail",
+    "top": "gateway.cli.top:top",
     "status": "gateway.cli.object_commands:status",
     "alarms": "gateway.cli.object_commands:alarms",
     "reload": "gateway.cli.object_commands:reload",

@@ -59,6 +59,9 @@ class _Vpn(InVpn):
     msgReplayPendingCompleteCount: int
     msgReplayFailedCount: int
     lastMsgId: int
+    publishedMsgCount: int
+    publishedBytes: int
+    settledMsgCount: int
     pendingBytes: int
     directDroppedMsgCount: int
 
@@ -301,6 +304,9 @@ def _vpn(vpn: MessageVpn, clients: int, wire_loops: str) -> _Vpn:
         "msgReplayPendingCompleteCount": states.count(ReplayState.PENDING_COMPLETE),
         "msgReplayFailedCount": states.count(ReplayState.FAILED),
         "lastMsgId": broker.log.next_id - 1,
+        "publishedMsgCount": vpn.counters.published_messages,
+        "publishedBytes": vpn.counters.published_bytes,
+        "settledMsgCount": vpn.counters.settled_messages,
         "pendingBytes": vpn.committer.pending_bytes,
         "directDroppedMsgCount": vpn.counters.direct_dropped_messages,
     }
@@ -325,6 +331,9 @@ def _waiting(vpn: WaitingVpn, wire_loops: str) -> _Vpn:
         "msgReplayPendingCompleteCount": 0,
         "msgReplayFailedCount": 0,
         "lastMsgId": 0,
+        "publishedMsgCount": 0,
+        "publishedBytes": 0,
+        "settledMsgCount": 0,
         "pendingBytes": 0,
         "directDroppedMsgCount": 0,
     }
