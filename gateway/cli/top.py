@@ -18,7 +18,7 @@ import click
 from gateway.cli.api import Api, NotDone, api_options
 from gateway.core.replay.record import ENDED
 
-ANSWER_S: Final = 5.0
+ANSWER_S = 10.0
 """Seconds until an answer: a gateway that does not give one is shown as away."""
 
 MOST_QUEUES: Final = 100

@@ -26,6 +26,12 @@ from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has much to do is no gateway that is away."""
+    monkeypatch.setattr(looking, "ANSWER_S", 100.0)
+
+
 def top(url: str, *words: str) -> Result:
     """`rewind top`, with a look right after the other."""
     return CliRunner().invoke(main, ["top", "--interval", "0.5", *words, "--admin", url])
