@@ -24,6 +24,7 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "kind": ("queue", "stream"),  # what the queue is, or is to become if this attach makes it
         "missing": (),
         "rate": (),
+        "replay-name": (),
         "replay-start": (),
         "speed": (),
         "until": (),

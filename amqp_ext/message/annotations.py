@@ -14,6 +14,7 @@ Annotations delivered (AMQP 1.0 section 3.2.10; ``x-opt-`` keys may be ignored b
 ``x-opt-offset``           string     the id in decimal (Event Hubs)
 ``x-opt-replay-end``       boolean    true on the last message before live
 ``x-stream-offset``        long       the id, only for links that used RabbitMQ's filter
+``x-opt-replay-name``      string     the replay that brings it; in place of what the message came with
 =========================  =========  =============================================================================
 """
 
@@ -45,6 +46,9 @@ each topic; both start anew when full."""
 RUN: Final = 256
 """Ids whose replay ids differ in their last two digits alone."""
 
+REPLAY_NAME: Final = "x-opt-replay-name"
+"""By which handlers know what they may have had before."""
+
 OURS: Final = frozenset(
     {
         "x-opt-topic",
@@ -72,10 +76,16 @@ class Splicer:
     Args:
         generation: The log's generation, part of every replay id.
         stream_offset: Whether the link asked with RabbitMQ's filter.
+        replay_name: The mark on all of its messages; empty for none.
     """
 
-    def __init__(self, generation: int, *, stream_offset: bool = False) -> None:
+    def __init__(self, generation: int, *, stream_offset: bool = False, replay_name: str = "") -> None:
+        self._generation = generation
         self._stream_offset = stream_offset
+        # The mark is first of our annotations: those behind it are the same, and in the same places, without it.
+        self._mark = codec.encode(Symbol(REPLAY_NAME)) + codec.encode(replay_name) if replay_name else b""
+        self._keys = OURS | {REPLAY_NAME} if replay_name else OURS
+        self._pairs = _FIRST_PAIRS + bool(replay_name)
         replay_id = format_replay_id(generation, 0)
         # The last digits of a replay id, and the offset, are all that changes within a run of ids.
         self._replay_id = replay_id[: -len("00000000-00000000")].encode()
@@ -83,14 +93,15 @@ class Splicer:
         self._before_replay_id = codec.encode(Symbol("x-opt-replay-id")) + b"\xa1" + bytes([len(replay_id)])
         self._before_offset = codec.encode(Symbol("x-opt-offset")) + b"\xa1"
         self.pieces = (
-            codec.encode(Symbol("x-opt-topic")),
+            (2 * self._pairs).to_bytes(4, "big") + self._mark + codec.encode(Symbol("x-opt-topic")),
             codec.encode(Symbol("x-opt-sequence-number")) + b"\x81",
             self._before_time,
             self._before_replay_id + self._replay_id,
             self._before_offset,
         )
-        """What stands in the annotations between the topic, the id, the time, the end of the replay id (as hexadecimal
-        digits, eight and eight) and the offset (one octet of size, decimal digits): for whoever writes them itself."""
+        """What stands in the map of annotations behind its size (four octets) and between the topic, the id, the time,
+        the end of the replay id (as hexadecimal digits, eight and eight) and the offset (one octet of size, decimal
+        digits): for whoever writes them itself."""
         # The run that the template was made for: one topic, one time, ids from _first below _stop.
         self._topic = ""
         self._time_ms = -1
@@ -100,8 +111,12 @@ class Splicer:
         self._starts: dict[str, bytes] = {}
         self._packs: dict[tuple[int, int, int, bool], tuple[Callable[..., bytes], int]] = {}
 
+    def marked(self, replay_name: str) -> Splicer:
+        """The same with a mark on all messages."""
+        return Splicer(self._generation, stream_offset=self._stream_offset, replay_name=replay_name)
+
     def is_plain(self, attempts: Mapping[int, int], end_id: int | None) -> bool:
-        """Whether all fronts have our five annotations, and no delivery-count of ours; args as for ``fronts``."""
+        """Whether all fronts have the same annotations of ours, and no delivery-count; args as for ``fronts``."""
         return not attempts and end_id is None and not self._stream_offset
 
     def fronts(
@@ -159,7 +174,9 @@ class Splicer:
             header = content[:bare]
             if header != header_now:
                 if bare and not is_short_header(header):
-                    front = _with_front_of(content, bare, self._annotations(message_id, time_ms, topic), 0)
+                    front = _with_front_of(
+                        content, bare, self._annotations(message_id, time_ms, topic), 0, self._keys
+                    )
                     if in_batch:
                         rest = content[bare:]
                         parts += (head_of(len(front) + len(rest)), front, rest)
@@ -214,7 +231,7 @@ class Splicer:
             annotations = self._extended(annotations, message_id, is_end)
         if not bare and not attempts:
             return annotations
-        return _with_front_of(content, bare, annotations, attempts)
+        return _with_front_of(content, bare, annotations, attempts, self._keys)
 
     def _annotations(self, message_id: int, time_ms: int, topic: str) -> bytes:
         self._prepare(message_id, time_ms, topic)
@@ -257,14 +274,15 @@ class Splicer:
     def _start_of(self, topic: str) -> bytes:
         """The section up to the id: what changes with the topic, and with how many digits an id has."""
         first = (
-            codec.encode(Symbol("x-opt-topic"))
+            self._mark
+            + codec.encode(Symbol("x-opt-topic"))
             + codec.encode(topic)
             + codec.encode(Symbol("x-opt-sequence-number"))
             + b"\x81"
         )
         pairs = len(first) + 8 + len(self._middle) + 2 + len(self._end) + self._digit_count
         # A map's size counts from behind itself: the four bytes of the count, and the pairs.
-        return _MAP32 + _SIZES(4 + pairs, 2 * _FIRST_PAIRS) + first
+        return _MAP32 + _SIZES(4 + pairs, 2 * self._pairs) + first
 
     def _pack(self, start_size: int, *, in_batch: bool) -> tuple[Callable[..., bytes], int]:
         """What puts a front together, in a batch with the head of a data section, and the size of what it makes."""
@@ -281,7 +299,7 @@ class Splicer:
 
     def _extended(self, annotations: bytes, message_id: int, is_end: bool) -> bytes:
         pairs = annotations[12:]
-        count = _FIRST_PAIRS
+        count = self._pairs
         if is_end:
             pairs += _END
             count += 1

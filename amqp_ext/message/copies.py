@@ -18,11 +18,10 @@ from typing import Final, TypeAlias
 
 from amqp_ext import codec
 from amqp_ext.codec import Long, Symbol
-from amqp_ext.message.annotations import annotated, is_short_header
+from amqp_ext.message.annotations import REPLAY_NAME, annotated, is_short_header
 
 LoggedRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 
-REPLAY_NAME: Final = "x-opt-replay-name"
 SOURCE_TOPIC: Final = "x-opt-replay-source-topic"
 SOURCE_ID: Final = "x-opt-replay-source-id"
 

@@ -33,7 +33,8 @@ def from_rewind_filter(value: Any) -> ReplayStart:
     Read the value of the filter ``rewind:replay-start``.
 
     A map has symbols (or strings) as keys: one start of ``from`` ``last`` ``date`` ``offset`` ``after`` ``at``
-    ``ago`` ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``;
+    ``ago`` ``point`` ``message-id`` ``match``, and modifiers ``until`` ``missing`` ``generation`` ``speed`` ``rate``
+    ``name``;
     null is as good as absent. A message-id is of its own type, or a text. Short forms: a string or symbol is the text
     of a start, a timestamp a date, an integer of any type an offset. What the gateway answered to an attach is read,
     too: see ``is_answer``.

@@ -20,6 +20,9 @@ from amqp_ext.replay_start.fields import check_date, check_offset, is_integer, i
 from amqp_ext.replay_start.text import OFFSET, START_TEXTS
 from amqp_ext.replay_start.value import Missing, ReplayStart, ReplayStartError, StartKind, Until, UntilKind
 
+NAME_CHARACTERS: Final = 200
+"""Longest name of a replay: as long as a queue's."""
+
 _UNTIL_TEXTS: Final = f"until is now, a date such as {SOME_DATE}, an offset (#123 in a text) or rmid1:…"
 
 
@@ -74,6 +77,14 @@ def _read_generation(value: Any) -> int:
     return int(value)
 
 
+def _read_name(value: Any) -> str:
+    if not is_text(value) or not value.strip() or not value.isprintable() or len(value) > NAME_CHARACTERS:
+        raise ReplayStartError(
+            f"A replay's name is a text of 1 to {NAME_CHARACTERS} printable characters, not {shown(value)}."
+        )
+    return str(value)
+
+
 def _positive(name: str, meaning: str) -> Callable[[Any], float]:
     def read(value: Any) -> float:
         if (isinstance(value, float) or is_integer(value)) and value > 0 and math.isfinite(value):
@@ -89,5 +100,6 @@ MODIFIERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "generation": _read_generation,
     "speed": _positive("speed", "a factor of the original pace"),
     "rate": _positive("rate", "messages a second"),
+    "name": _read_name,
 }
 """What may be said beside a start, with its readers."""

@@ -12,6 +12,9 @@ from amqp_ext.replay_start.modifiers import MODIFIERS, with_modifiers
 from amqp_ext.replay_start.text import NUMBER, parse_text
 from amqp_ext.replay_start.value import OPTION, ReplayStart
 
+_OPTIONS: Final = {"name": "replay-name"}
+"""Options by the modifiers they stand for, where they are called otherwise."""
+
 _DECIMAL: Final = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?")
 
 
@@ -19,13 +22,15 @@ def from_options(options: Mapping[str, str]) -> ReplayStart | None:
     """
     Read the options of an address that ask for a replay; None when there are none of them.
 
-    They are ``replay-start``, ``until``, ``missing``, ``generation``, ``speed`` and ``rate``; others are left
-    to their readers.
+    They are ``replay-start``, ``until``, ``missing``, ``generation``, ``speed``, ``rate`` and ``replay-name``;
+    others are left to their readers.
 
     Raises:
         ReplayStartError: One has a bad value, or there is no start for them.
     """
-    modifiers = {name: options[name] for name in MODIFIERS if name in options}
+    modifiers = {
+        name: options[option] for name in MODIFIERS if (option := _OPTIONS.get(name, name)) in options
+    }
     text = options.get("replay-start")
     if text is None and not modifiers:
         return None

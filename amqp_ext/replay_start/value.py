@@ -93,6 +93,7 @@ class ReplayStart:
         generation: The one the log must have.
         speed: A factor of the original pace.
         rate: At most so many messages a second.
+        name: What the replay is called: on record, and on the messages that it delivers.
         form: What it was asked for with, for error texts; one of ``FILTER``, ``OPTION``, ``SELECTOR`` and ``ANSWER``,
             or a vendor's.
     """
@@ -104,6 +105,7 @@ class ReplayStart:
     generation: int | None = None
     speed: float | None = None
     rate: float | None = None
+    name: str | None = None
     form: str = field(default=OPTION, compare=False)
 
     def __str__(self) -> str:
@@ -113,7 +115,7 @@ class ReplayStart:
             words.append(f"until {self.until}")
         if self.missing is Missing.CLAMP:
             words.append("missing=clamp")
-        for name in ("generation", "speed", "rate"):
+        for name in ("generation", "speed", "rate", "name"):
             if (value := getattr(self, name)) is not None:
                 words.append(f"{name}={value}")
         return " ".join(words)

@@ -62,6 +62,11 @@ class NotDone(click.ClickException):
         sentence = one_line(self.message)
         return f"{sentence.rstrip('.')}; {self.hint}" if self.hint else sentence
 
+    @property
+    def status(self) -> str:
+        """The gateway's word for why; empty where it said none."""
+        return str(self.more.get("status", ""))
+
     def show(self, file: IO[Any] | None = None) -> None:
         if self._as_json:
             error = {"description": self.message, **self.more}

@@ -29,6 +29,19 @@ _UNDER_WAY: Final = {
 }
 
 
+_COLUMNS: Final = (
+    "replayName",
+    "kind",
+    "target",
+    "requester",
+    "state",
+    "startedTimeMs",
+    "endedTimeMs",
+    "sentMsgCount",
+    "outcome",
+)
+
+
 def _collection(topic_endpoint: bool) -> str:
     return "topicEndpoints" if topic_endpoint else "queues"
 
@@ -47,12 +60,26 @@ def replay() -> None:
 @click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
 @_clamp
 @click.option("--wait", is_flag=True, help="Return when everything replayed was acknowledged.")
+@click.option("--name", help="What it is called on record, and on the messages that it delivers.")
+@click.option("--yes", is_flag=True, help="Do not ask for ENDPOINT's name; on a terminal it is asked for.")
 @_is_topic
 @api_options
-def start(api: Api, endpoint: str, start: str, clamp: bool, wait: bool, topic_endpoint: bool) -> None:
+def start(
+    api: Api,
+    endpoint: str,
+    start: str,
+    clamp: bool,
+    wait: bool,
+    name: str | None,
+    yes: bool,
+    topic_endpoint: bool,
+) -> None:
     """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
     collection = _collection(topic_endpoint)
-    data = api.ask("PUT", "action", collection, endpoint, "startReplay", body=_place(start, clamp))["data"]
+    body = {**_place(start, clamp), "replayName": name}
+    if not (yes or api.as_json) and is_terminal():
+        _confirm(api, collection, endpoint, _place(start, clamp))
+    data = api.ask("PUT", "action", collection, endpoint, "startReplay", body=body)["data"]
     if not wait:
         api.done(data, f"the replay of {endpoint} starts at message {data['firstMsgId']}")
         return
@@ -60,6 +87,24 @@ def start(api: Api, endpoint: str, start: str, clamp: bool, wait: bool, topic_en
     if shown["replayState"] != ReplayState.COMPLETE.value:
         raise api.not_done(f"the replay is {shown['replayState']}: {shown['lastReplayFailureReason']}")
     api.done(shown, f"the replay of {endpoint} is complete")
+
+
+def is_terminal() -> bool:
+    """Whether a person is there to be asked."""
+    return sys.stdin.isatty()
+
+
+def _confirm(api: Api, collection: str, endpoint: str, place: dict[str, str]) -> None:
+    """
+    Say what would be done, and have a person type the endpoint's name.
+
+    Raises:
+        NotDone: They do not.
+    """
+    api.show(api.ask("PUT", "action", collection, endpoint, "previewReplay", body=place)["data"])
+    click.echo(f"What lies on {endpoint} is dropped, and its consumers are detached.", err=True)
+    if click.prompt(f"Type {endpoint} to go on", err=True, default="", show_default=False) != endpoint:
+        raise api.not_done(f"nothing was done: {endpoint} was not typed; --yes leaves the question out")
 
 
 def _wait(api: Api, collection: str, endpoint: str, first: int) -> dict[str, Any]:
@@ -97,14 +142,37 @@ def cancel(api: Api, endpoint: str, force_complete: bool, topic_endpoint: bool) 
     )
 
 
+@replay.command("list")
+@click.option("--endpoint", help="Of this queue, topic endpoint or address alone; * stands for anything.")
+@api_options
+def list_replays(api: Api, endpoint: str | None) -> None:
+    """List replays under way and those of the past, the oldest first."""
+    where = None if endpoint is None else f"target=={endpoint}"
+    api.table(api.all("monitor", "replays", where=where), _COLUMNS, "There is no replay on record.")
+
+
 @replay.command()
-@_endpoint
+@click.argument("name")
 @_is_topic
 @api_options
-def show(api: Api, endpoint: str, topic_endpoint: bool) -> None:
-    """Show how far the replay of ENDPOINT is, and what became of earlier ones."""
-    data = api.ask("GET", "monitor", _collection(topic_endpoint), endpoint)["data"]
-    api.show({name: value for name, value in data.items() if "eplay" in name})
+def show(api: Api, name: str, topic_endpoint: bool) -> None:
+    """Show the replay called NAME; or, where NAME is an endpoint, how far its replay is, and what became of others."""
+    found = None if topic_endpoint else _on_record(api, name)
+    if found is not None:
+        api.show(found)
+        return
+    data = api.ask("GET", "monitor", _collection(topic_endpoint), name)["data"]
+    api.show({attribute: value for attribute, value in data.items() if "eplay" in attribute})
+
+
+def _on_record(api: Api, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = api.ask("GET", "monitor", "replays", name)["data"]
+    except NotDone as refused:
+        if refused.status != "NOT_FOUND":
+            raise
+        return None
+    return found
 
 
 @replay.command()

@@ -17,6 +17,8 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, TOPIC
+from gateway.core.replay.record import ReplayRequest
+from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay.log_listing import LoggedMessages, Order, Wanted
@@ -226,9 +228,15 @@ class Administration:
 
     # --- replay -----------------------------------------------------------------------------------------------
 
-    async def start_replay(self, endpoint: Endpoint, start: ReplayStart) -> Resolved:
+    async def start_replay(
+        self, endpoint: Endpoint, start: ReplayStart, *, requester: str = "", name: str = ""
+    ) -> Resolved:
         """
         Replay the log to an endpoint, whoever consumes from it; a replay under way is cancelled by it.
+
+        Args:
+            requester: Who asks.
+            name: What it is called on record; empty to have one made.
 
         Raises:
             Refused: It may not, or cannot start there (docs/reference/refusals.md); INVALID_FIELD, the start asks for
@@ -236,12 +244,12 @@ class Administration:
         """
         vpn = self.vpn
         _check_unbounded(start)
-        vpn.replays.check(endpoint, by_client=False)
+        vpn.replays.check(endpoint, by_client=False, name=name)
         resolved = await vpn.log.resolve_start_on(endpoint, start)
         if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
-        vpn.replays.check(endpoint, by_client=False)
-        vpn.replays.start(endpoint, resolved.first, None)
+        vpn.replays.check(endpoint, by_client=False, name=name)
+        vpn.replays.start(endpoint, resolved.first, None, ReplayRequest(requester, name, str(start)))
         await vpn.committer.committed()
         return resolved
 
@@ -249,6 +257,11 @@ class Administration:
         """See ``ReplayRunner.cancel``."""
         self.vpn.replays.cancel(endpoint, force_complete=force_complete)
         await self.vpn.committer.committed()
+
+    def replay_records(self) -> ReplayRecords:
+        """Replays under way, as far as they are now, and those of the past."""
+        self.vpn.replays.records.refresh_all()
+        return self.vpn.broker.replay_records
 
     async def preview(self, endpoint: Endpoint, start: ReplayStart) -> Preview:
         """

@@ -218,6 +218,7 @@ class MessageVpn:
         committer.commit(declare(broker, queues))
         for endpoint in self.endpoints:
             self.replays.restarted(endpoint)
+        self.replays.records.all_restarted(e.replay.name for e in self.endpoints if e.replay is not None)
         self.expiry.start()
         self.alarms.start()
         self.sizing.start()

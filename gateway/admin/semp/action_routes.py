@@ -52,6 +52,10 @@ class StartReplay(_Body):
         description="Ours: `clamp` takes the nearest place where the start is not in the log (any more).",
     )
 
+    replayName: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="Ours: what it is called on record, and on its messages (`x-opt-replay-name`)."
+    )
+
     def place(self) -> ReplayStart:
         """The start.
 
@@ -135,12 +139,16 @@ class _Disconnected(TypedDict):
     disconnectedCount: int
 
 
-class _Started(TypedDict):
+class _Place(TypedDict):
     firstMsgId: int
     firstMsgTimeMs: int | None
 
 
-class _Preview(_Started):
+class _Started(_Place):
+    replayName: str
+
+
+class _Preview(_Place):
     msgCount: int
     msgSpoolUsage: int
 
@@ -218,10 +226,27 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
     path = f"/{collection}/{{name}}"
 
     @tree.put(f"{path}/startReplay", right, summary="Replay the log to it", responses=one(STARTED))
-    async def start_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
+    async def start_replay(
+        request: Request,
+        vpn: Name,
+        name: Name,
+        body: StartReplay,
+        administrator: Annotated[Administrator, Depends(administrator_of)],
+    ) -> Answer:
         administration = vpn_of(request, vpn)
-        resolved = await administration.start_replay(endpoint_of(administration, name, kinds), body.place())
-        return answer(request, {"firstMsgId": resolved.first, "firstMsgTimeMs": resolved.time_ms})
+        endpoint = endpoint_of(administration, name, kinds)
+        resolved = await administration.start_replay(
+            endpoint, body.place(), requester=administrator.name or "anonymous", name=body.replayName or ""
+        )
+        replay = endpoint.replay
+        return answer(
+            request,
+            {
+                "firstMsgId": resolved.first,
+                "firstMsgTimeMs": resolved.time_ms,
+                "replayName": replay.name if replay is not None else "",
+            },
+        )
 
     @tree.put(
         f"{path}/previewReplay",

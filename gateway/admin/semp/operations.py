@@ -22,6 +22,7 @@ from gateway.admin.semp.monitor_routes import monitor_routes
 from gateway.admin.semp.plan_routes import plan_routes
 from gateway.admin.semp.replay_log_routes import log_routes
 from gateway.admin.semp.replay_point_routes import point_routes
+from gateway.admin.semp.replay_routes import replay_routes
 from gateway.admin.semp.resources import EncodedPaths, Resources
 from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
 
@@ -61,6 +62,7 @@ def _resources() -> list[BaseRoute]:
         reload_routes(),
         log_routes(),
         point_routes(),
+        replay_routes(),
         config_routes(),
         action_routes(),
         job_routes(),

@@ -5,6 +5,7 @@ An attach whose source is an endpoint that it consumes from: it is bound to that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from amqp_ext.addresses.options import NO_OPTIONS
@@ -21,6 +22,7 @@ from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
+from gateway.core.replay.record import ReplayRequest
 from gateway.core.replay.starts import Resolved
 
 NOTHING_YET: Final = ReplayStart(StartKind.LIVE)
@@ -71,6 +73,14 @@ class ConsumerSource(LinkSetup):
     def _replays(self) -> bool:
         return self._start is not None and self._start.kind is not StartKind.LIVE
 
+    @property
+    def _asked(self) -> ReplayRequest:
+        """The replay as it goes on record."""
+        start, identity = self._start, self._client.identity
+        assert start is not None
+        requester = f"{identity.user}@{identity.peer_container}"
+        return ReplayRequest(requester, start.name or "", str(replace(start, name=None)))
+
     async def prepare(self) -> None:
         vpn, endpoint = self._client.vpn, self._endpoint
         if self._is_made:
@@ -111,13 +121,13 @@ class ConsumerSource(LinkSetup):
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
         if self._replays:
-            vpn.replays.check(endpoint, by_client=True)
+            vpn.replays.check(endpoint, by_client=True, name=self._asked.name)
         priority = request.consumer_priority(client.spoken.consumer_priorities)
         flow = self._flow = vpn.consumers.bind(
             endpoint, consumer, request.epoch(self._options), self._selects, priority
         )
         if self._replays:
-            vpn.replays.start(endpoint, self._resolved.first, flow)
+            vpn.replays.start(endpoint, self._resolved.first, flow, self._asked)
             await vpn.committer.committed()
         return consumer if flow in endpoint.flows else None
 

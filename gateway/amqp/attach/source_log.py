@@ -80,6 +80,8 @@ class LogSource(LinkSetup):
             settles=self._join is not None,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
+        if self._start is not None and self._start.name:
+            reader.mark(self._start.name, client.vpn.broker.next_id)
         self._wants_batches = request.wants_batches
         if self._join is not None:
             reader.lease = self._join(reader)

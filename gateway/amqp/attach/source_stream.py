@@ -84,6 +84,8 @@ class StreamSource(LinkSetup):
             settles=self._join is not None,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
+        if self._start is not None and self._start.name:
+            reader.mark(self._start.name, client.vpn.broker.next_id)
         self._feed = client.vpn.streams.read(
             self._endpoint,
             reader,

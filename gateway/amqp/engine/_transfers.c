@@ -333,10 +333,10 @@ static int write_front(struct message *message, PyObject *row, PyObject *pieces)
     pairs = 2 + topic_size + 8 + 8 + 17 + 1 + digits;
     for (int i = 0; i < PIECES; i++)
         pairs += PyBytes_GET_SIZE(PyTuple_GET_ITEM(pieces, i));
-    if (bare + 12 + pairs > FRONT_BYTES)
+    if (bare + 8 + pairs > FRONT_BYTES)
         return 0;
     to = put(put(to, header, bare), "\0\x53\x72\xd1", 4);
-    to = put_number(put_number(to, (uint64_t)(4 + pairs), 4), 2 * PIECES, 4);
+    to = put_number(to, (uint64_t)pairs, 4); /* the count is in the first piece */
     to = put_number(put_number(put_piece(to, pieces, 0), 0xa1, 1), (uint64_t)topic_size, 1);
     to = put_number(put_piece(put(to, topic, topic_size), pieces, 1), id, 8);
     to = put_number(put_piece(to, pieces, 2), (uint64_t)time_ms, 8);

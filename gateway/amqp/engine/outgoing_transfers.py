@@ -75,6 +75,9 @@ class OutgoingTransfers:
         self._link = link._impl
         self._handle = loops.handle_of(link._impl)
         self._splicer = splicer
+        self._marked = splicer
+        """What marks the messages of ``_replay_name``; remade when another replay sends."""
+        self._replay_name = ""
         self._pre_settled = pre_settled
         self._default_outcome = default_outcome
         self._on_credit = on_credit
@@ -125,26 +128,36 @@ class OutgoingTransfers:
             self._entered += more
             self._account.hold(Kind.UNSETTLED, more * DELIVERY_BYTES)
 
-    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        """Send messages; there must be credit for them."""
+    def send(
+        self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None, replay_name: str = ""
+    ) -> None:
+        """Send messages; there must be credit for them. ``replay_name``: the mark on them, if it is not empty."""
         if self.is_closed:
             return
+        splicer = self._splicer_for(replay_name) if replay_name else self._splicer
         if self.in_batches:
-            self._send_batches(rows, attempts, end_id)
+            self._send_batches(rows, splicer, attempts, end_id)
             return
         unsettled = None if self._pre_settled else self._unsettled
-        total = self._loops.send(self._handle, rows, self._splicer, attempts, end_id, unsettled)
+        total = self._loops.send(self._handle, rows, splicer, attempts, end_id, unsettled)
         self._average_bytes = max(total // len(rows), 1) + 200
         if not self._pre_settled:
             self._enter()
 
-    def _send_batches(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+    def _splicer_for(self, replay_name: str) -> Splicer:
+        if replay_name != self._replay_name:
+            self._marked, self._replay_name = self._splicer.marked(replay_name), replay_name
+        return self._marked
+
+    def _send_batches(
+        self, rows: Sequence[Row], splicer: Splicer, attempts: Mapping[int, int], end_id: int | None
+    ) -> None:
         """The same in as few deliveries as their size allows: never more than messages, so there is credit for them."""
         total = sum([len(row[CONTENT]) for row in rows])
         count = max(1, min(len(rows), len(rows) * BATCH_BYTES // max(total, 1)))
         for first in range(0, len(rows), count):
             batch = rows[first : first + count]
-            self._loops.send_batch(self._handle, batch, self._splicer, attempts, end_id)
+            self._loops.send_batch(self._handle, batch, splicer, attempts, end_id)
         self._average_bytes = max(total // len(rows), 1) + 200
 
     def updated(self, collector: Any) -> None:

@@ -99,7 +99,11 @@ class Consumer(SendingLink):
         return flow.endpoint.settings.max_unsettled or self._max_unsettled
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
-        super().send(rows, attempts, end_id)
+        replay = self.flow.endpoint.replay if self.flow is not None else None
+        if replay is None or not replay.is_marking:
+            super().send(rows, attempts, end_id)
+        else:
+            self.send_marked(rows, attempts, end_id, replay.name, replay.marked_below)
         if self.is_pre_settled and self.flow is not None:
             # At most once is what the peer asked for: sent is consumed.
             self._consumers.settle(self.flow, [row[ID] for row in rows])

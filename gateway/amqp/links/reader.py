@@ -6,7 +6,7 @@ nothing: nothing is written when it is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from proton import Link
@@ -18,6 +18,7 @@ from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.native import ACCEPTED
 from gateway.amqp.links.sending_link import SendingLink
 from gateway.amqp.nodes.lease import Lease
+from gateway.core.model import Row
 
 FINISH_SECONDS: Final = 30.0
 """How long a bounded replay that has sent everything waits for settlements before it detaches."""
@@ -71,6 +72,7 @@ class ReaderLink(SendingLink):
         self._waits_for_outcomes = False
         """There was no more room for it than for what it settles next."""
         self._is_finished = False
+        self._replay_name, self._marked_below = "", 0
         self._end_timer: asyncio.TimerHandle | None = None
 
     def begin(self, feed: Feed) -> None:
@@ -88,6 +90,16 @@ class ReaderLink(SendingLink):
         if self._may_send <= 0:
             # There is nothing for it until it settles: a drain need not wait for that.
             self.nothing_to_send()
+
+    def mark(self, replay_name: str, below: int) -> None:
+        """Messages with ids below one, which are history, are to have the name of the replay that was asked for."""
+        self._replay_name, self._marked_below = replay_name, below
+
+    def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
+        if self._replay_name:
+            self.send_marked(rows, attempts, end_id, self._replay_name, self._marked_below)
+        else:
+            super().send(rows, attempts, end_id)
 
     def room(self) -> int:
         may_send = self._may_send

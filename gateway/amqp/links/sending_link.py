@@ -5,8 +5,10 @@ What links that messages go out on have in common, those of a queue's consumers 
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from proton import Link
 
@@ -17,7 +19,9 @@ from gateway.amqp.engine.attached_link import Sending
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.engine.outgoing_transfers import OutgoingTransfers
 from gateway.amqp.links.base_link import BaseLink
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
+
+ID_OF: Final = itemgetter(ID)
 
 
 class SendingLink(BaseLink):
@@ -97,6 +101,25 @@ class SendingLink(BaseLink):
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
         """Send messages, at most ``room`` (see ``gateway.vpn.clients``)."""
         self.transfers.send(rows, attempts, end_id)
+        self._output.sent()
+
+    def send_marked(
+        self,
+        rows: Sequence[Row],
+        attempts: Mapping[int, int],
+        end_id: int | None,
+        replay_name: str,
+        below: int,
+    ) -> None:
+        """The same; those with ids below one are marked as replayed (``x-opt-replay-name``)."""
+        send = self.transfers.send
+        count = len(rows) if rows[-1][ID] < below else bisect_left(rows, below, key=ID_OF)
+        if count == len(rows):
+            send(rows, attempts, end_id, replay_name)
+        else:
+            if count:
+                send(rows[:count], attempts, end_id, replay_name)
+            send(rows[count:], attempts, end_id)
         self._output.sent()
 
     def nothing_to_send(self) -> None:

@@ -40,6 +40,8 @@ _KINDS: Final = {
     "epoch": Kind.PLAIN,
     "generation": Kind.PLAIN,
     "replayPosition": Kind.PLAIN,
+    "replayNumber": Kind.PLAIN,
+    "sentByteCount": Kind.BYTES,
     "position": Kind.PLAIN,
 }
 _BY_ENDING: Final = (
@@ -95,6 +97,9 @@ _HEADINGS: Final = {
     "replayName": "replay",
     "deadReason": "why",
     "deadEndpointName": "where",
+    "startedTimeMs": "started",
+    "endedTimeMs": "ended",
+    "sentMsgCount": "messages",
 }
 
 _GOOD: Final = frozenset({"up", "active", "running", "active-consumer", "complete"})

@@ -340,7 +340,7 @@ class Endpoint:
             self.ready.note_priorities(ids, priorities)
         among = set(routed)
         self.backlog.put([i for i in ids if i not in among] if among else ids, size_bytes, archived)
-        replay.put_up_to(position, len(ids))
+        replay.put_up_to(position, len(ids), size_bytes)
         self.ready.add_put(ids, routed)
 
     def _go_on_from(self, position: int) -> None:

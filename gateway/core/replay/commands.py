@@ -89,14 +89,16 @@ class ReplayCommands:
                 f"{policy.max_replays} replays are under way; try again later",
             )
 
-    def start(self, endpoint: Endpoint, position: int, now_ms: int) -> list[Effect]:
+    def start(self, endpoint: Endpoint, position: int, now_ms: int, name: str = "") -> list[Effect]:
         """
         Everything on the endpoint is dropped; once that is committed and ``Endpoint.replay_cleared``, the log from
-        ``position`` on is put on it again. A replay under way is cancelled by it.
+        ``position`` on is put on it again. A replay under way is cancelled by it. ``name`` is that of its record.
         """
         broker = self._broker
         cursor, replay_cursor = broker.take_number(), broker.take_number()
-        replay = Replay.request(position, now_ms, endpoint.replay, replay_cursor, endpoint.subscriptions)
+        replay = Replay.request(
+            position, now_ms, endpoint.replay, replay_cursor, endpoint.subscriptions, name, broker.next_id
+        )
         effects = endpoint.begin_replay(replay, cursor, replay_cursor, broker.next_id - 1)
         broker.emptied(endpoint)
         broker.forget_routes()

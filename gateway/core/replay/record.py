@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from gateway.core.errors import ErrorCode, Refused
 
 ENDPOINT: Final = "endpoint"
@@ -29,8 +30,19 @@ FAILED: Final = "failed"
 ENDED: Final = frozenset({COMPLETE, CANCELLED, FAILED})
 """States from which nothing goes on."""
 
-NAME_CHARACTERS: Final = 200
-"""Longest name of a replay: as long as a queue's."""
+
+class ReplayRequest(NamedTuple):
+    """A replay as it was asked for."""
+
+    requester: str = ""
+    """See ``ReplayRecord``."""
+    name: str = ""
+    """Empty: one is made."""
+    start: str = ""
+
+
+BY_NOBODY: Final = ReplayRequest()
+"""As a test asks for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ class ReplayRecord:
     sent: int = 0
     """Messages that it has put on the endpoint, or published."""
     size_bytes: int = 0
-    """Content of those."""
+    """Content of those. What a replay onto an endpoint has to put once more after a stop counts once more."""
     started_ms: int = 0
     ended_ms: int = 0
     """0 while it goes on."""

@@ -9,9 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from gateway.core.effects import DropReplayRecords, Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.replay.record import NAME_CHARACTERS, ReplayRecord, check_replay_name
+from gateway.core.replay.record import ReplayRecord, check_replay_name
 
 MOST_RECORDS: Final = 1_000
 """The default bound on how many are kept."""

@@ -122,6 +122,13 @@ class Replay:
     """The next id of the log to read."""
     first: int = 0
     """Where it began."""
+    name: str = ""
+    """Of its record; empty for one that was begun by an earlier version."""
+    marked_below: int = 0
+    """Messages below this id were published before it was asked for: its consumers are told that they are replayed.
+    Later ones come by it for the first time."""
+    size_bytes: int = 0
+    """Content of what it has put."""
     cursor: int = 0
     """The number of its cursor; 0 once that is gone."""
     subscriptions: list[tuple[int, list[str]]] = field(default_factory=list)
@@ -179,6 +186,13 @@ class Replay:
         return 0 if self.state is ReplayState.FAILED else self.live_from
 
     @property
+    def is_marking(self) -> bool:
+        """What it has put may be on the endpoint, to be handed out with its name."""
+        return self.name != "" and (
+            self.is_under_way or (self.is_forced and self.state is ReplayState.COMPLETE)
+        )
+
+    @property
     def outstanding(self) -> int:
         """Replayed messages on the endpoint that were not acknowledged yet."""
         return self.put - self.acknowledged
@@ -198,7 +212,14 @@ class Replay:
 
     @classmethod
     def request(
-        cls, position: int, now_ms: int, before: Replay | None, cursor: int, subscriptions: Iterable[str]
+        cls,
+        position: int,
+        now_ms: int,
+        before: Replay | None,
+        cursor: int,
+        subscriptions: Iterable[str],
+        name: str = "",
+        next_id: int = 0,
     ) -> Replay:
         """
         A new replay of the log from an id on.
@@ -206,6 +227,8 @@ class Replay:
         Args:
             cursor: The number of its cursor.
             subscriptions: The endpoint's.
+            name: Of its record.
+            next_id: The next id to be given out.
             before: The endpoint's last one, whose totals go on; one that is under way is cancelled by this.
         """
         totals = before.totals if before is not None else ReplayTotals()
@@ -216,6 +239,8 @@ class Replay:
         replay = cls(
             position,
             first=position,
+            name=name,
+            marked_below=next_id,
             cursor=cursor,
             subscriptions=[(position, list(subscriptions))],
             started_ms=now_ms,
@@ -229,10 +254,11 @@ class Replay:
         self.subscriptions = [one for one in self.subscriptions if one[0] < position]
         self.subscriptions.append((position, list(subscriptions)))
 
-    def put_up_to(self, position: int, count: int) -> None:
-        """So many messages below ``position``, the next id to read, are put on the endpoint."""
+    def put_up_to(self, position: int, count: int, size_bytes: int = 0) -> None:
+        """So many messages below ``position``, the next id to read, are put, with so much content of the log."""
         self.position = position
         self.put += count
+        self.size_bytes += size_bytes
 
     def found_end(self, message_id: int) -> None:
         """This is the last message before live."""
@@ -252,6 +278,7 @@ class Replay:
 
     def force_complete(self) -> None:
         """It is complete, whatever was acknowledged."""
+        self.is_forced = True
         self.move(ReplayEvent.FORCED)
         self.totals.succeeded += 1
 

@@ -14,10 +14,12 @@ from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
+from gateway.core.replay.record import BY_NOBODY, CANCELLED, FAILED, ReplayRequest
 from gateway.core.replay.states import Replay, ReplayState
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.replay.pump import PumpShared, ReplayPump
+from gateway.vpn.replay.records import DELETED, REPLACED, EndpointRecords
 from gateway.vpn.settings import CurrentSettings
 from store.errors import ReadFailed, WriteFailed
 
@@ -39,19 +41,27 @@ class ReplayRunner:
         self._now_ms = shared.runtime.clock.now_ms
         self._log = shared.runtime.log
         self._pumps: dict[str, ReplayPump] = {}
+        self.records = EndpointRecords(self._broker.replay_records, self._committer, self._now_ms)
+        """Who replayed what."""
 
-    def check(self, endpoint: Endpoint, *, by_client: bool) -> None:
+    def check(self, endpoint: Endpoint, *, by_client: bool, name: str = "") -> None:
         """
         Whether a replay of the endpoint may start; asked for by a consumer about to be bound, or by an administrator.
+
+        Args:
+            name: What it is to be called; empty where nobody says.
 
         Raises:
             Refused: It may not (docs/reference/refusals.md).
         """
         self._broker.replay_commands.check(endpoint, by_client=by_client)
+        self._broker.replay_records.name_for(name, "", 0)
 
     # --- begun and ended --------------------------------------------------------------------------------------
 
-    def start(self, endpoint: Endpoint, first: int, requester: Flow | None) -> None:
+    def start(
+        self, endpoint: Endpoint, first: int, requester: Flow | None, request: ReplayRequest = BY_NOBODY
+    ) -> None:
         """
         Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped, and when that is
         durable the log is put on it from ``first`` on. Await ``Committer.committed`` before the requester is told.
@@ -60,7 +70,11 @@ class ReplayRunner:
             ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
         )
         self._consumers.displace_all(endpoint, started, but=requester)
-        effects = self._broker.replay_commands.start(endpoint, first, self._now_ms())
+        now_ms = self._now_ms()
+        name = self._broker.replay_records.name_for(request.name, request.requester, now_ms)
+        self.records.end(endpoint, CANCELLED, REPLACED)
+        effects = self._broker.replay_commands.start(endpoint, first, now_ms, name)
+        effects += self.records.begin(endpoint, request)
         self._feeds.of(endpoint).clear()
         self._pumps.pop(endpoint.name, None)
         self._say("replay_started", endpoint, **{log_keys.FIRST: first})
@@ -75,6 +89,7 @@ class ReplayRunner:
             if endpoint.replay is not replay or replay.state is not ReplayState.INITIALIZING:
                 return
             if error is not None:
+                self.records.not_saved(endpoint)
                 self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
                 return
             endpoint.replay_cleared()
@@ -93,6 +108,7 @@ class ReplayRunner:
         if replay is None:
             return
         self.completed(endpoint)
+        self.records.restarted(endpoint)
         # Before ids that a crash took back are given out again: they would count as replayed at the next start.
         if replay.is_under_way or replay.live_from == self._broker.next_id:
             self._committer.commit([endpoint.replay_definition()])
@@ -200,6 +216,7 @@ class ReplayRunner:
         position = 0 if pump is None else pump.position
         effects = self._broker.replay_commands.fail(endpoint, reason, self._now_ms(), position)
         self._feeds.of(endpoint).clear()
+        self.records.end(endpoint, CANCELLED if is_cancelled else FAILED, reason)
         self._say(
             "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
         )
@@ -207,6 +224,7 @@ class ReplayRunner:
 
     def forget(self, endpoint: Endpoint) -> None:
         """The endpoint is gone."""
+        self.records.end(endpoint, CANCELLED, DELETED)
         self._pumps.pop(endpoint.name, None)
 
     # --- meanwhile --------------------------------------------------------------------------------------------
@@ -215,6 +233,7 @@ class ReplayRunner:
         """Go on with all of them, by what was published (``CommitListener``)."""
         if news and self._pumps:
             self._run()
+        self.records.committed()
 
     def not_committed(self) -> None:
         """Ids that replays may have waited for came to nothing (``CommitListener``)."""
@@ -263,6 +282,7 @@ class ReplayRunner:
     def reached_end(self, endpoint: Endpoint) -> None:
         """A replay has reached the end of the log."""
         self._say("replay_read", endpoint)
+        self.records.save_progress(endpoint)
         self.completed(endpoint)
 
     def completed(self, endpoint: Endpoint) -> None:
@@ -271,6 +291,7 @@ class ReplayRunner:
         if replay is None or not replay.completed(self._now_ms()):
             return
         self._committer.commit([endpoint.replay_definition()])
+        self.records.completed(endpoint)
         self._say("replay_completed", endpoint)
 
     def check_blocked(self, endpoint: Endpoint) -> None:

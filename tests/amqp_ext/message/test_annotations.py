@@ -268,17 +268,25 @@ messages = st.builds(row, contents, ids, st.sampled_from([0, TIME_MS, TIME_MS + 
 rows_of_messages = st.lists(messages, min_size=1, max_size=8)
 
 
+replay_names = st.sampled_from(["", "monday", "ö" * 200, "x" * 200])
+
+
 @given(
     st.lists(rows_of_messages, min_size=1, max_size=3),
     st.dictionaries(ids, st.integers(1, 3), max_size=2),
     st.none() | ids,
     st.booleans(),
+    replay_names,
 )
 def test_one_splicer_serves_any_run_of_messages(
-    batches: Sequence[list[OutgoingRow]], attempts: dict[int, int], end_id: int | None, stream_offset: bool
+    batches: Sequence[list[OutgoingRow]],
+    attempts: dict[int, int],
+    end_id: int | None,
+    stream_offset: bool,
+    replay_name: str,
 ) -> None:
     """Whatever was sent before on a link, each message has its own id, time and topic, and all of its own front."""
-    splicer = Splicer(GENERATION, stream_offset=stream_offset)
+    splicer = Splicer(GENERATION, stream_offset=stream_offset).marked(replay_name)
     for rows in batches:
         for (number, time_ms, topic, bare, _, _, content), front in zip(
             rows, splicer.fronts(rows, attempts, end_id), strict=True
@@ -295,6 +303,8 @@ def test_one_splicer_serves_any_run_of_messages(
                 expected["x-opt-replay-end"] = True
             if stream_offset:
                 expected["x-stream-offset"] = number
+            if replay_name:
+                expected["x-opt-replay-name"] = replay_name
             assert message_annotations(raw) == expected
             before, after = read_header(content), read_header(raw)
             assert after.delivery_count == before.delivery_count + attempts.get(number, 0)
@@ -304,6 +314,15 @@ def test_one_splicer_serves_any_run_of_messages(
                 before.ttl_ms,
             )
             assert decoded(raw).annotations == expected
+
+
+def test_a_mark_takes_the_place_of_an_older_one() -> None:
+    """A message that came with a mark has that of the replay which brings it, or else keeps its own."""
+    content = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-replay-name"): "old", Symbol("x-k"): 1}) + BODY
+    for name in ("", "new"):
+        (front,) = Splicer(GENERATION, replay_name=name).fronts([row(content)], {}, None)
+        found = message_annotations(front + BODY)
+        assert (found["x-opt-replay-name"], found["x-k"], len(found)) == (name or "old", 1, 7)
 
 
 @given(rows_of_messages)
@@ -321,13 +340,18 @@ def test_messages_together_and_one_by_one_are_the_same(rows: list[OutgoingRow]) 
     st.dictionaries(ids, st.integers(1, 3), max_size=2),
     st.none() | ids,
     st.booleans(),
+    replay_names,
 )
 def test_a_batch_has_the_messages_that_go_out_one_by_one(
-    batches: Sequence[list[OutgoingRow]], attempts: dict[int, int], end_id: int | None, stream_offset: bool
+    batches: Sequence[list[OutgoingRow]],
+    attempts: dict[int, int],
+    end_id: int | None,
+    stream_offset: bool,
+    replay_name: str,
 ) -> None:
     """In one envelope a message is what it is in a delivery of its own, whatever the same link sent before."""
-    one_by_one = Splicer(GENERATION, stream_offset=stream_offset)
-    together = Splicer(GENERATION, stream_offset=stream_offset)
+    one_by_one = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
+    together = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     for rows in batches:
         fronts = one_by_one.fronts(rows, attempts, end_id)
         assert list(messages_of(together.batch(rows, attempts, end_id))) == [

@@ -117,6 +117,7 @@ _STARTS = (
     "generation",
     "speed",
     "rate",
+    "name",
     "x",
 )
 _FIELDS = (

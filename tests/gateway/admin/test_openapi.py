@@ -105,6 +105,7 @@ def test_every_attribute_that_is_shown_is_documented_with_its_type_and_no_other(
     api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a/>"})
     client.receiver("topic://a/>", name="te", durable=True)
     api.done("POST", "config", "/replayPoints", {"replayPointName": "p"})
+    api.done("PUT", "action", "/topicEndpoints/te/startReplay", {"replayName": "q"})
     topics = "/replayLogs/default/topicFilterSubscriptions"
     api.done("POST", "config", topics, {"topicFilterSubscription": "a/>"})
     document = api.http.get("/openapi.json").json()

@@ -69,6 +69,59 @@ def test_waiting_for_a_replay_that_is_cancelled_fails(api: Api, client: Client) 
     )
 
 
+def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> None:
+    """Who asked, onto what, how it ended: by HTTP page by page and by endpoint, and by the verbs."""
+    client.sender("q").send_all([data(i) for i in range(5)])
+    client.sender("r").send_all([data(i) for i in range(5)])
+
+    def run(*words: str) -> tuple[int, str]:
+        ran = CliRunner().invoke(main, ["replay", *words, "--admin", str(api.http.base_url)])
+        return ran.exit_code, ran.output
+
+    assert run("list") == (0, "There is no replay on record.\n")
+    assert run("start", "q", "--name", "monday", "--from", "#2")[0] == 0
+    assert run("start", "q", "--name", "monday")[0] == 1
+    started = api.done("PUT", "action", "/queues/r/startReplay", {})
+    client.wait(lambda: api.queue("r")["replayState"] == "pending-complete", "all was read")
+    api.done("PUT", "action", "/queues/r/cancelReplay", {})
+    receiver = client.receiver("q", credit=4)
+    assert [message.annotations["x-opt-replay-name"] for message in receiver.take_and_accept(4)] == [
+        "monday"
+    ] * 4
+    client.wait(lambda: api.queue("q")["replayState"] == "complete", "it is complete")
+    found = api.done("GET", "monitor", "/replays")
+    shown = ("replayNumber", "replayName", "kind", "target", "requester", "state", "sentMsgCount", "start")
+    assert [tuple(one[name] for name in shown) for one in found] == [
+        (1, "monday", "endpoint", "q", "anonymous", "complete", 4, "#2"),
+        (2, started["replayName"], "endpoint", "r", "anonymous", "cancelled", 5, "beginning"),
+    ]
+    of_r = api.done("GET", "monitor", "/replays", where="target==r", select="state")
+    assert of_r == [{"state": "cancelled"}]
+    assert api.done("GET", "monitor", "/replays/monday") == found[0]
+    assert "every message was acknowledged" in run("show", "monday")[1]
+    assert "replayPosition" in run("show", "r")[1]
+    assert run("show", "nothing")[0] == 1
+    listed = run("list", "--endpoint", "q")[1]
+    assert "monday" in listed and "cancelled" not in listed
+
+
+def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
+    """On a terminal: nothing is replayed when anything else is typed; `--yes` asks nothing, nor does a script."""
+    client.sender("q").send_all([data(0)])
+
+    def run(typed: str, *options: str) -> int:
+        words = ["replay", "start", "q", *options, "--admin", str(api.http.base_url)]
+        with patch.object(replays, "is_terminal", lambda: True):
+            return CliRunner().invoke(main, words, input=typed).exit_code
+
+    assert run("r\n") == 1
+    assert run("\n") == 1
+    assert api.queue("q")["replayState"] == "n/a"
+    assert run("q\n") == 0
+    assert run("", "--yes") == 0
+    assert api.queue("q")["replayStartCount"] == 2
+
+
 def test_the_log_is_configured_by_verbs(api: Api) -> None:
     """What the log takes, keeps and holds is said with verbs; what cannot be is refused with exit status 1."""
 
@@ -128,7 +181,7 @@ def test_dead_messages_go_where_the_administrator_says_now(api: Api, client: Cli
     ("typed", "offered"),
     [
         ([""], {"replay", "log", "queue", "topic-endpoint", "subscription", "point", "client", "status"}),
-        (["replay", ""], {"start", "cancel", "show", "preview"}),
+        (["replay", ""], {"start", "cancel", "list", "show", "preview"}),
         (["log", "filter", ""], {"list", "add", "remove", "on", "off"}),
         (["replay", "start", "q", "--w"], {"--wait"}),
     ],

@@ -154,6 +154,7 @@ def sent(
     end_id: int | None,
     stream_offset: bool,
     in_batch: bool,
+    replay_name: str,
 ) -> list[bytes]:
     """What is written when these messages are sent on one link."""
     end, peer = End(loops), Peer()
@@ -161,7 +162,7 @@ def sent(
     peer.exchange(end)
     peer.credit("r0-settled", 100, drain=False)
     peer.exchange(end)
-    splicer = Splicer(GENERATION, stream_offset=stream_offset)
+    splicer = Splicer(GENERATION, stream_offset=stream_offset, replay_name=replay_name)
     link = end.links["r0-settled"].transfers._handle
     for rows in batches:
         if in_batch:
@@ -192,6 +193,7 @@ long_topics = st.text(max_size=20) | st.sampled_from(
     st.none() | ids,
     st.booleans(),
     st.booleans(),
+    st.sampled_from(["", "monday", "ö" * 200, "x" * 1_100]),
 )
 def test_both_loops_write_the_same_fronts(
     batches: list[list[OutgoingRow]],
@@ -199,9 +201,10 @@ def test_both_loops_write_the_same_fronts(
     end_id: int | None,
     stream_offset: bool,
     in_batch: bool,
+    replay_name: str,
 ) -> None:
     """Whatever header and annotations messages came with, C puts in front of them what the splicer does."""
-    arguments = batches, attempts, end_id, stream_offset, in_batch
+    arguments = batches, attempts, end_id, stream_offset, in_batch, replay_name
     assert sent(NATIVE.loops, *arguments) == sent(python_loops, *arguments)
 
 

@@ -19,6 +19,7 @@ from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.model import CONTENT, WHOLE, Row
+from gateway.core.replay.record import BY_NOBODY, ReplayRequest
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.committer import LINGER_SECONDS
 from gateway.vpn.message_vpn import MessageVpn
@@ -252,9 +253,14 @@ class World:
                     content.committed(i)
             written(letters, settlement, error)
 
-        def started(endpoint: Endpoint, first: int, requester: Flow | None) -> None:
+        def started(
+            endpoint: Endpoint,
+            first: int,
+            requester: Flow | None,
+            request: ReplayRequest = BY_NOBODY,
+        ) -> None:
             self.contents[endpoint.cursor_number].note_hand_over()
-            start(endpoint, first, requester)
+            start(endpoint, first, requester, request)
             self.new_content(endpoint, first)
 
         def failed(endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:

@@ -1,0 +1,99 @@
+"""Replays on record: those under way, and those of the past."""
+
+from typing import Any, Final, Literal
+
+from fastapi import APIRouter, Request
+
+from gateway.admin import rights
+from gateway.admin.semp.documented import InVpn, listed, one, resource
+from gateway.admin.semp.envelope import Answer, answer, list_answer
+from gateway.admin.semp.paging import Pages
+from gateway.admin.semp.resources import Name, resources_of, vpn_of
+from gateway.admin.semp.tree import Tree
+from gateway.core.replay.record import ReplayRecord
+
+
+class _Replay(InVpn):
+    replayName: str
+    replayNumber: int
+    kind: Literal["endpoint", "copy", "dead-return"]
+    requester: str
+    start: str
+    until: str
+    subscriptions: list[str]
+    selector: str
+    target: str
+    rate: float | None
+    speed: float | None
+    state: Literal[
+        "initializing",
+        "active",
+        "pending-complete",
+        "running",
+        "paused",
+        "complete",
+        "cancelled",
+        "failed",
+    ]
+    positionMsgId: int
+    readMsgCount: int
+    sentMsgCount: int
+    sentByteCount: int
+    startedTimeMs: int
+    endedTimeMs: int | None
+    outcome: str
+
+
+REPLAY: Final = resource("Replay", _Replay)
+
+
+def replay_attributes(record: ReplayRecord, vpn: str) -> dict[str, Any]:
+    """One, as it is shown."""
+    return {
+        "msgVpnName": vpn,
+        "replayName": record.name,
+        "replayNumber": record.number,
+        "kind": record.kind,
+        "requester": record.requester or "anonymous",
+        "start": record.start,
+        "until": record.until,
+        "subscriptions": list(record.subscriptions),
+        "selector": record.selector,
+        "target": record.target,
+        "rate": record.rate,
+        "speed": record.speed,
+        "state": record.state,
+        "positionMsgId": record.position,
+        "readMsgCount": record.read,
+        "sentMsgCount": record.sent,
+        "sentByteCount": record.size_bytes,
+        "startedTimeMs": record.started_ms,
+        "endedTimeMs": record.ended_ms or None,
+        "outcome": record.outcome,
+    }
+
+
+def replay_routes() -> APIRouter:
+    """``/monitor/msgVpns/{vpn}/replays``."""
+    tree = Tree("monitor", "/msgVpns")
+    path = "/{vpn}/replays"
+
+    @tree.get(
+        path,
+        rights.WHOLE_VPN,
+        summary="Ours: replays under way and of the past, the oldest first",
+        responses=listed(REPLAY),
+    )
+    async def replays(request: Request, vpn: Name, paging: Pages) -> Answer:
+        records = vpn_of(request, vpn).replay_records()
+        async with resources_of(request).listing.page():
+            found = {f"{record.number:019}": record for record in records}
+            page, cursor = await paging.page(found, lambda key: replay_attributes(found[key], vpn))
+        return list_answer(request, page, cursor, len(found))
+
+    @tree.get(path + "/{name}", rights.WHOLE_VPN, summary="Ours: one replay", responses=one(REPLAY))
+    async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
+        record = vpn_of(request, vpn).replay_records().get(name)
+        return answer(request, paging.shown(replay_attributes(record, vpn)))
+
+    return tree.router

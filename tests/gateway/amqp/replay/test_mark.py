@@ -1,0 +1,150 @@
+"""The mark of replayed messages: which ones have it, on endpoints, for readers, in batches."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Described, symbol
+
+from amqp_ext.codec import Symbol
+from amqp_ext.message.annotations import REPLAY_NAME
+from gateway.config import Queue, Vpn
+from tests.gateway.amqp.conftest import Connect, Start
+from tests.support.client import Client, Received, Refused, texts
+from tests.support.messages import MESSAGE_ANNOTATIONS, data, section
+from tests.support.running import RunningGateway
+
+
+def publish(client: Client, first: int, last: int, address: str = "orders") -> None:
+    client.sender(address).send_all([data(i) for i in range(first, last)])
+
+
+def marks(messages: list[Received]) -> dict[str, object]:
+    """By text."""
+    return {message.text: message.annotations.get(REPLAY_NAME) for message in messages}
+
+
+def test_what_was_there_before_is_marked_and_what_came_since_is_not(
+    gateway: RunningGateway, client: Client
+) -> None:
+    """
+    History has the name that was given. A message that is published while the replay is under way comes for the first
+    time, wherever the replay is: who skips what is marked must not lose it.
+    """
+    publish(client, 0, 3_000)
+    receiver = client.receiver("orders?replay-start=beginning&replay-name=nightly", credit=100)
+    taken = receiver.take_and_accept(100)
+    publish(client, 3_000, 3_050)
+    receiver.flow(5_000)
+    receiver.collect(taken, 3_050)
+    publish(client, 3_050, 3_060)
+    receiver.collect(taken, 3_060)
+    assert texts(taken) == [str(i) for i in range(3_060)]
+    assert marks(taken) == {str(i): "nightly" if i < 3_000 else None for i in range(3_060)}
+
+
+def test_a_name_is_made_where_none_is_given(gateway: RunningGateway, connect: Connect) -> None:
+    """Of the user, the container and the time: who has the message sees who asked for it."""
+    client = connect(gateway, container="shop-1")
+    publish(client, 0, 1)
+    (message,) = client.receiver("orders?replay-start=beginning", credit=1).take(1)
+    name = message.annotations[REPLAY_NAME]
+    assert isinstance(name, str)
+    assert name.startswith("anonymous@shop-1 2")
+    assert gateway.replay("orders").name == name
+
+
+def test_what_was_not_acknowledged_is_marked_again(gateway: RunningGateway, client: Client) -> None:
+    """A delivery that failed, or whose consumer went, comes again with its delivery-count and its mark."""
+    publish(client, 0, 10)
+    first = client.receiver("orders?replay-start=beginning&replay-name=r", credit=10)
+    first.take(10)
+    first.close()
+    publish(client, 10, 12)
+    again = client.receiver("orders", credit=20).take(12)
+    assert marks(again) == {str(i): "r" if i < 10 else None for i in range(12)}
+    assert [message.delivery_count for message in again] == [1] * 10 + [0] * 2
+
+
+def test_the_mark_outlives_a_restart(gateway: RunningGateway, connect: Connect) -> None:
+    """What a stopped gateway has to put once more has the same name after it."""
+    client = connect(gateway)
+    publish(client, 0, 50)
+    client.receiver("orders?replay-start=beginning&replay-name=r", credit=20).take_and_accept(20)
+    client.wait(lambda: gateway.replay("orders").acknowledged == 20, "settlements arrive")
+    client.close()
+    gateway.restart()
+    client = connect(gateway)
+    publish(client, 50, 52)
+    found: list[Received] = []
+    client.receiver("orders", credit=100).collect(found, 32)
+    assert marks(found) == {str(i): "r" if i < 50 else None for i in range(20, 52)}
+
+
+def test_what_a_replay_was_forced_to_leave_is_marked(gateway: RunningGateway, client: Client) -> None:
+    """It is history still, though the replay is complete; a replay that is cancelled leaves nothing to be marked."""
+    publish(client, 0, 10)
+    receiver = client.receiver("orders?replay-start=beginning&replay-name=r", credit=2)
+    receiver.take_and_accept(2)
+    client.wait(lambda: gateway.replay_state("orders") == "pending-complete", "all was read")
+    gateway.cancel_replay("orders", force_complete=True)
+    publish(client, 10, 11)
+    receiver.flow(20)
+    assert marks(receiver.take(9)) == {str(i): "r" if i < 10 else None for i in range(2, 11)}
+
+
+@pytest.mark.parametrize("link", ["log", "stream"])
+def test_a_reader_that_names_its_replay_has_history_marked(link: str, start: Start, connect: Connect) -> None:
+    """Readers of the log and of a stream, by an address or by the filter; without a name there is no mark."""
+    gateway = start(Vpn(queues={"s": Queue(kind="stream", subscriptions=("a/>",))}))
+    client = connect(gateway)
+    publish(client, 0, 5, "topic://a/b")
+    address = "log://a/b" if link == "log" else "s"
+    named = client.receiver(f"{address}?replay-start=beginning&replay-name=look%20back", credit=10)
+    assert marks(named.take(5)) == dict.fromkeys("01234", "look back")
+    publish(client, 5, 6, "topic://a/b")
+    assert marks(named.take(1)) == {"5": None}
+    asked = Described(
+        symbol("rewind:replay-start"), {symbol("from"): "beginning", symbol("name"): "by filter"}
+    )
+    filtered = client.receiver(address, filters={"rewind:replay-start": asked}, credit=10)
+    assert marks(filtered.take(6)) == dict.fromkeys("012345", "by filter")
+    plain = client.receiver(f"{address}?replay-start=beginning", credit=10)
+    assert marks(plain.take(6)) == dict.fromkeys("012345")
+
+
+def test_a_name_that_is_on_record_is_refused(gateway: RunningGateway, client: Client) -> None:
+    """So that a name says one replay; nothing is dropped, and the queue stays as it was."""
+    publish(client, 0, 3)
+    receiver = client.receiver("orders?replay-start=beginning&replay-name=r", credit=3)
+    receiver.take_and_accept(3)
+    client.wait(lambda: gateway.replay_state("orders") == "complete", "it is complete")
+    receiver.close()
+    publish(client, 3, 5)
+    with pytest.raises(Refused) as refused:
+        client.receiver("orders?replay-start=beginning&replay-name=r")
+    assert "on record already" in refused.value.text
+    assert gateway.depth("orders") == 2
+    assert gateway.replay_state("orders") == "complete"
+
+
+@pytest.mark.parametrize("name", ["%0A", "%20", "x" * 201])
+def test_a_name_that_nobody_could_read_is_refused(name: str, client: Client) -> None:
+    """It goes on record, into log lines and on messages."""
+    with pytest.raises(Refused) as refused:
+        client.receiver(f"orders?replay-start=beginning&replay-name={name}")
+    assert refused.value.replay_error == "unknown-start"
+
+
+def test_a_selector_sees_the_mark_of_a_copy_and_not_that_of_a_replay(
+    gateway: RunningGateway, client: Client
+) -> None:
+    """A selector asks the message as it is stored; the mark of a replay onto the queue is put on on the way out."""
+    marked = section(MESSAGE_ANNOTATIONS, {Symbol(REPLAY_NAME): "copied"}) + data(1)
+    client.sender("orders").send_all([data(0), marked])
+    wanted = {"apache.org:selector-filter:string": "\"m.x-opt-replay-name\" = 'copied'"}
+    (found,) = client.receiver("orders?replay-start=beginning&replay-name=r", filters=wanted, credit=9).take(
+        1
+    )
+    assert (found.text, found.annotations[REPLAY_NAME]) == ("1", "r")
+    unwanted = {"apache.org:selector-filter:string": "\"m.x-opt-replay-name\" = 'r'"}
+    assert client.receiver("log://>?replay-start=beginning", filters=unwanted, credit=9).drain() == []
