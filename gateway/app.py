@@ -33,6 +33,7 @@ from gateway.config import (
     Listener,
     Reloaded,
     Settings,
+    Telemetry,
     VpnStore,
     authority,
     reconcile,
@@ -43,6 +44,7 @@ from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.clock import Clock
 from gateway.vpn.message_vpns import MessageVpns, OpenArchive
+from gateway.vpn.telemetry.span import SpanExport
 from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder
 from store.errors import StoreError
@@ -79,6 +81,32 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
             "Install it with: pip install 'rewind-gateway[archive]'",
         ) from None
     return ArchivedLog(place, generation, page_rows=options.page_rows, page_bytes=options.page_bytes)
+
+
+def open_telemetry(settings: Telemetry | None) -> SpanExport | None:
+    """
+    What sends spans; None where that is off.
+
+    Raises:
+        StoreError: What it needs is not installed, or its headers cannot be read.
+    """
+    if settings is None:
+        return None
+    cannot = "cannot send spans"
+    try:
+        from gateway.otlp import OtlpExport, read_headers  # noqa: PLC0415 - it comes with an extra
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            cannot,
+            settings.endpoint,
+            f"it needs {error.name}, which is not installed",
+            "Install it with: pip install 'rewind-gateway[telemetry]'",
+        ) from None
+    try:
+        headers = read_headers(settings.headers_file)
+    except (OSError, ValueError) as error:
+        raise StoreError(cannot, settings.endpoint, str(error), "See telemetry.headers_file") from None
+    return OtlpExport(settings.endpoint, settings.service_name, headers)
 
 
 class Gateway:
@@ -118,6 +146,7 @@ class Gateway:
         self._container: Container | None = None
         self._admin_server: AdminServer | None = None
         self._reloading = asyncio.Lock()
+        self._spans: SpanExport | None = None
 
     async def start(self) -> None:
         """
@@ -137,6 +166,7 @@ class Gateway:
                 **{log_keys.DATA: str(self._folder.path), log_keys.REASON: ", ".join(found)},
             )
         try:
+            self._spans = open_telemetry(settings.telemetry)
             self._vpns = MessageVpns(
                 self._configuration,
                 self._folder.path,
@@ -146,6 +176,7 @@ class Gateway:
                 clock=self._clock,
                 tuning=self._tuning,
                 open_archive=self._open_archive,
+                spans=self._spans,
             )
             self._vpns.start()
             self._users = Users(settings)
@@ -165,6 +196,8 @@ class Gateway:
             await self._container.stop()
         if self._vpns is not None:
             await self._vpns.close()
+        if self._spans is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._spans.close)
         if self._folder is not None:
             self._folder.release()
 
@@ -235,6 +268,14 @@ class Gateway:
     def wire_loops(self) -> str:
         """What runs once a message on the wire (``gateway.amqp.engine.loops``)."""
         return str(CHOSEN)
+
+    @property
+    def span_counts(self) -> Mapping[str, int]:
+        """Spans since the start, by what became of them; empty where none are sent."""
+        spans = self._spans
+        if spans is None:
+            return {}
+        return {"exported": spans.exported, "dropped": spans.dropped, "failed": spans.failed}
 
     def problem(self, vpn: str | None = None) -> str | None:
         """Why the gateway is not ready to serve; None when it is (``gateway.admin.administered_gateway.Health``)."""

@@ -19,11 +19,14 @@ PACKAGES = ("amqp_ext", "gateway", "spark_bridge", "store")
 WITH_EXTRA = {
     "spark": ("spark_bridge/", "store/archive/"),
     "postgresql": ("spark_bridge/", "store/postgresql/"),
+    "telemetry": ("gateway/otlp.py",),
 }
 """What may import the libraries of an extra."""
 
 # Distributions whose modules are not simply called as they are.
 MODULES = {
+    "opentelemetry_sdk": {"opentelemetry"},
+    "opentelemetry_exporter_otlp_proto_http": {"opentelemetry"},
     "pydantic": {"pydantic", "pydantic_core"},
     "python_qpid_proton": {"proton", "cproton", "cproton_ffi"},
 }

@@ -77,3 +77,7 @@ class AdministeredGateway(Protocol):
     @property
     def refused_connections(self) -> Mapping[str, int]:
         """Connections that were refused since the start, by the name of the limit."""
+
+    @property
+    def span_counts(self) -> Mapping[str, int]:
+        """Spans since the start, by what became of them; empty where none are sent."""

@@ -168,6 +168,14 @@ def _add_peers(families: _Families, resources: Resources) -> None:
         families.counter(
             "rewind_refused_connections", "Connections refused, by the limit.", ["limit"], [limit], count
         )
+    for outcome, count in resources.span_counts.items():
+        families.counter(
+            "rewind_telemetry_spans",
+            "Spans by what became of them: exported, dropped for want of room, failed at the collector.",
+            ["outcome"],
+            [outcome],
+            count,
+        )
     families.counter(
         "rewind_relieved_connections",
         "Connections closed as those that held the most, while publishers waited for room.",

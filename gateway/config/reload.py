@@ -37,6 +37,7 @@ _FIXED: Final[Mapping[Path, str]] = {
     ("limits", "read_page_rows"): _ROOM,
     ("limits", "read_page_bytes"): _ROOM,
     ("store", "*"): _WHEN_OPENED,
+    ("telemetry",): "is said to what sends spans at the start",
     ("log", "*"): "is said to the loggers before the first line",
     ("vpn", "*", "replay_log", "index"): _WHEN_OPENED,
     **{

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config import toml
-from gateway.config.settings import Settings, Tls, User, WebSocket
+from gateway.config.settings import Settings, Telemetry, Tls, User, WebSocket
 from gateway.config.settings_schema import settings_of
 from gateway.config.vpn import ArchivedLog, Queue
 from gateway.config.vpn_store import VpnStore, masked
@@ -45,6 +45,9 @@ _SAMPLES: dict[str, object] = {
         password_file=Path("postgresql.password"),
         read_url="postgresql://a.example.com,b.example.com/rewind?target_session_attrs=prefer-standby",
         advertise="rewind-1.example.com:5672",
+    ),
+    "telemetry": Telemetry(
+        endpoint="http://127.0.0.1:4318/v1/traces", headers_file=Path("collector.headers")
     ),
     "archive": ArchivedLog(place="/srv/archive"),
     "queues": {

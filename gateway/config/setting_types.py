@@ -66,6 +66,17 @@ def _origin(text: str) -> str:
     return text
 
 
+def _collector_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(
+            f"`{text.rpartition('@')[2]}` is no URL of a collector; write `http://HOST:4318/v1/traces`"
+        )
+    if "@" in parts.netloc:
+        raise ValueError("has a key in it; give keys as headers, by `telemetry.headers_file`")
+    return text
+
+
 def _vpn_name(name: str) -> str:
     # The name becomes a file name and is compared with host names, hence the narrow alphabet.
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
@@ -140,6 +151,8 @@ def _rule(action: str, *kinds: AddressKind) -> Callable[[str], str]:
 
 
 Host = Annotated[str, AfterValidator(check_host)]
+CollectorUrl = Annotated[str, AfterValidator(_collector_url)]
+ServiceName = Annotated[str, Field(min_length=1, max_length=255)]
 WebOrigin = Annotated[str, AfterValidator(_origin)]
 Port = Annotated[int, Field(ge=0, le=USHORT_MAX)]
 Count = Annotated[int, Field(ge=1, le=INT_MAX)]

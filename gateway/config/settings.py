@@ -16,6 +16,7 @@ from gateway.config.setting_types import (
     AdministerRule,
     BrowseRule,
     Bytes,
+    CollectorUrl,
     CommonName,
     ConsumeRule,
     Host,
@@ -24,6 +25,7 @@ from gateway.config.setting_types import (
     Port,
     PublishRule,
     ReplayRule,
+    ServiceName,
     TokenHash,
     UserName,
     VpnName,
@@ -224,6 +226,28 @@ class Logging:
     """`json` for machines, `console` for people; `auto` takes `console` where stderr is a terminal."""
 
 
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Spans of messages, for an OpenTelemetry collector. Needs the extra `telemetry`. Without this table nothing is
+    traced, and nothing of it costs."""
+
+    endpoint: CollectorUrl
+    """URL of the collector, which takes OTLP over HTTP."""
+
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Share, 0 to 1, of the messages without a trace context that are traced. Where a publisher says by
+    `traceparent` whether a message is sampled, that holds. At most 1,000 messages a second are traced in a Message
+    VPN."""
+
+    headers_file: Path | None = None
+    """File of HTTP headers for the collector, a line each: `Name: value`. Read at the start. A file, for there may be
+    a key in it."""
+
+    service_name: ServiceName = "rewind"
+    """What backends call this gateway (`service.name`)."""
+
+
 def default_vpns() -> dict[str, Vpn]:
     """The Message VPNs that are there without being named: the one for clients that name none."""
     return {"default": Vpn()}
@@ -266,6 +290,9 @@ class Settings:
 
     log: Logging = field(default_factory=Logging)
     """The gateway's own log."""
+
+    telemetry: Telemetry | None = None
+    """Spans of messages."""
 
     def mechanisms(self, listener: Listener) -> tuple[Mechanism, ...]:
         """SASL mechanisms to offer on ``listener``, best first: those it names, or those the users and TLS make

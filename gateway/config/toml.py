@@ -7,12 +7,15 @@ from pathlib import Path
 
 
 def literal(value: object) -> str:
-    """One value of a setting (bool, int, str, Path or a tuple of them) on one line."""
+    """One value of a setting (bool, int, float, str, Path or a tuple of them) on one line."""
     match value:
         case bool():
             return "true" if value else "false"
         case int():
             return str(value)
+        case float():
+            # Without an exponent a whole number stays a number with a point, as it was read.
+            return repr(value)
         case str() | Path():
             # JSON's escapes are TOML's, but TOML wants DEL escaped too.
             return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -54,6 +54,8 @@ from gateway.vpn.replay.runner import ReplayRunner
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings, log_policy
+from gateway.vpn.telemetry.message_tracing import MessageTracing
+from gateway.vpn.telemetry.span import SpanSink
 from gateway.vpn.upkeep.ageing import Ageing
 from gateway.vpn.upkeep.alarms import AlarmWatch
 from gateway.vpn.upkeep.archive_watch import ArchiveWatch
@@ -82,6 +84,8 @@ class MessageVpn:
         cache_budget: CacheBudget | None = None,
         durability: Durability | None = Durability.DISK,
         archive: Archive | None = None,
+        spans: SpanSink | None = None,
+        sample_ratio: float = 0.0,
     ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
@@ -92,6 +96,8 @@ class MessageVpn:
             cache_budget: Shared with other Message VPNs; one of its own, if none is given.
             durability: What the store's commits survived when it was opened; None if that is not known.
             archive: Of its log, where that has one; closed by ``close``.
+            spans: Takes spans of messages; None where nothing is traced.
+            sample_ratio: Of messages that bring no trace context, those that are traced.
         """
         self.name = name
         self.runtime = runtime
@@ -123,6 +129,9 @@ class MessageVpn:
         pace = HistoryPace(counters, runtime.clock, runtime.tuning.longest_pause)
         self.search_turns = UserTurns()
 
+        self.tracing = tracing = (
+            None if spans is None else MessageTracing(spans, name, lambda: broker.log.next_id, sample_ratio)
+        )
         self.committer = committer = Committer(store, broker, cache, counters, runtime)
         self.lease = lease = self._lease()
         """How long it delivers after a commit; None where nobody can take the store over."""
@@ -134,14 +143,14 @@ class MessageVpn:
             broker, committer, SearchShared(reader, history, counters, runtime, self.search_turns)
         )
         selection = SelectionTurns(runtime)
-        feeds = Feeds(current, reader, history, cache, runtime, selection, lease)
-        self.consumers = consumers = Consumers(broker, feeds, committer, counters)
+        feeds = Feeds(current, reader, history, cache, runtime, selection, lease, tracing)
+        self.consumers = consumers = Consumers(broker, feeds, committer, counters, tracing)
         self.readers = readers = Readers(
             LogFeedShared(history, cache, counters, pace, selection, runtime), reader
         )
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)
         self.replays = replays = ReplayRunner(
-            PumpShared(broker, committer, reader, history, cache, runtime), feeds, consumers, current
+            PumpShared(broker, committer, reader, history, cache, runtime), feeds, consumers, current, tracing
         )
         self.endpoints = Endpoints(current, broker, committer, feeds, consumers, self.streams, replays)
         self.trimmer = trimmer = Trimmer(broker, committer, runtime)
@@ -156,6 +165,7 @@ class MessageVpn:
             self.durability.refusal,
             trimmer,
             runtime.loop,
+            tracing,
         )
         self.dead_letters = dead_letters = DeadLetterMover(
             broker, self.publishing, consumers, committer, history, cache, runtime
@@ -199,6 +209,8 @@ class MessageVpn:
         self.archive_watch = ArchiveWatch(history, runtime)
         self.counting = Counting(broker, committer, runtime)
         self.unused = UnusedSubscriptions(broker, self.endpoints.delete, current, runtime)
+        if tracing is not None:
+            committer.tell(tracing)
         committer.tell(feeds, readers, replays, trimmer)
         committer.tell_of_store(self.alarms)
 

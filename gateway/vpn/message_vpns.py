@@ -43,6 +43,7 @@ from gateway.vpn.role.endable_loop import EndableLoop
 from gateway.vpn.role.waiting_vpn import OpenedStore, WaitingVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import MEGABYTE
+from gateway.vpn.telemetry.span import SpanSink
 from gateway.vpn.tuning import Tuning
 from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
 from store.ports import Archive, StoreOptions, Stores
@@ -87,6 +88,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         clock: Clock | None = None,
         tuning: Tuning | None = None,
         open_archive: OpenArchive | None = None,
+        spans: SpanSink | None = None,
     ) -> None:
         """
         Open all that are configured, and all that administrators made.
@@ -97,6 +99,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             advertised: HOST:PORT that clients of other gateways are sent to, where a Message VPN says none; or empty.
             connections: Those that are open now.
             clock: The machine's, made steady, if none is given.
+            spans: Takes spans of messages; None where nothing is traced.
             open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
 
         Raises:
@@ -112,6 +115,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._clock = clock
         self._tuning = tuning or Tuning()
         self._open_archive = open_archive
+        self._spans = spans
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
@@ -209,6 +213,8 @@ class MessageVpns(Mapping[str, MessageVpn]):
             self._cache_budget,
             opened.durability,
             self._archive(vpn, store.recovered.log.generation),
+            self._spans,
+            0.0 if settings.telemetry is None else settings.telemetry.sample_ratio,
         )
         made.set_limits(settings.limits, settings.alarms)
         if endable is not None:

@@ -29,6 +29,7 @@ from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.log_room import LogRoom, RoomMaker, WaitingMessages
 from gateway.vpn.settings import CurrentSettings
+from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.errors import WriteFailed
 
 
@@ -66,11 +67,13 @@ class Publishing:
         refusal: Callable[[], Refused | None],
         trimmer: RoomMaker,
         loop: asyncio.AbstractEventLoop,
+        tracing: MessageTracing | None = None,
     ) -> None:
         """
         Args:
             trimmer: Makes room in the log, while publishers wait for it.
             refusal: Why no client's message is taken now; None when it is.
+            tracing: Is told of messages; None where nothing is traced.
         """
         self._broker = broker
         self._committer = committer
@@ -80,6 +83,7 @@ class Publishing:
         self._settings = settings
         self._now_ms = clock.now_ms
         self._refusal = refusal
+        self._tracing = tracing
         self._room = LogRoom(broker, committer, trimmer, settings, loop, self._offer)
 
     def check_topic(self, topic: str) -> str:
@@ -257,6 +261,8 @@ class Publishing:
 
     def _add(self, publication: Publication, origin: str) -> None:
         self._committer.add(publication)
+        if self._tracing is not None:
+            self._tracing.received(publication.rows)
         if self._origins.watchers:
             rows = publication.rows
             self._origins.add(rows[0][ID], rows[-1][ID] + 1, origin)

@@ -74,6 +74,11 @@ class Resources:
         return self._administered.refused_connections
 
     @property
+    def span_counts(self) -> Mapping[str, int]:
+        """See ``AdministeredGateway.span_counts``."""
+        return self._administered.span_counts
+
+    @property
     def names(self) -> list[str]:
         """Of the Message VPNs that are active here."""
         return list(self._administered.vpns)

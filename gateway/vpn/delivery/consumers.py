@@ -18,6 +18,7 @@ from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.feeds import Feeds
+from gateway.vpn.telemetry.message_tracing import MessageTracing
 
 
 class ReplayListener(Protocol):
@@ -38,11 +39,23 @@ class RejectedMessages(Protocol):
 
 
 class Consumers:
-    def __init__(self, broker: Broker, feeds: Feeds, committer: Committer, counters: Counters) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        feeds: Feeds,
+        committer: Committer,
+        counters: Counters,
+        tracing: MessageTracing | None = None,
+    ) -> None:
+        """
+        Args:
+            tracing: Is told what becomes of deliveries; None where nothing is traced.
+        """
         self._broker = broker
         self._feeds = feeds
         self._committer = committer
         self._counters = counters
+        self._tracing = tracing
         self._replays: ReplayListener
         self._dead_letters: RejectedMessages
 
@@ -150,6 +163,8 @@ class Consumers:
         gone, effects = self._broker.settlements.settle(flow, ids)
         self._counters.activity += 1
         self._counters.settled_messages += len(gone)
+        if self._tracing is not None:
+            self._tracing.settled(endpoint.name, ids, "accepted")
         for effect in effects:
             self._committer.commit_when_convenient(effect)
         if is_replaying:
@@ -162,6 +177,8 @@ class Consumers:
         for effect in self._broker.settlements.committed(settlement):
             self._committer.commit_when_convenient(effect)
         self._counters.settled_messages += len(settlement.messages)
+        if self._tracing is not None:
+            self._tracing.settled(endpoint.name, settlement.messages, "accepted")
         if is_replaying:
             self._replays.acknowledged(endpoint)
 
@@ -171,6 +188,8 @@ class Consumers:
         back = endpoint.release(flow, ids, failed=failed)
         if not back:
             return
+        if self._tracing is not None:
+            self._tracing.settled(endpoint.name, back, "modified" if failed else "released")
         if failed:
             # Of what the log's archive alone has, nothing is kept: to the store it is no message.
             archived = endpoint.backlog.archived
@@ -181,6 +200,8 @@ class Consumers:
 
     def reject(self, flow: Flow, ids: list[int]) -> None:
         """Messages that a consumer rejected: they leave the endpoint, to its dead message queue where it has one."""
+        if self._tracing is not None:
+            self._tracing.settled(flow.endpoint.name, ids, "rejected")
         self._dead_letters.reject(flow, ids)
 
     def exclude(self, flow: Flow, ids: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
+from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.ports import Reader, RoutedPage
 
 T = TypeVar("T")
@@ -71,6 +72,8 @@ class FeedShared:
     selection: SelectionTurns
     lease: Lease | None
     """Whether something may be delivered; None where that is always so."""
+    tracing: MessageTracing | None = None
+    """Is told of deliveries; None where nothing is traced."""
 
 
 def no_ttl(content: bytes) -> None:
@@ -97,6 +100,7 @@ class EndpointFeed:
         self._replays = shared.replays
         self._selection = shared.selection
         self._lease = shared.lease
+        self._tracing = shared.tracing
         self._page_rows = page_rows
         self._kept = KeptRows()
         self.is_reading = False
@@ -224,6 +228,9 @@ class EndpointFeed:
             replay = endpoint.replay
             if replay is not None and replay.is_under_way:
                 replay.transmit(ids, self._now_ms())
+            if self._tracing is not None:
+                # Before it: a delivery may be settled as it is sent.
+                self._tracing.delivered(endpoint, rows)
             flow.link.send(rows, endpoint.attempts, endpoint.end_among(rows))
         flow.demand = flow.link.room()
 

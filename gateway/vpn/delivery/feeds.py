@@ -21,6 +21,7 @@ from gateway.vpn.log_history import LogHistory
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings
+from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.ports import Reader
 
 
@@ -34,6 +35,7 @@ class Feeds:
         runtime: Runtime,
         selection: SelectionTurns,
         lease: Lease | None,
+        tracing: MessageTracing | None = None,
     ) -> None:
         self._settings = settings
         self._reader = reader
@@ -42,6 +44,7 @@ class Feeds:
         self._runtime = runtime
         self._selection = selection
         self._lease = lease
+        self._tracing = tracing
         self._shared: FeedShared | None = None
         self._feeds: dict[str, EndpointFeed] = {}
 
@@ -57,6 +60,7 @@ class Feeds:
             replays,
             self._selection,
             self._lease,
+            self._tracing,
         )
 
     def of(self, endpoint: Endpoint) -> EndpointFeed:

@@ -21,6 +21,7 @@ from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.replay.pump import PumpShared, ReplayPump
 from gateway.vpn.replay.records import DELETED, REPLACED, EndpointRecords
 from gateway.vpn.settings import CurrentSettings
+from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.errors import ReadFailed, WriteFailed
 
 TRY_AGAIN_S = 1.0
@@ -29,7 +30,12 @@ TRY_AGAIN_S = 1.0
 
 class ReplayRunner:
     def __init__(
-        self, shared: PumpShared, feeds: Feeds, consumers: Consumers, settings: CurrentSettings
+        self,
+        shared: PumpShared,
+        feeds: Feeds,
+        consumers: Consumers,
+        settings: CurrentSettings,
+        tracing: MessageTracing | None = None,
     ) -> None:
         self._broker = shared.broker
         self._committer = shared.committer
@@ -37,6 +43,7 @@ class ReplayRunner:
         self._feeds = feeds
         self._consumers = consumers
         self._settings = settings
+        self._tracing = tracing
         self._loop = shared.runtime.loop
         self._now_ms = shared.runtime.clock.now_ms
         self._log = shared.runtime.log
@@ -220,6 +227,8 @@ class ReplayRunner:
         self._say(
             "replay_cancelled" if is_cancelled else "replay_failed", endpoint, **{log_keys.REASON: reason}
         )
+        if self._tracing is not None:
+            self._tracing.replay_ended(endpoint.name, replay, reason)
         self._committer.commit(effects, lambda _: self._feeds.deliver(endpoint))
 
     def forget(self, endpoint: Endpoint) -> None:
@@ -293,6 +302,8 @@ class ReplayRunner:
         self._committer.commit([endpoint.replay_definition()])
         self.records.completed(endpoint)
         self._say("replay_completed", endpoint)
+        if self._tracing is not None:
+            self._tracing.replay_ended(endpoint.name, replay)
 
     def check_blocked(self, endpoint: Endpoint) -> None:
         """

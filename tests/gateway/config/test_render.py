@@ -165,8 +165,8 @@ def test_password_hashes_are_not_shown_unless_asked_for() -> None:
 
 def test_a_value_without_a_form_in_toml_is_a_mistake_of_ours() -> None:
     """Only the kinds of value that settings have can be written."""
-    with pytest.raises(TypeError, match=r"1\.5 has no place"):
-        toml.literal(1.5)
+    with pytest.raises(TypeError, match=r"1j has no place"):
+        toml.literal(1j)
 
 
 def test_every_table_is_a_frozen_slotted_dataclass() -> None:
