@@ -94,6 +94,16 @@ def programs() -> Path:
     return found[newest]
 
 
+def version() -> int:
+    """
+    The first number of the version of ``programs``.
+
+    Raises:
+        NoServer: As it does.
+    """
+    return _version(programs())
+
+
 def _version(folder: Path) -> int:
     """The first number of its version; 0 where there is no server."""
     if not ((folder / "initdb").is_file() and (folder / "postgres").is_file()):

@@ -21,19 +21,26 @@ from .broker_j import BrokerJ
 from .measuring import measure
 from .page import PAGE, conditions, table, write
 from .rabbitmq import RabbitMq
-from .rewind import Rewind
+from .rewind import Rewind, RewindOnPostgreSql
 
 COUNT, SINGLE, ROUNDS = 100_000, 2_000, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 where all that are at hand were measured, 1 where one failed, 2 for bad usage."""
-    brokers: list[Broker] = [Rewind(), RabbitMq("quorum"), RabbitMq("stream"), Artemis(), BrokerJ()]
+    single: list[Broker] = [Rewind(), RabbitMq("quorum"), RabbitMq("stream"), Artemis(), BrokerJ()]
+    replicated: list[Broker] = [RewindOnPostgreSql(), RabbitMq("quorum", nodes=3)]
+    brokers = [*single, *replicated]
     names = [broker.name for broker in brokers]
     parser = argparse.ArgumentParser(
         prog="bench peers", description="Rewind beside other brokers, each in turn."
     )
-    parser.add_argument("brokers", nargs="*", metavar="BROKER", help=f"of {', '.join(names)}; all without")
+    parser.add_argument(
+        "brokers", nargs="*", metavar="BROKER", help=f"of {', '.join(names)}; without, one machine's"
+    )
+    parser.add_argument(
+        "--replicated", action="store_true", help="those whose accepted messages are on more than one server"
+    )
     parser.add_argument("--count", type=int, default=COUNT, help="messages for rates")
     parser.add_argument("--single", type=int, default=SINGLE, help="messages sent one by one")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
@@ -45,7 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.brokers) - set(names):
         parser.error(f"no broker {', '.join(sorted(unknown))}; there are {', '.join(names)}")
-    chosen = [broker for broker in brokers if not options.brokers or broker.name in options.brokers]
+    if options.replicated and options.brokers:
+        parser.error("name brokers, or say --replicated")
+    whole = replicated if options.replicated else single
+    chosen = [broker for broker in brokers if broker.name in options.brokers] or whole
     folder = Path(tempfile.mkdtemp(prefix="rewind-peers-", dir=options.keep_in)).resolve()
     try:
         there = [broker for broker in chosen if _is_at_hand(broker, folder)]
@@ -59,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = f"{table(measured, shown)}\n\n{conditions(shown, options.count, options.single, date.today())}"
     print(json.dumps(shown, indent=2) if options.json else text)
     if options.write:
-        write(text)
+        write(text, mark="replicated" if options.replicated else "peers")
     return 1 if failures else 0
 
 

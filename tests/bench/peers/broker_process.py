@@ -102,13 +102,11 @@ class BrokerProcess:
 
     def resident_bytes(self) -> int:
         """Memory that its processes hold now (VmRSS); what they share counts more than once."""
-        pages = sum(int(_fields(pid, "statm")[1]) for pid in self.pids())
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return resident_bytes(self.pids())
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, user and system, over all its processes that there are."""
-        used = (_fields(pid, "stat") for pid in self.pids())
-        return sum(int(fields[11]) + int(fields[12]) for fields in used) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pids())
 
     def pids(self) -> list[int]:
         """Its processes that there are, the one that was started first."""
@@ -117,6 +115,18 @@ class BrokerProcess:
         for pid in tree:
             tree += [child for child, parent in parents.items() if parent == pid]
         return tree
+
+
+def resident_bytes(pids: Sequence[int]) -> int:
+    """Memory that these processes hold now (VmRSS); what they share counts more than once."""
+    pages = sum(int(_fields(pid, "statm")[1]) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Processor time that these processes used so far, user and system."""
+    used = (_fields(pid, "stat") for pid in pids)
+    return sum(int(fields[11]) + int(fields[12]) for fields in used) / os.sysconf("SC_CLK_TCK")
 
 
 def _fields(pid: int, name: str) -> list[str]:

@@ -20,7 +20,7 @@ from .measuring import COMMIT, OTHERS
 PAGE = ROOT / "docs" / "explanation" / "figures.md"
 NONE = "–"
 
-_MARKED = re.compile(r"(<!-- measured: peers -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKED = r"(<!-- measured: {} -->\n)(.*?)(<!-- end -->)"
 _GIB = 2**30
 
 Rounds = Mapping[str, Sequence[Figures]]
@@ -73,12 +73,13 @@ def conditions(rounds: Rounds, count: int, single: int, today: date) -> str:
     return fill(" ".join(words), 120)
 
 
-def write(text: str, page: Path = PAGE) -> None:
-    """Put this between the marks of the page."""
+def write(text: str, page: Path = PAGE, mark: str = "peers") -> None:
+    """Put this between the page's marks of this name."""
     before = page.read_text(encoding="utf-8")
-    after, found = _MARKED.subn(lambda mark: f"{mark[1]}\n{text}\n\n{mark[3]}", before)
+    marked = re.compile(_MARKED.format(mark), re.DOTALL)
+    after, found = marked.subn(lambda mark: f"{mark[1]}\n{text}\n\n{mark[3]}", before)
     if found != 1:
-        raise ValueError(f"{page} has {found} places that are marked `measured: peers`")
+        raise ValueError(f"{page} has {found} places that are marked `measured: {mark}`")
     page.write_text(after, encoding="utf-8")
 
 

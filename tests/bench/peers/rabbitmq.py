@@ -1,12 +1,12 @@
-"""RabbitMQ as it is installed on this machine: a node of its own, with a quorum queue or a stream."""
+"""RabbitMQ as it is installed on this machine: nodes of its own, with a quorum queue or a stream."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.bench.baseline import free_port
@@ -27,24 +27,44 @@ _DECLARE = (
 )
 
 
-class RabbitMq:
-    """One node: nothing is replicated."""
+class Cluster:
+    """Nodes of one cluster; clients talk to the first."""
 
-    def __init__(self, kind: str, version: str = "") -> None:
+    def __init__(self, nodes: Sequence[BrokerProcess]) -> None:
+        self._nodes = nodes
+        self.address = nodes[0].address
+
+    def resident_bytes(self) -> int:
+        """Of all nodes together."""
+        return sum(node.resident_bytes() for node in self._nodes)
+
+    def cpu_seconds(self) -> float:
+        """Of all nodes together."""
+        return sum(node.cpu_seconds() for node in self._nodes)
+
+
+class RabbitMq:
+    """One node, of which nothing is replicated, or a cluster on this one machine."""
+
+    def __init__(self, kind: str, version: str = "", nodes: int = 1) -> None:
         """``kind`` is ``quorum`` or ``stream``; the version is asked for by ``fetch``."""
-        self.name = f"rabbitmq-{kind}"
+        self.name = f"rabbitmq-{kind}" if nodes == 1 else f"rabbitmq-{kind}-{nodes}"
         self._kind = kind
         self._version = version
+        self._nodes = nodes
 
     @property
     def title(self) -> str:
         """With its kind of queue."""
-        return f"RabbitMQ {self._version} {'quorum queue' if self._kind == 'quorum' else 'stream'}"
+        kind = "quorum queue" if self._kind == "quorum" else "stream"
+        return f"RabbitMQ {self._version} {kind}" + (f", {self._nodes} nodes" if self._nodes > 1 else "")
 
     @property
     def storage(self) -> str:
         """A quorum queue's Raft log is synced; a stream is written to the page cache."""
-        return "yes (Raft log)" if self._kind == "quorum" else "**no**"
+        if self._kind != "quorum":
+            return "**no**"
+        return "yes (Raft log)" if self._nodes == 1 else "yes, on most nodes (Raft log)"
 
     @property
     def is_consumed(self) -> bool:
@@ -73,16 +93,42 @@ class RabbitMq:
             self._version = _control(environment, "version").strip().splitlines()[-1]
 
     @contextmanager
-    def started(self, folder: Path) -> Iterator[BrokerProcess]:
-        """A node with its own port mapper."""
+    def started(self, folder: Path) -> Iterator[Cluster]:
+        """Nodes with a port mapper of their own."""
+        with _port_mapper() as mapped, ExitStack() as stack:
+            own = [self._node(folder / str(number), number) for number in range(1, self._nodes + 1)]
+            environments = [mapped | environment for environment, _ in own]
+            nodes = [
+                stack.enter_context(BrokerProcess([_script("rabbitmq-server")], port, environment))
+                for environment, (_, port) in zip(environments, own, strict=True)
+            ]
+            for node, environment in zip(nodes, environments, strict=True):
+                # A link to a queue that is not there is refused: the node is up before there are any.
+                node.wait()
+                _control(environment, "await_startup")
+            first = environments[0]
+            for environment in environments[1:]:
+                _control(environment, "stop_app")
+                _control(environment, "join_cluster", first["RABBITMQ_NODENAME"])
+                _control(environment, "start_app")
+                _control(environment, "await_startup")
+            for name in QUEUES:
+                _control(first, "eval", _DECLARE.format(name=name, kind=self._kind))
+            nodes[0].wait(self.queue(QUEUES[-1]))
+            yield Cluster(nodes)
+
+    def _node(self, folder: Path, number: int) -> tuple[dict[str, str], int]:
+        """The environment of a node that keeps its files there, and its port."""
         port = free_port()
-        (folder / "home").mkdir()
+        (folder / "home").mkdir(parents=True)
+        (folder / "home" / ".erlang.cookie").write_text("bench")
+        (folder / "home" / ".erlang.cookie").chmod(0o400)
         (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\nlog.file.level = info\n")
         plugins = [] if self._is_native else ["rabbitmq_amqp1_0"]
         (folder / "plugins").write_text(f"[{','.join(plugins)}].\n")
-        own = {
+        environment = {
             "HOME": str(folder / "home"),
-            "RABBITMQ_NODENAME": "bench@localhost",
+            "RABBITMQ_NODENAME": f"bench{number}@localhost",
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_MNESIA_BASE": str(folder / "data"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
@@ -90,16 +136,7 @@ class RabbitMq:
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": "/dev/null",
         }
-        with _port_mapper() as mapped:
-            environment = mapped | own
-            with BrokerProcess([_script("rabbitmq-server")], port, environment) as process:
-                # A link to a queue that is not there is refused: the node is up before there are any.
-                process.wait()
-                _control(environment, "await_startup")
-                for name in QUEUES:
-                    _control(environment, "eval", _DECLARE.format(name=name, kind=self._kind))
-                process.wait(self.queue(QUEUES[-1]))
-                yield process
+        return environment, port
 
 
 @contextmanager

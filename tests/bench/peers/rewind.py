@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.bench.server_process import ROOT, ServerProcess, gateway
+from tests.support import postgresql
 
-from .broker import Replay
+from .broker import PeerFailed, Replay, Running
+from .broker_process import cpu_seconds, resident_bytes
 
 
 class Rewind:
@@ -35,7 +37,53 @@ class Rewind:
             self.title = f"{Rewind.title} ({asked.stdout.strip()})"
 
     @contextmanager
-    def started(self, folder: Path) -> Iterator[ServerProcess]:
+    def started(self, folder: Path) -> Iterator[Running]:
         """Run it."""
         with gateway(folder / "data") as server:
             yield server
+
+
+class WithServers:
+    """A gateway and the servers of its database, counted together."""
+
+    def __init__(self, gateway: ServerProcess, servers: Sequence[postgresql.Server]) -> None:
+        self.address = gateway.address
+        self._gateway = gateway
+        self._servers = servers
+
+    def resident_bytes(self) -> int:
+        """Of all processes; what those of a server share counts more than once."""
+        return resident_bytes(self._pids())
+
+    def cpu_seconds(self) -> float:
+        """Of all processes that there are."""
+        return cpu_seconds(self._pids())
+
+    def _pids(self) -> list[int]:
+        return [self._gateway.pid, *(pid for server in self._servers for pid in server.pids())]
+
+
+class RewindOnPostgreSql(Rewind):
+    """A gateway whose Message VPN is in PostgreSQL with a synchronous standby, all of them on this machine."""
+
+    name = "rewind-postgresql"
+    storage = "yes, on both servers"
+
+    def fetch(self, folder: Path) -> None:
+        """PostgreSQL has to be installed; the title says which one."""
+        try:
+            number = postgresql.version()
+        except postgresql.NoServer as error:
+            raise PeerFailed(str(error)) from None
+        super().fetch(folder)
+        self.title += f", PostgreSQL {number} and a synchronous standby"
+
+    @contextmanager
+    def started(self, folder: Path) -> Iterator[Running]:
+        """Both servers, and then the gateway."""
+        with postgresql.server(quick=False) as primary:
+            standby = primary.standby(synchronous=True)
+            config = folder / "gateway.toml"
+            config.write_text(f'[vpn.default.store]\nurl = "{primary.url()}"\n')
+            with gateway(folder / "data", "--config", str(config)) as server:
+                yield WithServers(server, [primary, standby])

@@ -149,12 +149,16 @@ class LogMachine(VpnMachine):
 
     async def _delete_point(self, name: str) -> None:
         point = self.points.pop(name, None)
+        deleted = self.world.broker.points.get(name)
         try:
             await self.world.vpn.log.delete_point(name)
         except Refused:
             if point is not None and name in self.world.broker.points:
                 self.points[name] = point
             raise
+        # Of two that delete it one may fail first, so that it is back; what the other did is done.
+        if name in self.points and self.points[name][0] is deleted:
+            del self.points[name]
 
     def check_points(self) -> None:
         """What was published before a point lies before it, and what came after lies behind, whatever crashed."""
