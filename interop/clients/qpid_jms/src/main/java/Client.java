@@ -225,7 +225,9 @@ public final class Client {
         String url = options.get("url");
         boolean reconnects = options.containsKey("reconnect");
         JmsConnectionFactory factory = new JmsConnectionFactory(reconnects ? "failover:(" + url + ")" : url);
-        if (options.containsKey("container")) {
+        // A client ID is one connection's at a time (Jakarta Messaging 3.1, 6.1.2), and the library asks for that: those
+        // who share a subscription have none, and then it is everybody's.
+        if (options.containsKey("container") && !options.containsKey("shared")) {
             factory.setClientID(options.get("container"));
         }
         // What is prefetched and not wanted, another consumer would miss. A browser asks page by page.
