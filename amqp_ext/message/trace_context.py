@@ -22,7 +22,9 @@ LOOKED_AT: Final = 4_096
 MOST_STATE: Final = 512
 """Characters of a tracestate that are passed on (W3C Trace Context, section 3.3.1.5); a longer one is left out."""
 
-_NEEDLE: Final = TRACEPARENT.encode()
+NEEDLE: Final = TRACEPARENT.encode()
+"""Stands in every message that has a trace context."""
+
 _PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _STATE: Final = re.compile(r"[\x20-\x7e]*")
 
@@ -38,7 +40,7 @@ class TraceContext(NamedTuple):
 
 def may_have_context(content: bytes) -> bool:
     """Whether a look at a message's sections may find a trace context; a quick search of some bytes."""
-    return content.find(_NEEDLE, 0, LOOKED_AT) >= 0
+    return content.find(NEEDLE, 0, LOOKED_AT) >= 0
 
 
 def context_of(content: bytes, bare: int) -> TraceContext | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from amqp_ext.message.trace_context import TraceContext, context_of, may_have_context
+from amqp_ext.message.trace_context import LOOKED_AT, NEEDLE, TraceContext, context_of, may_have_context
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import BARE, CONTENT, ID, TOPIC, Row
 from gateway.core.replay.states import Replay
@@ -98,19 +98,15 @@ class MessageTracing:
 
     def received(self, rows: Sequence[Row]) -> None:
         """Messages were taken, and are on their way to the store."""
-        for row in rows:
-            if may_have_context(row[CONTENT]):
-                context = self._context(row)
-                if context is not None:
-                    if context.is_sampled:
-                        self._begin(row, context)
-                    continue
-            if self._skip:
-                self._skip -= 1
-                continue
-            self._skip = self._drawn()
+        # Most have none, and most of those are passed over: once for all of them what need not be done for each.
+        if any(row[CONTENT].find(NEEDLE, 0, LOOKED_AT) >= 0 for row in rows):
+            rows = self._without_context(rows)
+        place = self._skip
+        while place < len(rows):
             if self._may():
-                self._begin(row, None)
+                self._begin(rows[place], None)
+            place += 1 + self._drawn()
+        self._skip = place - len(rows)
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """What is told here is durable (``CommitListener``)."""
@@ -144,6 +140,8 @@ class MessageTracing:
         if not known and replay is None:
             return
         now = 0
+        if replay is None:
+            rows = [row for row in rows if row[ID] in known]
         for row in rows:
             traced = known.get(row[ID])
             if traced is None and replay is not None:
@@ -185,10 +183,10 @@ class MessageTracing:
         if not known:
             return
         now = 0
-        for number in ids:
-            traced = known.get(number)
-            delivery = traced.deliveries.pop(endpoint, None) if traced is not None else None
-            if traced is None or delivery is None:
+        for number in filter(known.__contains__, ids):
+            traced = known[number]
+            delivery = traced.deliveries.pop(endpoint, None)
+            if delivery is None:
                 continue
             now = now or self._now_ns()
             parent, began = delivery
@@ -235,6 +233,17 @@ class MessageTracing:
         )
 
     # --- what is traced -----------------------------------------------------------------------------------------
+
+    def _without_context(self, rows: Sequence[Row]) -> list[Row]:
+        """Trace those that are to be by their contexts; the others."""
+        others: list[Row] = []
+        for row in rows:
+            context = self._context(row) if may_have_context(row[CONTENT]) else None
+            if context is None:
+                others.append(row)
+            elif context.is_sampled:
+                self._begin(row, context)
+        return others
 
     def _context(self, row: Row) -> TraceContext | None:
         return context_of(row[CONTENT], row[BARE]) if self._may() else None
