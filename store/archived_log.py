@@ -10,7 +10,7 @@ over.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -19,15 +19,17 @@ from urllib.parse import urlsplit
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.core.erasing import erased_row
 from gateway.core.log.history import ArchivedRun
-from gateway.core.model import UNROUTED, Row
+from gateway.core.model import ID, UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
 from store.archive import row_groups
+from store.archive.erasures import Erasure
 from store.archive.errors import LogError
 from store.archive.manifest import Manifest, Segment, State
 from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
 from store.archive.storage import storage_at
-from store.errors import LogTrimmed, ReadFailed
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import LogPage, SearchPage, TallyPage, TopicPage
 from store.read_pool import drain
 
@@ -126,6 +128,15 @@ class ArchivedLog:
             self.run = _run_of(state)
             return state
 
+    def erase(self, ids: Collection[int], time_ms: int, reason: str) -> None:
+        self._refreshed()
+        assert self._manifest is not None
+        try:
+            with self._refreshing:
+                self._manifest.erasures.add(ids, Erasure(time_ms, reason), self._generation)
+        except (LogError, *CANNOT_BE_READ) as error:
+            raise WriteFailed(f"the archive: {self._told(error)}") from error
+
     def _told(self, error: Exception) -> str:
         text = error.sentence if isinstance(error, LogError) else str(error)
         return text.replace(self._where, self.place)
@@ -196,7 +207,7 @@ class ArchivedLog:
             table = groups.table(group)
             places = _places(table, position, end, matches)
             chosen = row_groups.fitting(table, places, self._page_rows, self._page_bytes)
-            rows = list(map(_row, row_groups.messages_at(table, chosen))) if chosen else []
+            rows = list(map(self._row, row_groups.messages_at(table, chosen))) if chosen else []
             if len(chosen) < len(places):
                 return LogPage(rows, rows[-1][0] + 1)
             return LogPage(rows, min(end, group.stop))
@@ -228,7 +239,7 @@ class ArchivedLog:
         for message in row_groups.messages_at(table, looked_at):
             if work.is_over:
                 return SearchPage(None, message.message_id, work.unknown)
-            if search.takes(_row(message), work):
+            if search.takes(self._row(message), work):
                 return SearchPage(message.message_id, message.message_id + 1, work.unknown)
         if len(looked_at) < len(places):
             return SearchPage(None, row_groups.id_at(table, places[len(looked_at)]), work.unknown)
@@ -251,13 +262,34 @@ class ArchivedLog:
         rest = list(ids)
         size_bytes = 0
         while rest and len(found) < self._page_rows:
-            rows, passed = self._read(rest[0], _messages(rest, self._page_rows, self._page_bytes))
+            rows, passed = self._read(rest[0], self._messages_of(rest))
             if found and size_bytes + sum(len(row[-1]) for row in rows) > self._page_bytes:
                 break
             found += rows
             size_bytes += sum(len(row[-1]) for row in rows)
             rest = [i for i in rest if i >= passed]
         return found[: self._page_rows]
+
+    def _messages_of(self, ids: Sequence[int]) -> Callable[[Segment, RowGroups], tuple[list[Row], int]]:
+        """The messages of some ids that are in one piece, and the id below which all of them were looked for."""
+
+        def read(segment: Segment, groups: RowGroups) -> tuple[list[Row], int]:
+            group = groups.at(segment, ids[0])
+            if group is None:
+                return [], segment.last + 1
+            table = groups.table(group)
+            places = row_groups.places_of(table, [i for i in ids if i < group.stop])
+            chosen = row_groups.fitting(table, places, self._page_rows, self._page_bytes)
+            rows = list(map(self._row, row_groups.messages_at(table, chosen))) if chosen else []
+            return rows, rows[-1][0] + 1 if len(chosen) < len(places) else group.stop
+
+        return read
+
+    def _row(self, message: ArchivedMessage) -> Row:
+        row = _row(message)
+        manifest = self._manifest
+        found = None if manifest is None else manifest.erasures.of(row[ID])
+        return row if found is None else erased_row(row, *found)
 
     # --- probes -----------------------------------------------------------------------------------------------
 
@@ -324,24 +356,6 @@ class ArchivedLog:
             return (row_groups.id_at(table, places[-1]), group.first) if places else (None, group.first)
 
         return self._read(before - 1, read)
-
-
-def _messages(
-    ids: Sequence[int], most: int, most_bytes: int
-) -> Callable[[Segment, RowGroups], tuple[list[Row], int]]:
-    """The messages of some ids that are in one piece, and the id below which all of them were looked for."""
-
-    def read(segment: Segment, groups: RowGroups) -> tuple[list[Row], int]:
-        group = groups.at(segment, ids[0])
-        if group is None:
-            return [], segment.last + 1
-        table = groups.table(group)
-        places = row_groups.places_of(table, [i for i in ids if i < group.stop])
-        chosen = row_groups.fitting(table, places, most, most_bytes)
-        rows = list(map(_row, row_groups.messages_at(table, chosen))) if chosen else []
-        return rows, rows[-1][0] + 1 if len(chosen) < len(places) else group.stop
-
-    return read
 
 
 def _run_of(state: State) -> ArchivedRun:

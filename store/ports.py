@@ -11,7 +11,7 @@ Rule: commit, then tell. What ``OnCommit`` is called with is durable, or was rol
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -377,6 +377,15 @@ class Archive(Protocol):
 
     def look(self) -> ArchivedRun:
         """What it has now."""
+
+    def erase(self, ids: Collection[int], time_ms: int, reason: str) -> None:
+        """
+        The content of these messages is no more, whether they are archived already or will be: from now on everybody
+        who reads the archive is given markers (``amqp_ext.message.erased``). Returns when that is durable.
+
+        Raises:
+            WriteFailed: It cannot be written.
+        """
 
     def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
         """Messages from ``position`` on, below ``end``; see ``Reader.log_page``."""

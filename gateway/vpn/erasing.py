@@ -30,7 +30,7 @@ from gateway.vpn.log import MessageLog
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
-from store.errors import LogTrimmed, ReadFailed
+from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import Reader, Store
 
 MOST_IDS: Final = 1_000
@@ -169,7 +169,7 @@ class Erasing:
         Raises:
             Refused: As ``matching`` has it.
         """
-        return sorted((await self._markers(sorted(set(ids)), ""))[0])
+        return sorted((await self._markers(sorted(set(ids)), 0, ""))[0])
 
     async def selected(self, selector: str, patterns: Sequence[str], start: ReplayStart) -> list[int]:
         """
@@ -217,10 +217,12 @@ class Erasing:
     async def _erase(self, wanted: Sequence[int], copies: Collection[int], reason: str) -> Erased:
         async with self._lock:
             await self._committer.committed()
-            markers, sizes = await self._markers(wanted, reason)
+            now_ms = self._runtime.clock.now_ms()
+            markers, sizes = await self._markers(wanted, now_ms, reason)
             missing = [i for i in wanted if i not in markers]
             if not markers:
                 return Erased([], missing, [], is_scrubbed=True)
+            await self._archived(markers, now_ms, reason)
             erasure = await self._written(markers, sizes)
             try:
                 is_scrubbed = await self._scrubbed()
@@ -239,9 +241,21 @@ class Erasing:
         )
         return Erased(done, missing, sorted(i for i in copies if i in markers), is_scrubbed)
 
-    async def _markers(self, ids: Sequence[int], reason: str) -> tuple[dict[int, Row], dict[int, int]]:
+    async def _archived(self, markers: Mapping[int, Row], now_ms: int, reason: str) -> None:
+        """Have the archive say so first: what it cannot be told of, is not erased."""
+        try:
+            await self._history.erase_archived(list(markers), now_ms, reason)
+        except (ReadFailed, WriteFailed) as error:
+            self._runtime.report("archive_read_failed", error)
+            raise Refused(
+                ErrorCode.INTERNAL,
+                "the log's archive could not be written; the gateway's log says why; nothing was erased",
+            ) from None
+
+    async def _markers(
+        self, ids: Sequence[int], now_ms: int, reason: str
+    ) -> tuple[dict[int, Row], dict[int, int]]:
         """What is to stand in the place of messages, and the sizes of their contents."""
-        now_ms = self._runtime.clock.now_ms()
         markers: dict[int, Row] = {}
         sizes: dict[int, int] = {}
         reader, history = self._reader, self._history

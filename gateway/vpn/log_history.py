@@ -13,7 +13,7 @@ store does not wait for it. Where there is no archive, all of this is the store'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -110,6 +110,17 @@ class LogHistory:
     def is_archived(self, message_id: int) -> bool:
         """Whether the archive is known to have an id."""
         return self._history.is_archived(message_id)
+
+    async def erase_archived(self, ids: Collection[int], time_ms: int, reason: str) -> None:
+        """
+        Have the log's archive, where it has one, give markers for these messages; durable when it returns.
+
+        Raises:
+            WriteFailed, ReadFailed: It cannot be written, or read.
+        """
+        archive = self._archive
+        if archive is not None:
+            await asyncio.wrap_future(archive.submit(partial(archive.erase, ids, time_ms, reason)))
 
     async def drained(self) -> None:
         """Wait until all that was being read when this was asked was given to whoever had asked for it."""

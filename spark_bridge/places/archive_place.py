@@ -319,7 +319,14 @@ class ArchiveReader:
         topics = None if is_whole or patterns == EVERY_TOPIC else topic_filter(patterns)
         chooser = Chooser(columns, topics, self._selection.partition)
         try:
-            for batch in batches(self._storage, segment, chooser.needed, first, min(last, segment.last)):
+            for batch in batches(
+                self._storage,
+                segment,
+                chooser.needed,
+                first,
+                min(last, segment.last),
+                self._manifest.erasures,
+            ):
                 yield chooser.chosen(batch), batch.column("offset")[-1].as_py() + 1
         except FileNotFoundError:
             raise

@@ -1,5 +1,5 @@
 """
-Many small files to one for each day (UTC), by the time of their first message.
+Many small files to one for each day (UTC), by the time of their first message; and files without what was erased.
 
 The new file is published first; one entry of the manifest then exchanges it for those it replaces, and they are removed
 last. So a reader finds each id once at any moment, a crash leaves only files that no entry names, and the next run
@@ -44,23 +44,56 @@ def compact(
     """
     with storage.lock("compactor"):
         manifest = Manifest(storage)
-        state = manifest.refresh()
+        manifest.refresh()
         _sweep(storage, manifest)
+        state = _without_erased(storage, manifest, progress, step)
         today = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) // DAY_MS
         for day, found in groupby(state.segments, lambda segment: segment.first_ms // DAY_MS):
             if day >= today and not is_all:
                 continue
             for group in _groups(list(found)):
-                new = _merged(storage, manifest, group)
-                assert state.generation is not None
-                manifest.exchange([new], [old.file for old in group], state.generation)
-                step(f"exchanged {new.file}")
-                for old in group:
-                    storage.remove(old.file)
-                    step(f"removed {old.file}")
-                progress(new, len(group))
+                _exchange(storage, manifest, group, progress, step)
         manifest.prune()
         return manifest.state
+
+
+def _without_erased(
+    storage: ArchiveStorage, manifest: Manifest, progress: Callable[[Segment, int], None], step: Step
+) -> State:
+    """Write every file anew that may have the content of an erased message; the lists of these go last."""
+    erasures, state = manifest.erasures, manifest.state
+    known = {
+        name: ids for name, (generation, ids) in erasures.lists().items() if generation == state.generation
+    }
+    wanted = sorted({i for ids in known.values() for i in ids})
+    for old in state.segments:
+        if any(old.first <= i <= old.last for i in wanted):
+            _exchange(storage, manifest, [old], progress, step)
+    state = manifest.state
+    for name, ids in known.items():
+        if max(ids, default=0) <= state.last:
+            erasures.remove(name)
+            step(f"removed {name}")
+    return state
+
+
+def _exchange(
+    storage: ArchiveStorage,
+    manifest: Manifest,
+    group: list[Segment],
+    progress: Callable[[Segment, int], None],
+    step: Step,
+) -> None:
+    """One new file in the place of some."""
+    new = _merged(storage, manifest, group)
+    generation = manifest.state.generation
+    assert generation is not None
+    manifest.exchange([new], [old.file for old in group], generation)
+    step(f"exchanged {new.file}")
+    for old in group:
+        storage.remove(old.file)
+        step(f"removed {old.file}")
+    progress(new, len(group))
 
 
 def _sweep(storage: ArchiveStorage, manifest: Manifest) -> None:
@@ -102,7 +135,7 @@ def _merged(storage: ArchiveStorage, manifest: Manifest, group: list[Segment]) -
         writer = SegmentWriter(stream)
         writers.append(writer)
         for old in group:
-            for batch in batches(storage, old, SCHEMA.names, old.first, old.last):
+            for batch in batches(storage, old, SCHEMA.names, old.first, old.last, manifest.erasures):
                 arrays = [array.cast(field.type) for array, field in zip(batch.columns, SCHEMA, strict=True)]
                 writer.add(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
         writer.close()

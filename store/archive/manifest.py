@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
+from store.archive.erasures import Erasures
 from store.archive.errors import ArchiveError
 from store.archive.storage import ArchiveStorage
 
@@ -102,10 +103,14 @@ class Manifest:
 
     def __init__(self, storage: ArchiveStorage) -> None:
         self._storage = storage
+        self.erasures = Erasures(storage)
+        """What was erased, as of ``refresh``."""
         self.state = State()
 
     def refresh(self) -> State:
         """Read what was added since."""
+        # First: see there.
+        self.erasures.refresh()
         number = newest = self.state.number
         if (
             number == 0 or self._storage.read(_name(number)) is None

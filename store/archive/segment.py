@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from amqp_ext.topics import TopicFilter
 from store.archive.columns import ALL, Columns, arrow_schema
+from store.archive.erasures import Erasures
 from store.archive.errors import ArchiveError
 from store.archive.manifest import Segment
 from store.archive.storage import ArchiveStorage
@@ -108,10 +109,18 @@ class SegmentWriter:
 
 
 def batches(
-    storage: ArchiveStorage, segment: Segment, columns: Sequence[str], first: int, last: int
+    storage: ArchiveStorage,
+    segment: Segment,
+    columns: Sequence[str],
+    first: int,
+    last: int,
+    erasures: Erasures,
 ) -> Iterator[pa.RecordBatch]:
     """
     The rows of ids ``first`` to ``last`` in order, with these columns; ``offset`` has to be one of them.
+
+    Args:
+        erasures: What the contents are not given of.
 
     Raises:
         FileNotFoundError: The file is gone.
@@ -135,11 +144,11 @@ def batches(
         ):
             ids = batch.column("offset")
             if ids[0].as_py() >= first and ids[-1].as_py() <= last:
-                yield batch
+                yield erasures.blanked(batch)
                 continue
             wanted = batch.filter(pc.and_(pc.greater_equal(ids, first), pc.less_equal(ids, last)))
             if wanted.num_rows:
-                yield wanted
+                yield erasures.blanked(wanted)
 
 
 def read_footer(source: Any) -> bytes:

@@ -7,7 +7,7 @@ one process take each other's locks away.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from functools import cache
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from amqp_ext.codec import Described, Symbol, encode
-from gateway.core.effects import Publication, SaveArchived, TrimLog
+from gateway.core.effects import EraseMessages, Publication, SaveArchived, TrimLog
+from gateway.core.erasing import erased_row
+from gateway.core.model import Row
 from store.sqlite.recovery import recover
 from tests.store.effects import publication
 from tests.store.vpn_file import MADE_MS, commit, new_file, writing_to
@@ -66,6 +68,7 @@ class StoredLog:
         self._file = _elsewhere(new_file, folder / "default.db")
         self.last = 0
         self.logged: list[int] = []
+        self._rows: dict[int, Row] = {}
 
     @property
     def generation(self) -> int:
@@ -80,6 +83,11 @@ class StoredLog:
         """Take the ids below this one out of the log."""
         first, _, _ = _elsewhere(_log_of, self._file)
         _elsewhere(_commit, self._file, [TrimLog(first, below)])
+
+    def erase(self, ids: Sequence[int], time_ms: int, reason: str) -> None:
+        """What a gateway writes when these are erased."""
+        markers = [erased_row(self._rows[i], time_ms, reason) for i in ids]
+        _elsewhere(_commit, self._file, [EraseMessages(markers)])
 
     def note_archived(self, last: int, generation: int) -> None:
         """What a gateway does when an archiver tells it."""
@@ -101,7 +109,7 @@ class StoredLog:
         is_logged = number % 10 != 0
         if is_logged:
             self.logged.append(number)
-        return publication(
+        made = publication(
             number,
             [content],
             topic=f"n/{number % 3}",
@@ -109,3 +117,5 @@ class StoredLog:
             logged=is_logged,
             time_ms=MADE_MS + day * DAY_MS,
         )
+        (self._rows[number],) = made.rows
+        return made

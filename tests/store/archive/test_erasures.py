@@ -1,0 +1,122 @@
+"""Erased messages of an archive: every reader has markers at once, as the log has them, and compaction the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Queue
+from spark_bridge.schema import DDL
+from store.archive.compaction import compact
+from store.archive.erasures import Erasure
+from store.archive.manifest import Manifest
+from store.archive.storage import FolderStorage, storage_at
+from tests.gateway.admin.test_erasing import is_marker
+from tests.gateway.amqp.conftest import Connect
+from tests.spark_bridge.places.test_log_file import table
+from tests.spark_bridge.stored_log import StoredLog
+from tests.store.archive.archives import archiver, ids, two_days
+from tests.store.archive.begun import SMALL, Begin, administered
+from tests.support.messages import data
+
+pytestmark = pytest.mark.spark
+WHEN = Erasure(1_700_000_000_123, "asked to")
+SOME = [3, 14, 15, 42]
+
+
+class Crashed(Exception):
+    """The process ended."""
+
+
+def bytes_of(folder: str) -> list[bytes]:
+    """Messages' own bytes in the files, decoded."""
+    found = table("offset bigint, messageId string, body binary", archive=folder).to_pylist()
+    return [b"%d %s %s" % (row["offset"], str(row["messageId"]).encode(), row["body"]) for row in found]
+
+
+@pytest.fixture
+def archived(tmp_path: Path) -> tuple[StoredLog, str]:
+    """A log, and its archive in several files."""
+    log, to = two_days(tmp_path / "data"), str(tmp_path / "archive")
+    archiver(log, to).run()
+    return log, to
+
+
+def erase(log: StoredLog, to: str) -> None:
+    """As a gateway does."""
+    storage = storage_at(to)
+    manifest = Manifest(storage)
+    manifest.refresh()
+    manifest.erasures.add(SOME, WHEN, log.generation)
+
+
+def test_the_archive_s_rows_are_the_log_s(archived: tuple[StoredLog, str]) -> None:
+    """All columns of all rows: those of erased messages, and the others, before and after a compaction."""
+    log, to = archived
+    erase(log, to)
+    log.erase(SOME, *WHEN)
+    live = table(DDL, path=log.path)
+    assert table(DDL, archive=to).to_pylist() == live.to_pylist()
+    compact(FolderStorage(Path(to)), is_all=True)
+    assert table(DDL, archive=to).to_pylist() == live.to_pylist()
+    assert storage_at(to).names("_erased") == []
+    erased = [row for row in live.to_pylist() if row["bodyType"] == "value"]
+    assert [row["offset"] for row in erased] == SOME
+    assert dict(erased[0]["systemProperties"])["x-opt-erased-reason"] == "asked to"
+
+
+def test_what_is_archived_later_is_erased_all_the_same(tmp_path: Path) -> None:
+    """An archiver that had read messages before they were erased, and writes them after: readers have markers."""
+    log, to = two_days(tmp_path / "data"), str(tmp_path / "archive")
+    erase(log, to)
+    archiver(log, to).run()
+    found = table("offset bigint, bodyType string", archive=to).to_pylist()
+    assert [row["offset"] for row in found if row["bodyType"] == "value"] == SOME
+    compact(FolderStorage(Path(to)), is_all=True)
+    assert b"id-42" not in b"".join(bytes_of(to))
+
+
+def test_a_compaction_that_crashes_gives_nothing_back(archived: tuple[StoredLog, str]) -> None:
+    """At each of its steps every reader has markers, each id once; the next run ends what it began."""
+    log, to = archived
+    expected = ids(archive=to)
+    erase(log, to)
+    left: Iterator[int] = iter(())
+
+    def look(_name: str) -> None:
+        found = table("offset bigint, messageId string", archive=to).to_pylist()
+        assert [row["offset"] for row in found] == expected
+        assert all(row["messageId"] is None for row in found if row["offset"] in SOME)
+        if next(left) == 0:
+            raise Crashed
+
+    for number in count():
+        left = iter(range(number, -1, -1))
+        try:
+            compact(FolderStorage(Path(to), look), is_all=True, step=look)
+        except Crashed:
+            continue
+        assert number > 5
+        break
+    assert storage_at(to).names("_erased") == []
+
+
+def test_a_gateway_erases_what_only_the_archive_has(begin: Begin, connect: Connect) -> None:
+    """Trimmed from the log, replayed out of the archive: a marker, also for a gateway that starts anew."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    client.receiver("q").settle(client.receiver("q").drain())
+    archive.archive_and_trim(31)
+    with administered(gateway) as api:
+        body = {"msgId": [5, 20, 35], "reason": "asked to"}
+        done = api.done("PUT", "action", "/replayLogs/default/redactMsg", body)
+        assert (done["msgIds"], done["missingMsgIds"]) == ([5, 20, 35], [])
+    for _ in range(2):
+        read = client.receiver("log://a?replay-start=beginning").drain()
+        assert [one.id for one in read] == list(range(1, 41))
+        assert [one.id for one in read if is_marker(one, "asked to")] == [5, 20, 35]
+        archive.compact()
