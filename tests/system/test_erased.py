@@ -33,7 +33,7 @@ class Eraser(threading.Thread):
         self.asked: set[int] = set()
         """By the last call, of which there was no answer."""
         self.has_erased = threading.Event()
-        self._url = urlsplit(gateway.ready["admin"][0])
+        self._url = urlsplit(gateway.ready["admin"])
         self._newest = newest
         self._chance = chance
 
