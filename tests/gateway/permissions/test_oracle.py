@@ -321,6 +321,15 @@ ASKED: dict[str, list[tuple[str, Attempt]]] = {
             for action in ("pause", "resume", "cancel")
         ],
         ("disconnect", administers("PUT", f"{ACTION}/clients/nobody/disconnect", {})),
+        ("erase", administers("PUT", f"{ACTION}/replayLogs/default/redactMsg", {"msgId": [1]})),
+        (
+            "see what would be erased",
+            administers(
+                "PUT",
+                f"{ACTION}/replayLogs/default/redactMsg",
+                {"selector": "JMSPriority = 4", "preview": True},
+            ),
+        ),
     ],
     "see gateway": [
         ("metrics", administers("GET", "/metrics")),
