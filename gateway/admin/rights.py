@@ -176,6 +176,15 @@ async def _own_replay(
     request: Request, administrator: _Administrator, vpn: Name, body: _Unchecked = None
 ) -> None:
     name = body.get("replayName") if isinstance(body, dict) else None
+    await _requested_replay(request, administrator, vpn, name)
+
+
+async def _seen_replay(request: Request, administrator: _Administrator, vpn: Name, name: Name) -> None:
+    await _requested_replay(request, administrator, vpn, name)
+
+
+async def _requested_replay(request: Request, administrator: Administrator, vpn: str, name: Any) -> None:
+    """About a replay that the user asked for here, or about any."""
     if isinstance(name, str) and not administrator.is_anyone:
         found = resources_of(request).administration(vpn).vpn.broker.replay_records.find(name)
         if found is not None and found.requester == administrator.name:
@@ -249,6 +258,7 @@ RETURNED: Final = Right(
     _returned,
 )
 OWN_REPLAY: Final = Right("`log://>`, but for one's own", _own_replay)
+SEEN_REPLAY: Final = Right("`log://>`, but for one's own", _seen_replay)
 
 RIGHTS: Final = (
     GATEWAY_SEEN,
@@ -265,6 +275,7 @@ RIGHTS: Final = (
     COPIED,
     RETURNED,
     OWN_REPLAY,
+    SEEN_REPLAY,
 )
 """All there are."""
 

@@ -123,25 +123,36 @@ def _act(api: Api, action: str, name: str) -> Any:
 
 def _show_end(api: Api, begun: dict[str, Any]) -> None:
     """Wait for a job, and say what became of it; refused where it did not complete."""
-    name, first, last = begun["replayName"], begun["firstMsgId"], begun["lastMsgId"]
-    with click.progressbar(
-        length=max(last + 1 - first, 1), label=name, file=sys.stderr, show_eta=True
-    ) as bar:
-        while True:
-            shown: dict[str, Any] = api.ask("GET", "monitor", "replays", name)["data"]
-            state = shown["state"]
+    name = begun["replayName"]
+    shown = _with_bar(api, begun) if sys.stderr.isatty() else _look(api, name)
+    while shown["state"] not in _OVER:
+        time.sleep(LOOK_SECONDS)
+        shown = _look(api, name)
+    if shown["state"] != "complete":
+        raise api.not_done(f"{name} is {shown['state']}: {shown['outcome']}")
+    api.done(shown, f"{name} is complete: {shown['outcome']}")
+
+
+def _look(api: Api, name: str) -> dict[str, Any]:
+    shown: dict[str, Any] = api.ask("GET", "monitor", "replays", name)["data"]
+    return shown
+
+
+def _with_bar(api: Api, begun: dict[str, Any]) -> dict[str, Any]:
+    """A job as it is when it is over, with a bar until then."""
+    name, first, length = (
+        begun["replayName"],
+        begun["firstMsgId"],
+        begun["lastMsgId"] + 1 - begun["firstMsgId"],
+    )
+    with click.progressbar(length=max(length, 1), label=name, file=sys.stderr, show_eta=True) as bar:
+        while (shown := _look(api, name))["state"] not in _OVER:
             bar.label = f"{name}: {shown['sentMsgCount']} {shown['outcome']}"
             bar.update(max(shown["positionMsgId"] - first - bar.pos, 0))
-            if state in _OVER:
-                if state == "complete":
-                    bar.update(
-                        max(last + 1 - first - bar.pos, 0)
-                    )  # of dead letters nobody knows how many there are
-                break
             time.sleep(LOOK_SECONDS)
-    if state != "complete":
-        raise api.not_done(f"{name} is {state}: {shown['outcome']}")
-    api.done(shown, f"{name} is complete: {shown['outcome']}")
+        # Of dead letters nobody knows how many there are.
+        bar.update(max(length - bar.pos, 0) if shown["state"] == "complete" else 0)
+    return shown
 
 
 @click.group()

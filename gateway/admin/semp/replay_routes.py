@@ -11,6 +11,7 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.core.replay.record import ReplayRecord
+from gateway.vpn.jobs.job import Progress
 
 
 class _Replay(InVpn):
@@ -42,14 +43,25 @@ class _Replay(InVpn):
     startedTimeMs: int
     endedTimeMs: int | None
     outcome: str
+    sourceQueueName: str
+    limit: int
+    endMsgId: int
+    msgRate: float
+    secondsLeft: float | None
 
 
 REPLAY: Final = resource("Replay", _Replay)
 
 
-def replay_attributes(record: ReplayRecord, vpn: str) -> dict[str, Any]:
-    """One, as it is shown."""
+def replay_attributes(record: ReplayRecord, vpn: str, progress: Progress) -> dict[str, Any]:
+    """One, as it is shown; how quickly a job gets on, by what it did in the last seconds."""
+    left = progress.seconds_left
     return {
+        "sourceQueueName": record.source,
+        "limit": record.limit,
+        "endMsgId": record.end,
+        "msgRate": round(progress.per_second, 1),
+        "secondsLeft": None if left is None else round(left, 1),
         "msgVpnName": vpn,
         "replayName": record.name,
         "replayNumber": record.number,
@@ -85,15 +97,20 @@ def replay_routes() -> APIRouter:
         responses=listed(REPLAY),
     )
     async def replays(request: Request, vpn: Name, paging: Pages) -> Answer:
-        records = vpn_of(request, vpn).replay_records()
+        administration = vpn_of(request, vpn)
+        records, jobs = administration.replay_records(), administration.vpn.jobs
         async with resources_of(request).listing.page():
             found = {f"{record.number:019}": record for record in records}
-            page, cursor = await paging.page(found, lambda key: replay_attributes(found[key], vpn))
+            page, cursor = await paging.page(
+                found, lambda key: replay_attributes(found[key], vpn, jobs.progress(found[key].name))
+            )
         return list_answer(request, page, cursor, len(found))
 
-    @tree.get(path + "/{name}", rights.WHOLE_VPN, summary="Ours: one replay", responses=one(REPLAY))
+    @tree.get(path + "/{name}", rights.SEEN_REPLAY, summary="Ours: one replay", responses=one(REPLAY))
     async def replay(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
-        record = vpn_of(request, vpn).replay_records().get(name)
-        return answer(request, paging.shown(replay_attributes(record, vpn)))
+        administration = vpn_of(request, vpn)
+        record = administration.replay_records().get(name)
+        progress = administration.vpn.jobs.progress(name)
+        return answer(request, paging.shown(replay_attributes(record, vpn, progress)))
 
     return tree.router

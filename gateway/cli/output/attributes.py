@@ -99,7 +99,6 @@ _HEADINGS: Final = {
     "deadEndpointName": "where",
     "startedTimeMs": "started",
     "endedTimeMs": "ended",
-    "sentMsgCount": "messages",
 }
 
 _GOOD: Final = frozenset({"up", "active", "running", "active-consumer", "complete"})

@@ -57,6 +57,8 @@ def expected(method: str, path: str) -> rights.Right:
         return rights.SUBSCRIBED_QUEUE
     if path.endswith("/subscriptions/{topic}"):
         return rights.UNSUBSCRIBED_QUEUE
+    if path.endswith("/replays/{name}"):
+        return rights.SEEN_REPLAY
     if path.endswith("/returnDead"):
         return rights.RETURNED
     if path.endswith("/startCopy"):

@@ -74,6 +74,10 @@ def test_who_may_read_and_send_may_copy(start: Start, login: Login) -> None:
     for name in ("b", "c"):
         more = {**body, "name": name, "selector": "1 = 2"}
         assert asked(gateway, "least", f"{LOG}/startCopy", more).status_code == 200
+    url = gateway.call(lambda running: running.admin[0])
+    for user, status in (("least", 200), ("other", 403), ("root", 200)):
+        path = f"{url}/SEMP/v2/monitor/msgVpns/default/replays/a"
+        assert httpx.get(path, auth=(user, PASSWORD), trust_env=False).status_code == status
     for action in ("pauseReplay", "resumeReplay", "cancelReplay"):
         for name in ("a", "none", "", None, ["a"]):
             assert asked(gateway, "other", f"{LOG}/{action}", {"replayName": name}).status_code == 403
