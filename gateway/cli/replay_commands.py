@@ -10,6 +10,7 @@ import click
 
 from gateway.cli.api import Api, NotDone, api_options
 from gateway.cli.job_commands import cancel_job, copy, pause, resume
+from gateway.cli.output.words import counted
 from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS = 0.2
@@ -61,6 +62,12 @@ def replay() -> None:
 @_clamp
 @click.option("--wait", is_flag=True, help="Return when everything replayed was acknowledged.")
 @click.option("--name", help="What it is called on record, and on the messages that it delivers.")
+@click.option("--expect", type=click.IntRange(0), help="Only if it brings so many messages.")
+@click.option(
+    "--loss-at-most",
+    type=click.IntRange(0),
+    help="Only if no more messages than that are dropped which the log does not have.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask for ENDPOINT's name; on a terminal it is asked for.")
 @_is_topic
 @api_options
@@ -71,12 +78,19 @@ def start(
     clamp: bool,
     wait: bool,
     name: str | None,
+    expect: int | None,
+    loss_at_most: int | None,
     yes: bool,
     topic_endpoint: bool,
 ) -> None:
     """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
     collection = _collection(topic_endpoint)
-    body = {**_place(start, clamp), "replayName": name}
+    body = {
+        **_place(start, clamp),
+        "replayName": name,
+        "expectedMsgCount": expect,
+        "ifLossAtMost": loss_at_most,
+    }
     if not (yes or api.as_json) and is_terminal():
         _confirm(api, collection, endpoint, _place(start, clamp))
     data = api.ask("PUT", "action", collection, endpoint, "startReplay", body=body)["data"]
@@ -101,8 +115,14 @@ def _confirm(api: Api, collection: str, endpoint: str, place: dict[str, str]) ->
     Raises:
         NotDone: They do not.
     """
-    api.show(api.ask("PUT", "action", collection, endpoint, "previewReplay", body=place)["data"])
-    click.echo(f"What lies on {endpoint} is dropped, and its consumers are detached.", err=True)
+    found = api.ask("PUT", "action", collection, endpoint, "previewReplay", body=place)["data"]
+    api.show({name: value for name, value in found.items() if name != "topics"})
+    lost = counted(found["lossMsgCount"], "message")
+    click.echo(
+        f"{counted(found['droppedMsgCount'], 'message')} on {endpoint} will be dropped. Of these the log does not have "
+        f"{lost}: lost for good. {counted(found['detachedClientCount'], 'consumer')} will be detached.",
+        err=True,
+    )
     if click.prompt(f"Type {endpoint} to go on", err=True, default="", show_default=False) != endpoint:
         raise api.not_done(f"nothing was done: {endpoint} was not typed; --yes leaves the question out")
 
@@ -179,12 +199,20 @@ def _on_record(api: Api, name: str) -> dict[str, Any] | None:
 @_endpoint
 @click.option("--from", "start", default="beginning", show_default=True, help="Any replay start.")
 @_clamp
+@click.option(
+    "--topics", "by_topic", is_flag=True, help="And how much of each topic; of the twenty with the most."
+)
 @_is_topic
 @api_options
-def preview(api: Api, endpoint: str, start: str, clamp: bool, topic_endpoint: bool) -> None:
+def preview(api: Api, endpoint: str, start: str, clamp: bool, by_topic: bool, topic_endpoint: bool) -> None:
     """Say what a replay would bring to ENDPOINT, without doing it."""
     path = (_collection(topic_endpoint), endpoint, "previewReplay")
-    api.show(api.ask("PUT", "action", *path, body=_place(start, clamp))["data"])
+    found = api.ask("PUT", "action", *path, body=_place(start, clamp))["data"]
+    topics = found["topics"]
+    api.show(found if api.as_json else {name: value for name, value in found.items() if name != "topics"})
+    if by_topic and not api.as_json:
+        click.echo()
+        api.table(iter(topics), ("topic", "msgCount", "msgSpoolUsage"))
 
 
 for _verb in (copy, pause, resume):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
 
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
@@ -22,22 +21,8 @@ from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay.log_listing import LoggedMessages, Order, Wanted
-from gateway.vpn.user_turns import ADMINISTRATION
-from store.errors import LogTrimmed, ReadFailed, WriteFailed
-
-TALLY_IDS: Final = 50_000
-"""Ids of the log counted in one statement: some ten milliseconds on a reader's thread."""
-
-
-class Preview(NamedTuple):
-    """What a replay would put on an endpoint."""
-
-    first: int
-    """The first id that is looked at."""
-    time_ms: int | None
-    """When the message there arrived; None where there is none yet."""
-    messages: int
-    size_bytes: int
+from gateway.vpn.replay_preview import Preview, check_guard, preview
+from store.errors import WriteFailed
 
 
 class Administration:
@@ -229,7 +214,14 @@ class Administration:
     # --- replay -----------------------------------------------------------------------------------------------
 
     async def start_replay(
-        self, endpoint: Endpoint, start: ReplayStart, *, requester: str = "", name: str = ""
+        self,
+        endpoint: Endpoint,
+        start: ReplayStart,
+        *,
+        requester: str = "",
+        name: str = "",
+        expected: int | None = None,
+        loss_at_most: int | None = None,
     ) -> Resolved:
         """
         Replay the log to an endpoint, whoever consumes from it; a replay under way is cancelled by it.
@@ -237,15 +229,18 @@ class Administration:
         Args:
             requester: Who asks.
             name: What it is called on record; empty to have one made.
+            expected: How many messages it is to bring, else nothing is done.
+            loss_at_most: How many messages may be dropped that the log does not have, else nothing is done.
 
         Raises:
             Refused: It may not, or cannot start there (docs/reference/refusals.md); INVALID_FIELD, the start asks for
-                what a client alone can have.
+                what a client alone can have; PRECONDITION_FAILED, it is not what was expected.
         """
         vpn = self.vpn
         _check_unbounded(start)
         vpn.replays.check(endpoint, by_client=False, name=name)
         resolved = await vpn.log.resolve_start_on(endpoint, start)
+        await check_guard(vpn, endpoint, resolved, expected, loss_at_most)
         if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         vpn.replays.check(endpoint, by_client=False, name=name)
@@ -274,29 +269,7 @@ class Administration:
         _check_unbounded(start)
         if endpoint.kind is not EndpointKind.STREAM:
             vpn.replays.check(endpoint, by_client=False)
-        resolved = await vpn.log.resolve_start_on(endpoint, start)
-        matches, patterns = vpn.log.matcher_of(endpoint), vpn.log.patterns_of(endpoint)
-        messages = size_bytes = 0
-        position, end = resolved.first, vpn.broker.log.next_id
-        while position < end:
-            stop = min(position + TALLY_IDS, end)
-            try:
-                async with vpn.search_turns.turn(ADMINISTRATION):
-                    found, position = await vpn.history.tally(position, stop, patterns, ADMINISTRATION)
-            except LogTrimmed as trimmed:
-                raise Refused(
-                    ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under the preview: {trimmed}"
-                ) from None
-            except ReadFailed as error:
-                vpn.runtime.report("archive_read_failed", error)
-                raise Refused(
-                    ErrorCode.INTERNAL, "the history could not be read; the gateway's log says why"
-                ) from None
-            for topic, count, size in found:
-                if matches(topic):
-                    messages += count
-                    size_bytes += size
-        return Preview(resolved.first, resolved.time_ms, messages, size_bytes)
+        return await preview(vpn, endpoint, await vpn.log.resolve_start_on(endpoint, start))
 
     # --- the log ----------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.replay_preview import Preview
 
 Seconds = Annotated[int, Field(ge=0, le=MAX_DATE_MS // 1_000)]
 
@@ -52,10 +53,6 @@ class StartReplay(_Body):
         description="Ours: `clamp` takes the nearest place where the start is not in the log (any more).",
     )
 
-    replayName: Annotated[str, Field(max_length=200)] | None = Field(
-        None, description="Ours: what it is called on record, and on its messages (`x-opt-replay-name`)."
-    )
-
     def place(self) -> ReplayStart:
         """The start.
 
@@ -78,6 +75,23 @@ class StartReplay(_Body):
         if self.afterMsg is not None:
             return ReplayStart(StartKind.AFTER, _replay_id("afterMsg", self.afterMsg))
         return parse_text(self.start) if self.start is not None else ReplayStart(StartKind.BEGINNING)
+
+
+class GuardedReplay(StartReplay):
+    """A replay that is to begin, and what it must be."""
+
+    replayName: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="Ours: what it is called on record, and on its messages (`x-opt-replay-name`)."
+    )
+    expectedMsgCount: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
+        None,
+        description="Ours: how many messages it has to bring (`msgCount` of the preview), else it is refused.",
+    )
+    ifLossAtMost: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
+        None,
+        description="Ours: how many messages may be dropped that the log does not have (`lossMsgCount` of the "
+        "preview), else it is refused.",
+    )
 
 
 class CancelReplay(_Body):
@@ -148,9 +162,22 @@ class _Started(_Place):
     replayName: str
 
 
-class _Preview(_Place):
+class _TopicCount(TypedDict):
+    topic: str
     msgCount: int
     msgSpoolUsage: int
+
+
+class _Preview(_Place):
+    lastMsgTimeMs: int | None
+    msgCount: int
+    msgSpoolUsage: int
+    topics: list[_TopicCount]
+    droppedMsgCount: int
+    lossMsgCount: int
+    lossMsgSpoolUsage: int
+    detachedClientCount: int
+    detachedClients: list[str]
 
 
 class _Purged(TypedDict):
@@ -222,6 +249,26 @@ def action_routes() -> APIRouter:
     return tree.router
 
 
+def _previewed(preview: Preview) -> _Preview:
+    brought, loss = preview.brought, preview.loss
+    return {
+        "firstMsgId": preview.resolved.first,
+        "firstMsgTimeMs": preview.resolved.time_ms,
+        "lastMsgTimeMs": brought.last_ms,
+        "msgCount": brought.messages,
+        "msgSpoolUsage": brought.size_bytes,
+        "topics": [
+            {"topic": topic, "msgCount": count, "msgSpoolUsage": size}
+            for topic, (count, size) in brought.topics.items()
+        ],
+        "droppedMsgCount": preview.dropped,
+        "lossMsgCount": loss.messages,
+        "lossMsgSpoolUsage": loss.size_bytes,
+        "detachedClientCount": preview.client_count,
+        "detachedClients": list(preview.clients),
+    }
+
+
 def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
     path = f"/{collection}/{{name}}"
 
@@ -230,13 +277,18 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         request: Request,
         vpn: Name,
         name: Name,
-        body: StartReplay,
+        body: GuardedReplay,
         administrator: Annotated[Administrator, Depends(administrator_of)],
     ) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, kinds)
         resolved = await administration.start_replay(
-            endpoint, body.place(), requester=administrator.name or "anonymous", name=body.replayName or ""
+            endpoint,
+            body.place(),
+            requester=administrator.name or "anonymous",
+            name=body.replayName or "",
+            expected=body.expectedMsgCount,
+            loss_at_most=body.ifLossAtMost,
         )
         replay = endpoint.replay
         return answer(
@@ -258,15 +310,7 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, kinds)
         preview = await while_waiting(request, administration.preview(endpoint, body.place()))
-        return answer(
-            request,
-            {
-                "firstMsgId": preview.first,
-                "firstMsgTimeMs": preview.time_ms,
-                "msgCount": preview.messages,
-                "msgSpoolUsage": preview.size_bytes,
-            },
-        )
+        return answer(request, _previewed(preview))
 
     @tree.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=DONE)
     async def cancel_replay(
