@@ -25,11 +25,12 @@ import uvloop
 from gateway import descriptors, log_keys, logging_setup
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
-from gateway.amqp.container import Container
+from gateway.amqp.container import Container, Guest
 from gateway.amqp.engine.loops import CHOSEN
 from gateway.config import (
     ConfigError,
     Configuration,
+    Limits,
     Listener,
     Reloaded,
     Settings,
@@ -217,7 +218,7 @@ class Gateway:
             changed_users = self._users.reload(reloaded.settings)
             for renew in (
                 partial(self._container.reload, reloaded.settings, changed_users),
-                partial(self._admin_server.reload, reloaded.settings.admin),
+                partial(self._admin_server.reload, reloaded.settings.admin, changed_users),
             ):
                 try:
                     renew()
@@ -249,8 +250,20 @@ class Gateway:
 
     @property
     def connections(self) -> list[ClientConnection]:
-        """Open AMQP connections (``gateway.admin.administered_gateway.AdministeredGateway``)."""
-        return list(self._container.connections) if self._container is not None else []
+        """Clients that are there (``gateway.admin.administered_gateway.AdministeredGateway``)."""
+        amqp = self._container.connections if self._container is not None else ()
+        http = self._admin_server.clients if self._admin_server is not None else ()
+        return [*amqp, *http]
+
+    @property
+    def limits(self) -> Limits:
+        """Those of clients."""
+        return self.settings.limits
+
+    def admit(self, address: str, user: str) -> Guest:
+        """See ``gateway.admin.administered_gateway.AdministeredGateway``."""
+        assert self._container is not None
+        return self._container.admit(address, user)
 
     @property
     def ledger(self) -> Ledger:

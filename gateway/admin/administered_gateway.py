@@ -5,7 +5,8 @@ A gateway as its administration sees it: whether it can serve, and what there is
 from collections.abc import Mapping
 from typing import Protocol
 
-from gateway.config import Reloaded
+from gateway.admin.v1.clients import Guest
+from gateway.config import Limits, Reloaded
 from gateway.core.errors import Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users
@@ -69,6 +70,18 @@ class AdministeredGateway(Protocol):
     @property
     def ledger(self) -> Ledger:
         """What all clients make the gateway hold."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those of clients."""
+
+    def admit(self, address: str, user: str) -> Guest:
+        """
+        A client without AMQP is there, whose user has signed in from this IP address.
+
+        Raises:
+            gateway.core.errors.Refused: RESOURCE_LIMIT, it is one connection too many.
+        """
 
     @property
     def wire_loops(self) -> str:

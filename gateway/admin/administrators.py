@@ -13,9 +13,10 @@ from fastapi.security.http import HTTPBase
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses.address import AddressKind
-from gateway.admin.audit import asked_of
+from gateway.admin.audit import CLIENTS_ROOT, asked_of
 from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
+from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
 from gateway.config.settings import GlobalAccess
 from gateway.core.permissions import Action
 from gateway.password_checks import TooManyChecks
@@ -156,10 +157,20 @@ async def _caller_of(users: Users, request: Request) -> _Caller:
             name = await _name_of(users, request) if users.are_configured else ""
         except TooManyChecks as error:
             raise SempError("UNAUTHORIZED", _LATER, 429) from error
+    if name is None and _may_be_anonymous(users, request):
+        name = ANONYMOUS_USER
     if name is None:
         raise SempError("UNAUTHORIZED", _LOG_IN, 401)
     asked_of(request.scope).user = name
     return _Caller(name, generation)
+
+
+def _may_be_anonymous(users: Users, request: Request) -> bool:
+    """Whether a client on this machine that says no name may read and publish, as it may over AMQP."""
+    if not request.url.path.startswith(CLIENTS_ROOT) or "authorization" in request.headers:
+        return False
+    host = request.client.host if request.client is not None else ""
+    return users.knows(ANONYMOUS_USER) and is_loopback(host)
 
 
 async def _name_of(users: Users, request: Request) -> str | None:

@@ -23,6 +23,9 @@ _ASKED: Final = "rewind.asked"
 _LOOKING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _TURNED_AWAY: Final = frozenset({401, 403, 421})
 
+CLIENTS_ROOT: Final = "/v1/"
+"""Of what clients ask for, who are no administrators: they have lines of their own."""
+
 MOST_PATH: Final = 300
 MOST_BODY: Final = 500
 MOST_NAME: Final = 80
@@ -61,10 +64,12 @@ class AuditLog:
             await self._app(scope, receive, send)
             return
         asked = asked_of(scope)
+        is_client = scope["path"].startswith(CLIENTS_ROOT)
 
         async def heard() -> Message:
             message = await receive()
-            asked.body += message.get("body", b"")[: MOST_BODY - len(asked.body)]
+            if not is_client:  # whose messages are nothing for a log
+                asked.body += message.get("body", b"")[: MOST_BODY - len(asked.body)]
             return message
 
         async def answered(message: Message) -> None:
@@ -75,7 +80,7 @@ class AuditLog:
         try:
             await self._app(scope, heard, answered)
         finally:
-            if scope["method"] not in _LOOKING or asked.status in _TURNED_AWAY:
+            if (scope["method"] not in _LOOKING and not is_client) or asked.status in _TURNED_AWAY:
                 self._write(scope, asked)
 
     def _write(self, scope: Scope, asked: Asked) -> None:

@@ -23,6 +23,7 @@ from gateway.admin.called_by import CalledBy
 from gateway.admin.http_connection import HttpConnection
 from gateway.admin.semp.operations import add_semp
 from gateway.admin.tls_acceptor import Handshakes, TlsAcceptor
+from gateway.admin.v1.clients import HttpClients
 from gateway.config import AdminListener
 
 _GRACE_S = 2
@@ -56,10 +57,12 @@ def create_app(
     health: Health,
     administered: AdministeredGateway | None = None,
     settings: Callable[[], AdminListener] = lambda: AdminListener(port=0),
+    clients: HttpClients | None = None,
 ) -> FastAPI:
     """The administration as an ASGI application, its OpenAPI document at ``/openapi.json``.
 
-    Without ``administered`` there are the checks of health alone. ``settings`` are those in effect.
+    Without ``administered`` there are the checks of health alone. ``settings`` are those in effect; ``clients``, those
+    without AMQP, are kept there.
     """
     # The interactive pages load scripts from elsewhere, which a gateway's port should not make a browser do.
     app = FastAPI(title="Rewind administration", docs_url=None, redoc_url=None, openapi_url=None)
@@ -116,6 +119,7 @@ def create_app(
 
     if administered is not None:
         add_semp(app, administered)
+        app.state.clients = HttpClients(administered) if clients is None else clients
     app.add_middleware(CalledBy, settings=settings)
     app.add_middleware(AuditLog)
     return app
@@ -132,11 +136,12 @@ class HttpServer:
         *,
         tls: ssl.SSLContext | None,
         refused: Counter[str],
+        clients: HttpClients | None = None,
     ) -> None:
         """Nothing here belongs to an event loop yet: it may be made on another thread."""
         self._server = _Server(
             uvicorn.Config(
-                create_app(health, administered, settings),
+                create_app(health, administered, settings, clients),
                 http=HttpConnection,
                 ws="none",
                 lifespan="off",

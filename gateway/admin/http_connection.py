@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import h11
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.admin.administrators import Certified
@@ -39,6 +41,21 @@ MAX_CONNECTIONS = 256
 a request the longest, so that who only connects keeps nobody out."""
 
 
+ABORT: Final = "rewind.abort"
+"""Key of a request's scope: cuts its connection, whatever is not written yet."""
+
+
+class _Abortable:
+    """An application whose requests can have their connection cut."""
+
+    def __init__(self, app: ASGIApp, abort: Callable[[], None]) -> None:
+        self._app = app
+        self._abort = abort
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, ABORT: self._abort}, receive, send)
+
+
 class _Phase(enum.Enum):
     HEAD = "a head is coming"
     IDLE = "nothing is"
@@ -56,6 +73,7 @@ class HttpConnection(H11Protocol):
         self._since = self.loop.time()
         self._make_room()
         super().connection_made(transport)
+        self.app = _Abortable(self.app, transport.abort)
         ssl_object = transport.get_extra_info("ssl_object")
         name = peer_common_name(ssl_object) if ssl_object is not None else None
         if name is not None:

@@ -8,6 +8,9 @@ What an endpoint is given needs a right of its own, as whoever administers a que
 or to take an exception away, needs the right to read what comes by that; to name its dead message queue, the right to
 send there; to put a message of the log on it, the right to read that.
 
+Clients without AMQP that read and publish messages (``gateway.admin.v1``) are no administrators: they need what clients
+with AMQP need for the same, by the user's ``consume`` and ``publish`` lists.
+
 Invariant: no operation is permitted by silence. A route without a right cannot be declared (``tree.Tree``).
 """
 
@@ -15,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
-from fastapi import Body, Depends, Request
+from fastapi import Body, Depends, Query, Request
 from fastapi.routing import APIRoute
 
 from amqp_ext.addresses.address import AddressKind, parse_target
@@ -26,6 +29,11 @@ from gateway.admin.semp.resources import Name, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.permissions import Action
+
+MOST_PATTERNS: Final = 16
+"""Topic patterns that one request may read."""
+
+_ALL: Final = [">"]
 
 _Known: TypeAlias = Annotated[Administrator, Depends(administrator_of)]
 """Who asks."""
@@ -238,6 +246,46 @@ async def _require_topics(
         await _whole_vpn(administrator)
 
 
+VpnQuery: TypeAlias = Annotated[str, Query(description="The Message VPN.", max_length=250)]
+"""The Message VPN that a client without AMQP means."""
+
+Subscribed: TypeAlias = Annotated[
+    list[str],
+    Query(
+        alias="subscribe",
+        description="A topic pattern that is read; several may be given. All, if none is.",
+        max_length=MOST_PATTERNS,
+    ),
+]
+"""Topics that a client without AMQP reads."""
+
+PublishedTo: TypeAlias = Annotated[
+    str, Query(alias="address", description="A queue or topic, as an AMQP target names it.", max_length=1_000)
+]
+"""Where a client without AMQP publishes to."""
+
+
+async def _log_read(administrator: _Known, vpn: VpnQuery = "default", subscribe: Subscribed = _ALL) -> None:
+    administrator.require_entry(vpn)
+    for pattern in subscribe:
+        administrator.require_any(f"read log://{pattern}", (Action.CONSUME, AddressKind.LOG, pattern))
+
+
+async def _published(
+    request: Request, administrator: _Known, address: PublishedTo, vpn: VpnQuery = "default"
+) -> None:
+    administrator.require_entry(vpn)
+    parsed = parse_target(address)
+    if administrator.is_anyone or parsed.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
+        return  # and what cannot be sent to is said by the operation
+    queue = resources_of(request).administration(vpn).vpn.endpoints.find(parsed.name)
+    if parsed.kind is AddressKind.QUEUE and queue is not None and queue.settings.temporary:
+        return  # whoever was told its name may reply (JMS 2.0, 6.2.2)
+    administrator.require_any(
+        f"publish to {parsed.kind.value}://{parsed.name}", (Action.PUBLISH, parsed.kind, parsed.name)
+    )
+
+
 GATEWAY_SEEN: Final = Right("`global_access` `read-only`", _gateway_seen)
 GATEWAY_CHANGED: Final = Right("`global_access` `read-write`", _gateway_changed)
 WHOLE_VPN: Final = Right("`log://>`", _whole_vpn)
@@ -259,6 +307,8 @@ RETURNED: Final = Right(
 )
 OWN_REPLAY: Final = Right("`log://>`, but for one's own", _own_replay)
 SEEN_REPLAY: Final = Right("`log://>`, but for one's own", _seen_replay)
+LOG_READ: Final = Right("to consume `log://{subscribe}`, each", _log_read)
+PUBLISHED: Final = Right("to publish to `{address}`", _published)
 
 RIGHTS: Final = (
     GATEWAY_SEEN,
@@ -276,6 +326,8 @@ RIGHTS: Final = (
     RETURNED,
     OWN_REPLAY,
     SEEN_REPLAY,
+    LOG_READ,
+    PUBLISHED,
 )
 """All there are."""
 

@@ -9,12 +9,14 @@ connections wait in the kernel's queue meanwhile.
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gateway.admin.administered_gateway import AdministeredGateway, Health
+from gateway.admin.v1.clients import HttpClient, HttpClients
 from gateway.config import AdminListener, authority
+from gateway.core.errors import ErrorCode, Refused
 from gateway.tls import renew, server_context
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ class AdminServer:
         self._sockets = list(sockets) if sockets is not None else None
         self._watched: list[socket.socket] = []
         self._serving: asyncio.Task[HttpServer] | None = None
+        self.clients: Iterable[HttpClient] = ()
+        """Those without AMQP that read and publish."""
+        self._clients: HttpClients | None = None
+        if administered is not None:
+            self.clients = self._clients = HttpClients(administered)
         self.refused: Counter[str] = Counter()
         """Connections that were refused, by the name of the bound."""
 
@@ -70,19 +77,28 @@ class AdminServer:
             self._watched.append(bound)
         return [self._url(bound) for bound in self._sockets]
 
-    def reload(self, listener: AdminListener) -> None:
-        """Make these the settings, and read the certificate's files again.
+    def reload(self, listener: AdminListener, changed_users: Collection[str] = ()) -> None:
+        """Make these the settings, read the certificate's files again, and end what changed users have under way.
 
         Raises:
             gateway.tls.TlsError: One cannot be used; it is named.
         """
         self._listener = listener
+        if self._clients is not None:
+            self._clients.stop(
+                Refused(
+                    ErrorCode.CONNECTION_FORCED, "what is configured of this user has changed; connect again"
+                ),
+                changed_users,
+            )
         if self._tls is not None and self._listener.tls is not None:
             renew(self._tls, self._listener.tls)
 
     async def stop(self) -> None:
         """Stop accepting, let requests under way finish within two seconds, close all connections."""
         self._unwatch()
+        if self._clients is not None:
+            self._clients.stop(Refused(ErrorCode.CONNECTION_FORCED, "the gateway is being stopped"))
         if self._serving is not None:
             await asyncio.wait({self._serving})
             if not self._serving.cancelled() and self._serving.exception() is None:
@@ -105,7 +121,12 @@ class AdminServer:
         from gateway.admin.http import HttpServer  # noqa: PLC0415 - see above
 
         return HttpServer(
-            self._health, self._administered, lambda: self._listener, tls=self._tls, refused=self.refused
+            self._health,
+            self._administered,
+            lambda: self._listener,
+            tls=self._tls,
+            refused=self.refused,
+            clients=self._clients,
         )
 
     def _unwatch(self) -> None:

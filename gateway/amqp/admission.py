@@ -69,6 +69,27 @@ class Admission:
         self._unopened[address] += 1
         return Admitted(self, address)
 
+    def admit_user(self, address: str, user: str) -> Admitted:
+        """
+        A client that is no AMQP connection, and whose user has signed in already, counts as one.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, it is one too many.
+        """
+        try:
+            admitted = self.admit(address)
+        except NoRoom as error:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT, f"there is no room for one more client ({error.limit}); try later"
+            ) from None
+        admitted.opened()
+        try:
+            admitted.sign_in(user)
+        except Refused:
+            admitted.leave()
+            raise
+        return admitted
+
     def opened(self, address: str) -> None:
         """A peer's handshake is over."""
         _less(self._unopened, address)

@@ -15,7 +15,7 @@ import structlog
 
 from amqp_ext.sasl.server import SaslServer
 from gateway import log_keys
-from gateway.amqp.admission import Admission
+from gateway.amqp.admission import Admission, Admitted
 from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.attach.vpn_state import VpnState
 from gateway.amqp.connection import Connection
@@ -37,6 +37,14 @@ log = structlog.get_logger()
 
 RELIEF_SECONDS: Final = 2.0
 """How often it is looked at whether publishers wait in vain (``Ledger.relieve``)."""
+
+
+class Guest:
+    """A client without AMQP, as one of all connections."""
+
+    def __init__(self, number: int, admitted: Admitted) -> None:
+        self.number = number
+        self.leave = admitted.leave
 
 
 class ServedVpns(Protocol):
@@ -157,6 +165,16 @@ class Container:
         if found is None:
             found = self._shared[vpn] = VpnState()
         return found
+
+    def admit(self, address: str, user: str) -> Guest:
+        """
+        A client without AMQP is there, whose user has signed in from this IP address.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, it is one connection too many.
+        """
+        admitted = self.admission.admit_user(address, user)
+        return Guest(self.next_number(), admitted)
 
     # --- what listeners use (``gateway.amqp.listener.ListeningContainer``) ----------------------------------------
 

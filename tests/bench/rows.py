@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from .measured import company, connections, depths, fans, latencies, memory, postgresql, rates, spark
+from .measured import company, connections, depths, events, fans, latencies, memory, postgresql, rates, spark
 from .measured.sizes import Figures, Sizes
 
 Measurement = Callable[[Path, Sizes], Figures]
@@ -140,6 +140,23 @@ ROWS = (
         _QUEUE,
         "replay_log",
         _of_limit(0.95),
+    ),
+    Row(
+        "sse-history",
+        "history over HTTP, as events",
+        RATE,
+        "sse_history",
+        (events.history,),
+        bounds=(Bound(Against.NOTHING, 50_000),),
+    ),
+    Row("sse-cpu", "processor time of that", "us/msg", "sse_history_cpu_us", (events.history,)),
+    Row(
+        "sse-probe-p99",
+        "a probe of health meanwhile, p99",
+        "ms",
+        "sse_probe_p99",
+        (events.history,),
+        bounds=_at_most(20),
     ),
     Row(
         "sync-p50",

@@ -153,6 +153,7 @@ class Reader:
                 self._save("example.py", block)
                 self._type(block, "python example.py")
             case _:
+                self._serve()  # whose addresses it has
                 self._type(block, self._here(block.text))
         return self._output
 

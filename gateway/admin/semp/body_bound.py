@@ -20,6 +20,10 @@ BODY_S = 30.0
 """Seconds a body may take to come, from the request's head on."""
 
 
+STREAMED: Final = "/v1/publish"
+"""The path whose bodies are of any length: they are read, and bounded, a line at a time (``gateway.admin.v1``)."""
+
+
 class BoundedBodies:
     """Refuses a request with more, as soon as it says so or has sent so much, and one that takes longer."""
 
@@ -28,7 +32,7 @@ class BoundedBodies:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] == STREAMED:
             await self._app(scope, receive, send)
             return
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")

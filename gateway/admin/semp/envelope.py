@@ -24,6 +24,9 @@ from gateway.core.errors import ErrorCode, Refused
 
 ROOT: Final = "/SEMP/v2"
 
+CLIENTS_ROOT: Final = "/v1"
+"""Of what clients without AMQP ask for."""
+
 CODES: Final = {
     "FAIL": 2,
     "NOT_FOUND": 6,
@@ -149,6 +152,7 @@ _STATUS_OF: Final = {
     ErrorCode.NOT_FOUND: "NOT_FOUND",
     ErrorCode.ALREADY_EXISTS: "ALREADY_EXISTS",
     ErrorCode.INVALID_FIELD: "INVALID_PARAMETER",
+    ErrorCode.DECODE_ERROR: "PARSE_ERROR",
     ErrorCode.UNKNOWN_START: "INVALID_PARAMETER",
     ErrorCode.NOT_IMPLEMENTED: "NOT_SUPPORTED",
     ErrorCode.REPLAY_TEMPORARY: "NOT_SUPPORTED",
@@ -162,8 +166,24 @@ def refusal(refused: Refused) -> SempError:
     return SempError(_STATUS_OF.get(refused.code, "NOT_ALLOWED"), refused.text)
 
 
-def told(request: Request, error: SempError, **more: Any) -> JSONResponse:
-    """The answer to a request that is refused."""
+def problem_of(refused: Refused) -> dict[str, Any]:
+    """The same as an object, for what is told beside messages."""
+    error = refusal(refused)
+    found = {
+        "code": CODES[error.status],
+        "status": error.status,
+        "description": error.text,
+        "condition": refused.code.condition,
+    }
+    if refused.code.replay_error is not None:
+        found |= {"replayError": refused.code.replay_error, "subcode": refused.code.subcode}
+    return found
+
+
+def told(
+    request: Request, error: SempError, data: Mapping[str, Any] | None = None, **more: Any
+) -> JSONResponse:
+    """The answer to a request that is refused; ``data`` is what was done of it all the same."""
     asked_of(request.scope).reason = error.text
     meta = {
         "responseCode": error.http_status,
@@ -171,7 +191,8 @@ def told(request: Request, error: SempError, **more: Any) -> JSONResponse:
         "error": {"code": CODES[error.status], "status": error.status, "description": error.text, **more},
     }
     headers = {"WWW-Authenticate": _CHALLENGES} if error.http_status == 401 else None
-    return JSONResponse({"meta": meta}, status_code=error.http_status, headers=headers)
+    content = {"meta": meta} if data is None else {"meta": meta, "data": data}
+    return JSONResponse(content, status_code=error.http_status, headers=headers)
 
 
 def tell_errors(app: FastAPI) -> None:
@@ -190,7 +211,7 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
-        if not request.url.path.startswith(ROOT):
+        if not request.url.path.startswith((ROOT, CLIENTS_ROOT)):
             return await http_exception_handler(request, error)
         if error.status_code == 405:
             # The framework names those of the first route with this path alone.

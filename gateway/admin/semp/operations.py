@@ -25,6 +25,8 @@ from gateway.admin.semp.replay_point_routes import point_routes
 from gateway.admin.semp.replay_routes import replay_routes
 from gateway.admin.semp.resources import EncodedPaths, Resources
 from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
+from gateway.admin.v1.log_routes import log_read_routes
+from gateway.admin.v1.publish_routes import publish_routes
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
 """What anybody may ask for."""
@@ -71,5 +73,7 @@ def _resources() -> list[BaseRoute]:
         monitor_routes(),
         alarm_routes(),
         plan_routes(),
+        log_read_routes(),
+        publish_routes(),
     )
     return [route for router in routers for route in router.routes]

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.admin.administered_gateway import AdministeredGateway, ClientConnection
 from gateway.admin.semp.envelope import ROOT, SempError
 from gateway.admin.semp.listing_pace import ListingPace
-from gateway.config import Reloaded
+from gateway.config import Limits, Reloaded
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.ledger import Ledger
@@ -62,6 +62,11 @@ class Resources:
     def ledger(self) -> Ledger:
         """What all clients make the gateway hold."""
         return self._administered.ledger
+
+    @property
+    def limits(self) -> Limits:
+        """Those of clients."""
+        return self._administered.limits
 
     @property
     def wire_loops(self) -> str:

@@ -20,6 +20,13 @@ from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
+
+@schemathesis.serializer("application/x-ndjson")
+def lines(_context: Any, value: Any) -> bytes:
+    """What it makes of a text is sent as it is."""
+    return str(value).encode("utf-8", "replace")
+
+
 EXAMPLES = 18
 """Requests of each operation: a thousand together."""
 

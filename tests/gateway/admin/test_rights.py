@@ -53,6 +53,8 @@ def declared(route: APIRoute) -> list[rights.Right]:
 
 def expected(method: str, path: str) -> rights.Right:
     """What an operation is about, told by its path: an oracle beside the declarations."""
+    if path.startswith("/v1/"):
+        return rights.LOG_READ if path == "/v1/log" else rights.PUBLISHED
     if path.endswith("/subscriptions") and method == "POST":
         return rights.SUBSCRIBED_QUEUE
     if path.endswith("/subscriptions/{topic}"):

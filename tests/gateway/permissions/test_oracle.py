@@ -173,6 +173,29 @@ def administers(method: str, path: str, body: Any = None) -> Attempt:
     return attempt
 
 
+def reads_over_http(subscribe: str) -> Attempt:
+    """A request for messages of the log, as lines and as events."""
+
+    def attempt(door: Door) -> bool:
+        path = f"/v1/log?limit=1&until=now&from=beginning&subscribe={subscribe}"
+        answers = [door.http.get(path, headers={"Accept": kind}) for kind in ("*/*", "text/event-stream")]
+        assert {answer.status_code for answer in answers} in ({200}, {403}), answers[0].text
+        return answers[0].status_code == 200
+
+    return attempt
+
+
+def publishes_over_http(address: str) -> Attempt:
+    """A message in JSON."""
+
+    def attempt(door: Door) -> bool:
+        answer = door.http.post("/v1/publish", params={"address": address}, content='{"body":"x"}')
+        assert answer.status_code in (200, 403), answer.text
+        return answer.status_code == 200
+
+    return attempt
+
+
 def takes_dead_messages(door: Door) -> bool:
     """The queue that q's dead messages go to, where they went to none: what it has already, anybody may say."""
     none, other = (administers("PATCH", f"{CONFIG}/queues/q", {"deadMsgQueue": queue}) for queue in ("", "r"))
@@ -216,6 +239,10 @@ ASKED: dict[str, list[tuple[str, Attempt]]] = {
         *[(f"relay {to}", relays(to)) for to in ("q", "queue://q", "/queues/q", "topic://#queue/q")],
         *[(f"in a transaction {to}", relays_in_transaction(to)) for to in ("q", "topic://#queue/q")],
         ("by WebSocket to q", by_websocket("q", receiver=False)),
+        *[
+            (f"by HTTP to {address}", publishes_over_http(address))
+            for address in ("q", "queue://q", "/queues/q", "amqp://h/q", "topic://#queue/q", "q?create=never")
+        ],
     ],
     "send t/1": [
         ("send to the topic", sends("topic://t/1")),
@@ -223,13 +250,16 @@ ASKED: dict[str, list[tuple[str, Attempt]]] = {
         ("send to the exchange", sends("/exchanges/t/1", "rabbit")),
         ("relay to the topic", relays("topic://t/1")),
         ("relay to the exchange", relays("/exchanges/t/1", "rabbit")),
+        ("by HTTP to the topic", publishes_over_http("topic://t/1")),
         ("in a transaction to the topic", relays_in_transaction("topic://t/1")),
     ],
     "send t/secret": [
         ("send to t/secret", sends("topic://t/secret")),
+        ("by HTTP to t/secret", publishes_over_http("topic://t/secret")),
         ("relay t/secret", relays("topic://t/secret")),
     ],
     "": [
+        ("reply by HTTP", lambda door: publishes_over_http(door.reply_to)(door)),
         ("reply", lambda door: sends(door.reply_to)(door)),
         ("relay a reply", lambda door: relays(door.reply_to)(door)),
         ("have a temporary queue", receives(None, dynamic=True)),
@@ -273,14 +303,22 @@ ASKED: dict[str, list[tuple[str, Attempt]]] = {
     "read t/>": [
         ("read t/>", receives(f"log://t/>{REWOUND}")),
         ("read t/> live", receives("log://t/>", "hubs")),
+        ("read t/> by HTTP", reads_over_http("t/>")),
     ],
-    "read >": [("archive", receives(f"log://>{REWOUND}")), ("read all but", receives("log://!x"))],
+    "read >": [
+        ("archive", receives(f"log://>{REWOUND}")),
+        ("read all but", receives("log://!x")),
+        ("read by HTTP", reads_over_http(">")),
+        ("read by HTTP, both", reads_over_http("t/>&subscribe=>")),
+        ("read all but, by HTTP", reads_over_http("!x")),
+    ],
     "read q": [
         *[
             (f"read {address} ({listener})", receives(f"{address}{REWOUND}", listener))
             for listener in ("plain", "hubs", "rabbit")
             for address in ("log://#queue/q", PARTITION, f"amqps://h/{PARTITION}")
         ],
+        ("read q by HTTP", reads_over_http("%23queue/q")),
         ("browse the partition", receives(PARTITION, "hubs", set_up=copies)),
     ],
     "run q": [

@@ -1,0 +1,32 @@
+"""A request becomes a client of the gateway, for as long as it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.requests import Request
+
+from gateway.admin.semp.envelope import SempError
+from gateway.admin.v1.clients import HttpClient, HttpClients
+from gateway.core.errors import Refused
+
+
+@contextmanager
+def admitted(request: Request, user: str, vpn: str) -> Iterator[HttpClient]:
+    """
+    The request's client.
+
+    Raises:
+        SempError: NOT_ALLOWED with status 429, it is one too many.
+    """
+    clients: HttpClients = request.app.state.clients
+    host, port = request.client or ("", 0)
+    try:
+        client = clients.admit(user, host, port, vpn)
+    except Refused as refused:
+        raise SempError("NOT_ALLOWED", f"{refused.text[0].upper()}{refused.text[1:]}.", 429) from None
+    try:
+        yield client
+    finally:
+        clients.leave(client)

@@ -1,0 +1,156 @@
+"""
+The clients of HTTP that read or publish messages, each for one request: counted as AMQP's are, and ended as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, Protocol
+
+from gateway.config import Limits
+from gateway.core.errors import ErrorCode, Refused
+from gateway.ledger import Account, Ledger
+
+MOST: Final = 128
+"""At once: half of the connections that HTTP has, so that administrators are never kept out."""
+
+MOST_PER_USER: Final = 64
+"""Of one user at once: half of all, so that one user does not keep the others out."""
+
+
+class Guest(Protocol):
+    """A client's place among all connections."""
+
+    @property
+    def number(self) -> int:
+        """Unique while the gateway runs."""
+
+    def leave(self) -> None:
+        """It is gone."""
+
+
+class Host(Protocol):
+    """The gateway, as far as such a client counts there."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What all clients make the gateway hold."""
+
+    @property
+    def limits(self) -> Limits:
+        """Those in effect."""
+
+    def admit(self, address: str, user: str) -> Guest:
+        """
+        A user that has signed in is there from this IP address.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, it is one connection too many.
+        """
+
+
+class HttpClient:
+    """
+    A client, for one request (``gateway.vpn.clients.ClientIdentity``, ``gateway.admin.administered_gateway``).
+
+    Args:
+        peer: HOST:PORT it comes from.
+    """
+
+    link_count: Final = 1
+
+    def __init__(self, number: int, user: str, peer: str, vpn_name: str) -> None:
+        self.number = number
+        self.user = user
+        self.peer = peer
+        self.vpn_name: str | None = vpn_name
+        self.account: Account
+        self.refused: Refused | None = None
+        """Why it was ended."""
+        self._end: Callable[[], None] | None = None
+
+    @property
+    def peer_container(self) -> str:
+        """What an administrator calls it by."""
+        return f"http-{self.number}"
+
+    def when_stopped(self, end: Callable[[], None]) -> None:
+        """Call this once the client is to end; at once, if that has been said."""
+        self._end = end
+        if self.refused is not None:
+            end()
+
+    def stop(self, refused: Refused) -> None:
+        """End its request, with an error."""
+        if self.refused is None:
+            self.refused = refused
+            if self._end is not None:
+                self._end()
+
+    def check(self) -> None:
+        """
+        That it was not ended.
+
+        Raises:
+            Refused: It was.
+        """
+        if self.refused is not None:
+            raise self.refused
+
+
+class HttpClients:
+    """Those that are there now."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._clients: dict[HttpClient, Guest] = {}
+        self._by_user: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[HttpClient]:
+        return iter(list(self._clients))
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def admit(self, user: str, host: str, port: int, vpn: str) -> HttpClient:
+        """
+        One more, which ``leave`` takes away.
+
+        Raises:
+            Refused: RESOURCE_LIMIT, it is one too many.
+        """
+        if len(self._clients) >= MOST:
+            raise Refused(ErrorCode.RESOURCE_LIMIT, f"{MOST} clients read and publish over HTTP; try later")
+        if self._by_user[user] >= MOST_PER_USER:
+            raise Refused(
+                ErrorCode.RESOURCE_LIMIT,
+                f"user {user!r} has {MOST_PER_USER} requests under way, and may not have more",
+            )
+        guest = self._host.admit(host, user)
+        client = HttpClient(guest.number, user, f"{host}:{port}", vpn)
+        client.account = self._host.ledger.open(
+            self._host.limits.connection_bytes,
+            lambda bound: client.stop(
+                Refused(ErrorCode.RESOURCE_LIMIT, f"the client makes the gateway hold the most ({bound})")
+            ),
+        )
+        client.account.sign_in(user)
+        self._clients[client] = guest
+        self._by_user[user] += 1
+        return client
+
+    def leave(self, client: HttpClient) -> None:
+        """Its request is over."""
+        guest = self._clients.pop(client)
+        self._by_user[client.user] -= 1
+        if not self._by_user[client.user]:
+            del self._by_user[client.user]
+        client.account.close()
+        guest.leave()
+
+    def stop(self, refused: Refused, users: Collection[str] | None = None) -> None:
+        """End the requests of these users; all, if none are named."""
+        for client in self:
+            if users is None or client.user in users:
+                client.stop(refused)

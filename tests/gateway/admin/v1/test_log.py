@@ -1,0 +1,280 @@
+"""`GET /v1/log`: what is in the log comes as lines or events, and what is wrong is a sentence."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from amqp_ext.message.json_object import as_object
+from gateway.admin.v1 import clients as http_clients
+from gateway.admin.v1 import log_stream
+from gateway.config import ReplayLog, Vpn
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
+from tests.support.client import Client
+from tests.support.event_source import TYPE, EventSource
+from tests.support.messages import APPLICATION_PROPERTIES, data, section
+from tests.support.publishing import Publishing
+from tests.support.running import RunningGateway
+
+EVENTS = {"Accept": TYPE}
+
+
+def lines(api: Api, **query: Any) -> list[Any]:
+    """The messages that are answered, as lines; ``start`` is ``from``."""
+    if "start" in query:
+        query["from"] = query.pop("start")
+    answer = api.http.get("/v1/log", params=query)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def refused(api: Api, headers: dict[str, str] | None = None, **query: Any) -> Any:
+    if "start" in query:
+        query["from"] = query.pop("start")
+    answer = api.http.get("/v1/log", params=query, headers=headers or {})
+    assert answer.status_code == 400, answer.text
+    return answer.json()["meta"]["error"]
+
+
+@contextmanager
+def raw(api: Api, path: str, *headers: str) -> Iterator[socket.socket]:
+    """A request whose answer the test reads itself."""
+    url = urlsplit(str(api.http.base_url))
+    with socket.create_connection((url.hostname or "", url.port or 0), 20) as sock:
+        sock.sendall("\r\n".join([f"GET {path} HTTP/1.1", f"Host: {url.netloc}", *headers, "", ""]).encode())
+        yield sock
+
+
+def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client, gateway: RunningGateway) -> None:
+    """Each message as `rewind tail --json` prints what an AMQP reader is delivered, in order, and no other."""
+    client.sender("topic://a/1").send_all(
+        [data("one"), section(APPLICATION_PROPERTIES, {"n": 2}) + data(b"\xff")]
+    )
+    client.sender("topic://b/1").send_all([data("other")])
+    client.sender("q").send_all([data("to a queue")])
+    reader = client.receiver("log://>?replay-start=beginning")
+    wanted = [json.loads(json.dumps(as_object(bytes(message.raw)))) for message in reader.drain()]
+    assert lines(api) == wanted
+    assert [message["offset"] for message in wanted] == [1, 2, 3, 4]
+    assert [one["body"] for one in lines(api, subscribe="a/>")] == ["one", {"base64": "/w=="}]
+    assert [one["offset"] for one in lines(api, subscribe=["a/>", "#queue/q"])] == [1, 2, 4]
+    assert [one["offset"] for one in lines(api, start="#2", until="#3")] == [2, 3]
+    assert [one["offset"] for one in lines(api, start=wanted[1]["replayId"])] == [3, 4]
+    assert [one["offset"] for one in lines(api, selector="n = 2")] == [2]
+    assert [one["offset"] for one in lines(api, limit=3)] == [1, 2, 3]
+    assert lines(api, start="live") == []
+    client.close()
+    stop_and_check(gateway, api, client)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"start": "yesterday"}, "INVALID_PARAMETER"),
+        ({"start": "#99"}, "NOT_ALLOWED"),
+        ({"start": "rmid1:00000-00000000001-00000000-00000001"}, "NOT_ALLOWED"),
+        ({"start": "point:none"}, "NOT_ALLOWED"),
+        ({"until": "then"}, "INVALID_PARAMETER"),
+        ({"missing": "x"}, "INVALID_PARAMETER"),
+        ({"subscribe": ["a", ""]}, "INVALID_PARAMETER"),
+        ({"subscribe": ["a"] * 17}, "INVALID_PARAMETER"),
+        ({"selector": "n ="}, "INVALID_PARAMETER"),
+        ({"limit": 0}, "INVALID_PARAMETER"),
+        ({"limit": "x"}, "INVALID_PARAMETER"),
+        ({"vpn": "none"}, "NOT_FOUND"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(api: Api, query: dict[str, Any], status: str) -> None:
+    """In the shape of the other resources, with the code that is Solace's; no stream is begun."""
+    error = refused(api, **query)
+    assert error["status"] == status
+    assert error["description"].strip()
+    assert refused(api, headers=EVENTS, **query)["status"] == status
+
+
+@pytest.mark.parametrize("last", ["", "x", "-1", "1.5", "9" * 19, "9" * 30])
+def test_a_last_event_that_is_none_is_refused(api: Api, last: str) -> None:
+    """A browser then stops, and does not come again and again."""
+    answer = api.http.get("/v1/log", headers={**EVENTS, "Last-Event-ID": last})
+    assert answer.status_code == 400, answer.text
+
+
+def test_a_log_that_is_off_is_refused(start: Start, administer: Administer) -> None:
+    """With the replay error that an AMQP client is told."""
+    api = administer(start(Vpn(replay_log=ReplayLog(enabled=False))))
+    error = refused(api)
+    assert (error["replayError"], error["subcode"]) == ("disabled", 134)
+
+
+def test_events_go_on_live_without_a_gap(api: Api, gateway: RunningGateway) -> None:
+    """
+    History, then live, under load; a browser that is cut off again and again has each message once, and a page that
+    came before the first message misses none.
+    """
+    base = str(api.http.base_url)
+    with EventSource(lambda: f"{base}/v1/log?subscribe=load/>") as early:
+        early.wait(lambda: early.last_event_id == "0", "connected")
+        with Publishing(gateway.url, "topic://load/1", "topic://other", limit=30_000) as publishing:
+            publishing.wait_for(2_000)
+            with EventSource(lambda: f"{base}/v1/log?subscribe=load/>&from=beginning") as late:
+                for more in range(5):
+                    late.wait(lambda: len(late.events) > more * 500, "it goes on")  # noqa: B023
+                    early.cut()
+                    late.cut()
+                publishing.stop()
+                wanted = [one["offset"] for one in lines(api, subscribe="load/>")]
+                for source in (early, late):
+                    source.wait(lambda: len(source.events) >= len(wanted), "all came")  # noqa: B023
+    for source in (early, late):
+        assert [int(id_) for kind, id_, _ in source.events if kind == "message"] == wanted
+        assert [one["offset"] for one in source.messages] == wanted
+        assert source.connections > 1
+
+
+def test_events_that_end_say_so(api: Api, client: Client) -> None:
+    """An event for the page, and no content for a browser that connects again all the same."""
+    client.sender("q").send_all([data(i) for i in range(3)])
+    answer = api.http.get("/v1/log?from=%231&until=%232", headers=EVENTS)
+    assert answer.text.endswith("event: end\nid: 2\ndata: {}\n\n")
+    again = api.http.get("/v1/log?from=%231&until=%232", headers={**EVENTS, "Last-Event-ID": "2"})
+    assert (again.status_code, again.text) == (204, "")
+    limited = api.http.get("/v1/log?from=%231&limit=2", headers=EVENTS)
+    assert limited.text.endswith("event: end\nid: 2\ndata: {}\n\n")
+    after = api.http.get("/v1/log?until=now", headers={**EVENTS, "Last-Event-ID": "2"})
+    assert "id: 3\ndata: " in after.text
+
+
+def test_silence_is_broken_and_moves_the_place(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comment now and then; with it the id below which nothing is to come, though nothing of it was for the page."""
+    monkeypatch.setattr(log_stream.LogStream.__init__, "__defaults__", (0.01,))
+    client.sender("topic://other").send_all([data(i) for i in range(5)])
+    with api.http.stream("GET", "/v1/log?subscribe=rare&from=beginning", headers=EVENTS) as answer:
+        seen = ""
+        for piece in answer.iter_text():
+            seen += piece
+            if seen.count(":\nid: 5\n\n") >= 2:
+                break
+    assert "data:" not in seen
+
+
+def test_what_is_trimmed_under_the_stream_ends_it_with_an_error(
+    api: Api, client: Client, gateway: RunningGateway
+) -> None:
+    """As an event and as a line; a browser that comes again is refused, and stops."""
+    client.sender("topic://t/1").send_all([data("x" * 10_000) for _ in range(3_000)])
+    gateway.restart()  # so that history comes from the file
+    url = gateway.call(lambda running: running.admin[0])
+    again = Api(gateway)
+    for headers, told in ((EVENTS, "event: error\ndata: "), ({}, "")):
+        with (
+            httpx.Client(base_url=url, trust_env=False) as http,
+            http.stream("GET", "/v1/log?from=beginning&until=%23999999", headers=headers) as answer,
+        ):
+            pieces = answer.iter_text()
+            seen = [next(pieces)]
+            before = len(seen[0])
+            if headers:
+                again.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "live"})
+                wait_until(
+                    lambda: again.done("GET", "monitor", "/replayLogs/default")["firstMsgId"] > 2_999,
+                    "trimmed",
+                )
+            else:
+                gateway.call(lambda running: [c.stop(_refusal()) for c in running._admin_server.clients])  # type: ignore[union-attr]
+            seen += list(pieces)
+            assert before
+        last = "".join(seen).rstrip("\n").rpartition("\n")[2].removeprefix("data: ")
+        error = json.loads(last)["error"]
+        assert told in "".join(seen)
+        assert error["condition"]
+        if headers:
+            assert error["replayError"] == "message-unavailable"
+            ids = [int(line[4:]) for line in "".join(seen).splitlines() if line.startswith("id: ")]
+            retry = again.http.get("/v1/log", headers={**EVENTS, "Last-Event-ID": str(ids[-1])})
+            assert retry.status_code == 400
+            client.cut()
+            with Client(gateway.url) as other:
+                other.sender("topic://t/1").send_all([data("x" * 10_000) for _ in range(3_000)])
+    again.http.close()
+
+
+def _refusal() -> Any:
+    from gateway.core.errors import ErrorCode, Refused  # noqa: PLC0415
+
+    return Refused(ErrorCode.CONNECTION_FORCED, "the end")
+
+
+def test_a_client_that_does_not_read_costs_bounded_memory(
+    api: Api, client: Client, gateway: RunningGateway
+) -> None:
+    """Its reader stops after what the sockets and one piece hold; others go on; and it has all once it reads."""
+    client.sender("topic://big").send_all([data(b"x" * 20_000) for _ in range(2_000)])
+    with raw(api, "/v1/log?from=beginning&until=now", "Connection: close") as sock:
+        held = gateway.call
+
+        def position() -> int:
+            (feed,) = held(lambda running: list(running.vpns["default"].readers.log_feeds))
+            return int(feed.position)
+
+        wait_until(lambda: held(lambda running: running.vpns["default"].readers.log_feeds), "it reads")
+        wait_until(lambda: position() > 50, "it has begun")
+        stood: list[int] = []
+        wait_until(lambda: stood.append(position()) or stood[-20:].count(stood[-1]) == 20, "it stands")  # type: ignore[func-returns-value]
+        assert position() < 1_500
+        (shown,) = [
+            one
+            for one in api.done("GET", "monitor", "/clients", count=100)
+            if one["clientName"].startswith("http-")
+        ]
+        assert shown["heldBytes"] <= 2 * log_stream.PIECE_BYTES
+        assert len(lines(api, limit=5)) == 5
+        found = b""
+        while piece := sock.recv(1 << 20):
+            found += piece
+    assert found.count(b'"offset":') == 2_000
+    assert found.endswith(b"\r\n0\r\n\r\n")
+
+
+def test_readers_are_counted_and_ended_as_other_clients_are(
+    start: Start, administer: Administer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are listed among the clients, disconnected by name, refused beyond the bound, and gone at the end."""
+    monkeypatch.setattr(http_clients, "MOST_PER_USER", 2)
+    gateway = start()
+    api = administer(gateway)
+    with raw(api, "/v1/log", f"Accept: {TYPE}") as one, raw(api, "/v1/log", f"Accept: {TYPE}") as two:
+        assert b"retry: " in one.recv(4_096) + one.recv(4_096)
+        assert b"retry: " in two.recv(4_096) + two.recv(4_096)
+        shown = api.done("GET", "monitor", "/clients")
+        assert [found["clientUsername"] for found in shown] == ["anonymous"] * 2
+        third = api.http.get("/v1/log")
+        assert third.status_code == 429
+        assert third.json()["meta"]["error"]["status"] == "NOT_ALLOWED"
+        api.done("PUT", "action", f"/clients/{shown[0]['clientName']}/disconnect", {})
+        wait_until(lambda: len(api.done("GET", "monitor", "/clients")) == 1, "it is gone")
+        assert lines(api) == []
+        ended = one.recv(4_096)
+        assert b"event: error" in ended
+    wait_until(lambda: not api.done("GET", "monitor", "/clients"), "both are gone")
+    gateway.stop()
+
+
+def test_a_stop_of_the_gateway_does_not_wait_for_readers(api: Api, gateway: RunningGateway) -> None:
+    """They are told, and their connections end."""
+    with raw(api, "/v1/log", f"Accept: {TYPE}") as sock:
+        assert b"retry: " in sock.recv(4_096) + sock.recv(4_096)
+        gateway.stop()
+        rest = b""
+        while piece := sock.recv(4_096):
+            rest += piece
+    assert b"the gateway is being stopped" in rest
