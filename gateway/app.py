@@ -49,6 +49,7 @@ from gateway.vpn.telemetry.span import SpanExport
 from gateway.vpn.tuning import Tuning
 from store.data_folder import DataFolder
 from store.errors import StoreError
+from store.following import FollowableStores
 from store.ports import Archive, StoreOptions, Stores
 
 SWITCH_SECONDS: Final = 0.0005
@@ -118,7 +119,7 @@ class Gateway:
         configuration: Configuration | Settings,
         *,
         stores: Callable[[Path], Stores] = files_in,
-        engine: Callable[[VpnStore], Stores] = engine_of,
+        engine: Callable[[VpnStore], FollowableStores] = engine_of,
         clock: Clock | None = None,
         tuning: Tuning | None = None,
         archive: OpenArchive = open_archive,
@@ -166,18 +167,20 @@ class Gateway:
                 "data_open_to_others",
                 **{log_keys.DATA: str(self._folder.path), log_keys.REASON: ", ".join(found)},
             )
+        stores = ChosenStores(self._folder.path, self._open_stores, self._engine)
         try:
             self._spans = open_telemetry(settings.telemetry)
             self._vpns = MessageVpns(
                 self._configuration,
                 self._folder.path,
-                ChosenStores(self._folder.path, self._open_stores, self._engine).of,
+                stores.of,
                 advertised_by(settings.listeners),
                 lambda: self.connections,
                 clock=self._clock,
                 tuning=self._tuning,
                 open_archive=self._open_archive,
                 spans=self._spans,
+                follow=stores.follow,
             )
             self._vpns.start()
             self._users = Users(settings)

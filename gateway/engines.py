@@ -13,7 +13,8 @@ from typing import Final
 
 from gateway.config import VpnStore, masked
 from store.errors import StoreError
-from store.ports import Stores
+from store.following import FollowableStores, Followed
+from store.ports import StoreOptions, Stores
 from store.sqlite.store import SqliteStores
 
 
@@ -22,7 +23,7 @@ def files_in(folder: Path) -> Stores:
     return SqliteStores(folder)
 
 
-def _postgresql(settings: VpnStore) -> Stores:
+def _postgresql(settings: VpnStore) -> FollowableStores:
     try:
         from store.postgresql.store import PostgresStores  # noqa: PLC0415 - comes with an extra
     except ImportError as error:
@@ -37,14 +38,14 @@ def _postgresql(settings: VpnStore) -> Stores:
     )
 
 
-ENGINES: Final[dict[str, Callable[[VpnStore], Stores]]] = {
+ENGINES: Final[dict[str, Callable[[VpnStore], FollowableStores]]] = {
     "postgresql": _postgresql,
     "postgres": _postgresql,
 }
 """By the scheme of the URL."""
 
 
-def engine_of(settings: VpnStore) -> Stores:
+def engine_of(settings: VpnStore) -> FollowableStores:
     """
     Stores on other machines.
 
@@ -68,11 +69,11 @@ class ChosenStores:
         self,
         folder: Path,
         files: Callable[[Path], Stores] = files_in,
-        engine: Callable[[VpnStore], Stores] = engine_of,
+        engine: Callable[[VpnStore], FollowableStores] = engine_of,
     ) -> None:
         self._files = files(folder)
         self._engine = engine
-        self._made: dict[tuple[object, ...], Stores] = {}
+        self._made: dict[tuple[object, ...], FollowableStores] = {}
 
     def of(self, settings: VpnStore | None) -> Stores:
         """
@@ -81,8 +82,18 @@ class ChosenStores:
         Raises:
             StoreError: The engine is not installed.
         """
-        if settings is None:
-            return self._files
+        return self._files if settings is None else self._engine_of(settings)
+
+    def follow(self, vpn: str, settings: VpnStore, options: StoreOptions) -> Followed:
+        """
+        Read a Message VPN's store on a standby, whoever has it. Blocks; from any thread.
+
+        Raises:
+            StoreError: It cannot be read.
+        """
+        return self._engine_of(settings).follow(vpn, options)
+
+    def _engine_of(self, settings: VpnStore) -> FollowableStores:
         key = (settings.url, settings.password_file, settings.read_url, settings.lease_seconds)
         found = self._made.get(key)
         if found is None:

@@ -34,7 +34,7 @@ from gateway.amqp.engine.output import Output
 from gateway.amqp.handshake import Handshake
 from gateway.amqp.open_answer import answer_open
 from gateway.amqp.peer_sessions import PeerSessions
-from gateway.amqp.redirects import as_followed, is_better_unopened
+from gateway.amqp.redirects import as_followed, is_better_untold
 from gateway.amqp.tasks import Tasks
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
@@ -344,10 +344,10 @@ class Connection(asyncio.Protocol):
             acceptor.opened(self._signed_in)
             self._client = acceptor.open_client(self, engine.remote_hostname, self._walk.sole_connection)
         except Refused as error:
-            if is_better_unopened(error, engine.remote_properties):
-                self._leave_unopened(error)
+            if is_better_untold(error, engine.remote_properties):
+                self._leave_untold(error)
                 return
-            refused = as_followed(error, engine.remote_properties)
+            refused = error
         answer_open(engine, acceptor, self._client)
         engine.open()
         self._stop_timer()
@@ -358,7 +358,16 @@ class Connection(asyncio.Protocol):
         self.log.info("connection_opened", **{log_keys.VPN: self._client.vpn_name})
         self._loop.call_soon(self._tick)
 
-    def _leave_unopened(self, refused: Refused) -> None:
+    def redirect(self, refused: Refused) -> None:
+        """Another gateway does what is asked for: the same as where that is so of all, though it is open already."""
+        engine = self._engine
+        if engine is not None and not self._is_ending and is_better_untold(refused, engine.remote_properties):
+            self._drop_links()
+            self._leave_untold(refused)
+        else:
+            self.refuse(refused)
+
+    def _leave_untold(self, refused: Refused) -> None:
         """End the connection without a word: its client does better with its next address than with a reason."""
         self._log_refused(refused)
         self.output.flush()
@@ -483,6 +492,7 @@ class Connection(asyncio.Protocol):
             return
         if self._is_ending:
             return
+        refused = as_followed(refused, engine.remote_properties)
         self._log_refused(refused)
         self._drop_links()
         if engine.state & EngineConnection.LOCAL_UNINIT:

@@ -18,6 +18,7 @@ from gateway import log_keys
 from gateway.amqp.admission import Admission, Admitted
 from gateway.amqp.attach.client import CarryingConnection, Client
 from gateway.amqp.attach.vpn_state import VpnState
+from gateway.amqp.connected_client import ConnectedClient
 from gateway.amqp.connection import Connection
 from gateway.amqp.dialects.hooks import BatchedTransfers
 from gateway.amqp.dialects.registry import Dialects
@@ -56,6 +57,10 @@ class ServedVpns(Protocol):
     @property
     def waiting(self) -> Mapping[str, WaitingVpn]:
         """By name, those whose stores other gateways have."""
+
+    @property
+    def reading(self) -> Mapping[str, MessageVpn]:
+        """By name, those of them whose logs are read here."""
 
 
 class Container:
@@ -234,7 +239,7 @@ class Container:
             Refused: NOT_FOUND, there is no such Message VPN; UNAUTHORIZED, its user may not enter that; NOT_ALLOWED, it
                 is not enabled; REDIRECT, another gateway is active.
         """
-        vpn = self._vpn_for(hostname, None if shows_tokens else connection.identity.user)
+        vpn = self._vpn_for(hostname, connection.identity, is_known=not shows_tokens)
         return Client(
             connection,
             vpn,
@@ -247,12 +252,12 @@ class Container:
             link_stealing=link_stealing,
         )
 
-    def _vpn_for(self, hostname: str | None, user: str | None) -> MessageVpn:
+    def _vpn_for(self, hostname: str | None, client: ConnectedClient, *, is_known: bool) -> MessageVpn:
         """
         The VPN an open frame asks for: its hostname when that names one, as ``name`` or ``vhost:name``.
 
         Args:
-            user: None where that is known later (``gateway.users.Users.check_entry``).
+            is_known: The client's user is; else that is said later (``gateway.users.Users.check_entry``).
         """
         asked = hostname or ""
         vpn = self._vpn_of(asked.removeprefix("vhost:"))
@@ -261,12 +266,15 @@ class Container:
         is_named = vpn is not None
         vpn = vpn or self._vpn_of("default")
         assert vpn is not None
-        if user is not None:
-            self._users.check_entry(user, vpn.name)
+        if is_known:
+            self._users.check_entry(client.user, vpn.name)
         if not vpn.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn.name!r} is not enabled")
         if isinstance(vpn, WaitingVpn):
-            raise vpn.refusal(hostname if is_named else None)
+            reading = self._vpns.reading.get(vpn.name)
+            if reading is None or self.shared_by(reading).sent_away.has(client.peer, client.peer_container):
+                raise vpn.refusal(hostname if is_named else None)
+            return reading
         return vpn
 
     def _vpn_of(self, name: str) -> MessageVpn | WaitingVpn | None:

@@ -164,6 +164,9 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
         if vpn.store is not None and vpn.store.password_file is not None and has_password(vpn.store.url):
             path = toml.dotted(["vpn", name, "store", "password_file"])
             yield ConfigProblem(path, "stands beside a password in `url`; keep one of the two")
+        if vpn.store is not None and vpn.store.standby_reads and vpn.store.read_url is None:
+            path = toml.dotted(["vpn", name, "store", "standby_reads"])
+            yield ConfigProblem(path, "needs `read_url`: it names the standby that is read")
         yield from _dead_letter_circles(vpn, name)
         for queue_name, queue in vpn.queues.items():
             if queue.kind == EndpointKind.STREAM.value:

@@ -71,6 +71,11 @@ class VpnStore:
     """The same database on a hot standby, where history is read then: replays cost the primary nothing. What the
     standby has not replayed, or does not give, is read from the primary. None reads where it writes."""
 
+    standby_reads: bool = False
+    """Whether this gateway, while another one is active, serves readers of the log and of streams from the standby at
+    `read_url`. They get what the active gateway has told of, a second or two later at most where the standby keeps up.
+    Whoever wants anything else is sent to the active gateway, as without it."""
+
     require_standby: bool = False
     """Whether messages are refused while a commit would be on one machine only, as no synchronous standby answers.
     Off takes them and raises an alarm, so that the loss of a standby stops nobody."""

@@ -214,12 +214,21 @@ class Endpoints:
     def delete(self, endpoint: Endpoint) -> None:
         """The endpoint is gone with what lies on it; those that consume from it, or send to it, are told."""
         deleted = Refused(ErrorCode.RESOURCE_DELETED, f"{endpoint.name!r} was deleted")
-        self._consumers.displace_all(endpoint, deleted)
+        self._committer.commit(self.forget(endpoint, deleted))
+
+    def forget(self, endpoint: Endpoint, told: Refused) -> list[Effect]:
+        """
+        The same, where somebody else deletes it from the store, or what is returned does.
+
+        Args:
+            told: What those that consume from it, or send to it, are told.
+        """
+        self._consumers.displace_all(endpoint, told)
         for sender in self._senders.pop(endpoint.name, ()):
-            sender.refuse(deleted)
+            sender.refuse(told)
         self._feeds.forget(endpoint)
         self._replays.forget(endpoint)
-        self._committer.commit(self._broker.delete(endpoint))
+        return self._broker.delete(endpoint)
 
     def sender_came(self, queue: str, sender: SenderLink) -> None:
         """A link sends to a queue from now on: it is detached when that is deleted."""

@@ -86,6 +86,7 @@ class MessageVpn:
         archive: Archive | None = None,
         spans: SpanSink | None = None,
         sample_ratio: float = 0.0,
+        elsewhere: Callable[[], Refused] | None = None,
     ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
@@ -98,9 +99,14 @@ class MessageVpn:
             archive: Of its log, where that has one; closed by ``close``.
             spans: Takes spans of messages; None where nothing is traced.
             sample_ratio: Of messages that bring no trace context, those that are traced.
+            elsewhere: It only reads, and is never started: another gateway has the store, and serves whoever wants
+                anything else. Where that is.
         """
         self.name = name
         self.runtime = runtime
+        self.elsewhere = elsewhere
+        """What clients are told that want more than to read the log, where this gateway does no more; None where it
+        is the active one."""
         self.clock = runtime.clock
         self._settings = current = CurrentSettings(settings, limits)
         self.place = store.place

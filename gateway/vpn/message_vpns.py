@@ -38,14 +38,17 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cache_budget import CacheBudget
 from gateway.vpn.clock import Clock, SteadyClock, SystemClock
 from gateway.vpn.declared import redeclare
+from gateway.vpn.following import Following
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role.endable_loop import EndableLoop
+from gateway.vpn.role.standby_reads import StandbyReads
 from gateway.vpn.role.waiting_vpn import OpenedStore, WaitingVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import MEGABYTE
 from gateway.vpn.telemetry.span import SpanSink
 from gateway.vpn.tuning import Tuning
 from store.errors import ReadFailed, StoreError, StoreHeld, StoreTooNew
+from store.following import Followed, FollowedStore
 from store.ports import Archive, StoreOptions, Stores
 
 log = structlog.get_logger()
@@ -76,6 +79,10 @@ StoresOf: TypeAlias = "Callable[[VpnStore | None], Stores]"
 """The stores of an engine: of the one that keeps files in the data folder, or of the one that a URL names."""
 
 
+Follow: TypeAlias = "Callable[[str, VpnStore, StoreOptions], Followed]"
+"""Called with a name, on a thread (``gateway.engines.ChosenStores.follow``)."""
+
+
 class MessageVpns(Mapping[str, MessageVpn]):
     def __init__(
         self,
@@ -89,6 +96,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         tuning: Tuning | None = None,
         open_archive: OpenArchive | None = None,
         spans: SpanSink | None = None,
+        follow: Follow | None = None,
     ) -> None:
         """
         Open all that are configured, and all that administrators made.
@@ -101,6 +109,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             clock: The machine's, made steady, if none is given.
             spans: Takes spans of messages; None where nothing is traced.
             open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
+            follow: Reads a store on a standby while another gateway has it; where there is none, nobody reads then.
 
         Raises:
             store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
@@ -116,10 +125,14 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._tuning = tuning or Tuning()
         self._open_archive = open_archive
         self._spans = spans
+        self._follow = follow
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
         self._waiting: dict[str, WaitingVpn] = {}
+        self._reading: dict[str, MessageVpn] = {}
+        self._reading_loops: dict[str, EndableLoop] = {}
+        self._standby_reads: dict[str, StandbyReads] = {}
         self._dropping: set[asyncio.Task[None]] = set()
         """Message VPNs that were deposed, and are not gone yet."""
         self._is_closing = False
@@ -159,18 +172,28 @@ class MessageVpns(Mapping[str, MessageVpn]):
         """Message VPNs whose stores other gateways have, by name: none of them is among these."""
         return self._waiting
 
+    @property
+    def reading(self) -> Mapping[str, MessageVpn]:
+        """Those of them whose logs are read here, on a standby of the store."""
+        return self._reading
+
     def start(self) -> None:
         """See ``MessageVpn.start``; those that wait ask for their stores from now on."""
         for vpn in self._vpns.values():
             vpn.start()
-        for waiting in self._waiting.values():
+        for name, waiting in self._waiting.items():
             waiting.start()
+            self._read_on_standby(name)
 
     async def close(self) -> None:
         """Commit what is under way and close the stores."""
         self._is_closing = True
         for waiting in self._waiting.values():
             waiting.close()
+        for name in list(self._standby_reads):
+            self._stop_reading(name)
+        for reading in list(self._reading.values()):
+            await reading.drop()
         for vpn in list(self._vpns.values()):
             await vpn.close()
         if self._dropping:
@@ -241,9 +264,72 @@ class MessageVpns(Mapping[str, MessageVpn]):
             logger,
         )
 
+    # --- reading while another gateway is active --------------------------------------------------------------
+
+    def _read_on_standby(self, name: str) -> None:
+        """Have readers served here, if the Message VPN's settings say so, while it waits."""
+        waiting = self._waiting[name]
+        store, follow = waiting.settings.store, self._follow
+        if store is None or follow is None or not store.standby_reads or self._is_closing:
+            return
+        options = _store_options(self._configuration.settings, waiting.settings, self._advertised)
+        reads = self._standby_reads[name] = StandbyReads(
+            name,
+            partial(follow, name, store, options),
+            partial(self._begin_reading, name),
+            partial(self._end_reading, name),
+            self._loop,
+            structlog.get_logger(**{log_keys.VPN: name}),
+        )
+        reads.start()
+
+    def _begin_reading(self, name: str, store: FollowedStore) -> Following:
+        settings, waiting = self._configuration.settings, self._waiting[name]
+        endable = EndableLoop(self._loop)
+        found = store.recovered
+        made = MessageVpn(
+            name,
+            waiting.settings,
+            settings.limits,
+            store,
+            Runtime(
+                cast("asyncio.AbstractEventLoop", endable),
+                structlog.get_logger(**{log_keys.VPN: name}),
+                self._clock or SteadyClock(found.log.last_time_ms),
+                self._tuning,
+            ),
+            self._cache_budget,
+            archive=self._archive(waiting.settings, found.log.generation),
+            elsewhere=waiting.refusal,
+        )
+        self._reading[name] = made
+        self._reading_loops[name] = endable
+        return Following(made.broker, made.cache, made.readers, made.endpoints, found.endpoints)
+
+    def _end_reading(self, name: str, why: str) -> None:
+        """Readers go, and are sent to the active gateway when they come again, until this one reads anew."""
+        made = self._reading.pop(name, None)
+        if made is None:
+            return
+        self._reading_loops.pop(name).end(Refused(ErrorCode.INTERNAL, why))
+        told = Refused(ErrorCode.CONNECTION_FORCED, f"{why}; connect again")
+        for connection in list(self._connections()):
+            if connection.vpn_name == name:
+                connection.stop(told)
+        self._drop(made, lambda: None)
+
+    def _stop_reading(self, name: str) -> None:
+        reads = self._standby_reads.pop(name, None)
+        if reads is not None:
+            reads.close()
+
+    # --- taking over, and losing ------------------------------------------------------------------------------
+
     def _taken_over(self, name: str, opened: OpenedStore) -> None:
         """The store of a Message VPN that waited for it is this gateway's."""
         waiting = self._waiting[name]
+        self._stop_reading(name)
+        self._end_reading(name, f"this gateway is the active one of the Message VPN {name!r} now")
         try:
             made = self._make(name, waiting.settings, opened)
         except (
@@ -251,13 +337,19 @@ class MessageVpns(Mapping[str, MessageVpn]):
         ) as error:  # an archive that cannot be opened, say: what waits must not wait for nothing
             self._loop.run_in_executor(None, opened.store.close)
             waiting.put_off(f"{type(error).__name__}: {error}")
+            self._read_on_standby(name)
             return
         try:
             made.start()
         except StoreError as error:
             why = str(error)
             del self._vpns[name]
-            self._drop(made, lambda: waiting.put_off(why))
+
+            def put_off() -> None:
+                waiting.put_off(why)
+                self._read_on_standby(name)
+
+            self._drop(made, put_off)
             return
         del self._waiting[name]
         log.info("vpn_taken_over", **{log_keys.VPN: name, log_keys.ENGINE: made.engine})
@@ -277,7 +369,12 @@ class MessageVpns(Mapping[str, MessageVpn]):
         for connection in list(self._connections()):
             if connection.vpn_name == name:
                 connection.stop(told)
-        self._drop(vpn, waiting.start)
+
+        def start() -> None:
+            waiting.start()
+            self._read_on_standby(name)
+
+        self._drop(vpn, start)
 
     def _drop(self, vpn: MessageVpn, then: Callable[[], None]) -> None:
         """Close the store of a Message VPN that is none any more, once its clients are gone."""
@@ -444,12 +541,16 @@ class MessageVpns(Mapping[str, MessageVpn]):
             # An administrator may have been faster than the reading: what is kept now counts.
             vpns = administered_over(configuration.settings, self._kept, named).vpns
             refused: list[Difference] = []
-            for vpn in self._vpns.values():
+            for vpn in (*self._vpns.values(), *self._reading.values()):
                 vpn.set_limits(configuration.settings.limits, configuration.settings.alarms)
             for name, settings in vpns.items():
                 found, waiting = self._vpns.get(name), self._waiting.get(name)
                 if waiting is not None:
-                    waiting.settings = settings
+                    if waiting.settings != settings:
+                        self._stop_reading(name)
+                        self._end_reading(name, "the configuration has changed")
+                        waiting.settings = settings
+                        self._read_on_standby(name)
                 elif found is None:
                     if setting_path(name) in named or name in self._kept:
                         self._begin(name, settings)
@@ -473,6 +574,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         else:
             waiting = self._waiting[name] = self._candidate(name, settings, None)
             waiting.start()
+            self._read_on_standby(name)
 
 
 def _store_options(settings: Settings, vpn: Vpn, advertised: str) -> StoreOptions:

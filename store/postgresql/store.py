@@ -26,6 +26,7 @@ from store.postgresql.migrations import migrate
 from store.postgresql.partitions import PARTITION_BITS, Partitions, attached_spans
 from store.postgresql.priorities import PostgresQueueTables
 from store.postgresql.property_index import update_spans
+from store.postgresql.reading.followed import FollowedSchema
 from store.postgresql.reading.reader import PostgresReader
 from store.postgresql.reading.standby import StandbyReader
 from store.postgresql.recovery import recover
@@ -110,6 +111,10 @@ class PostgresStores:
         finally:
             if connection is not None:
                 connection.close()
+
+    def follow(self, vpn: str, options: StoreOptions) -> FollowedSchema:
+        """See ``store.following.FollowableStores``."""
+        return FollowedSchema(self._read_database, vpn, options)
 
     def remove(self, vpn: str) -> None:
         """See ``store.ports.Stores.remove``."""

@@ -49,7 +49,11 @@ async def attach(client: Client, link: Link, termini: AttachedTermini) -> None:
                 log_keys.REASON: refused.text,
             },
         )
-        if not _is_gone(client, request):
+        if _is_gone(client, request):
+            return
+        if refused.code is ErrorCode.REDIRECT:
+            client.redirect(refused)
+        else:
             refuse(link, refused)
 
 
@@ -73,6 +77,8 @@ async def _setup_of(client: Client, request: AttachRequest) -> LinkSetup:
         names_none = not address or request.is_dynamic or request.is_for_coordinator
         if names_none if served is None else not served.looks_at_tokens:
             client.token_check.require_all()
+    if request.publishes or request.is_for_coordinator or served is not None:
+        client.require_active()
     if served is not None:
         return RequestNodeTerminus(client, request, served)
     if request.is_for_coordinator:

@@ -61,6 +61,9 @@ class CarryingConnection(Protocol):
     def refuse(self, refused: Refused) -> None:
         """Close it with an error."""
 
+    def redirect(self, refused: Refused) -> None:
+        """Close it, so that its client goes to another gateway."""
+
 
 class Client:
     """
@@ -214,6 +217,22 @@ class Client:
         """Close its connection with an error."""
         if self._connection is not None:
             self._connection.refuse(refused)
+
+    def require_active(self) -> None:
+        """
+        Something is asked for that the active gateway alone does.
+
+        Raises:
+            Refused: REDIRECT, this is not the one.
+        """
+        if self.vpn.elsewhere is not None:
+            raise self.vpn.elsewhere()
+
+    def redirect(self, refused: Refused) -> None:
+        """Another gateway does what it asks for: its connection ends, so that it goes there with all of its links."""
+        if self._connection is not None:
+            self._shared.sent_away.note(self.identity.peer, self.identity.peer_container)
+            self._connection.redirect(refused)
 
     def release_nodes(self, guarded: Callable[[Callable[[], None]], None]) -> None:
         """

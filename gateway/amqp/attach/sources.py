@@ -27,7 +27,7 @@ from gateway.amqp.nodes.temporary import (
     make_topic_endpoint,
     temporary_name,
 )
-from gateway.core.endpoint.settings import EndpointKind
+from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 
 
@@ -41,8 +41,10 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
     # Both are read before anything is made for it.
     _ = request.capabilities, request.filters
     if request.is_dynamic:
+        client.require_active()
         return _dynamic(client, request)
     if not request.address:
+        client.require_active()
         return UnsubscribeSource(client, request, _subscription_of(client, request))
     try:
         address = parse_source(request.address, request.capabilities)
@@ -53,6 +55,8 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         raise Refused(ErrorCode.INVALID_FIELD, str(error)) from error
     client.authorization.require_token(address)
     grouped = grouped_partition(client, address)
+    if grouped is not None:
+        client.require_active()  # whose turn it is in a group, is known there
     subscription = _subscription_of(client, request)
     if grouped is not None and not grouped.is_stream:
         client.authorization.require_log_of(
@@ -68,6 +72,8 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         )
     if grouped is not None:
         return await partition_setup(client, request, grouped, start)
+    if not _is_read_anywhere(client, address):
+        client.require_active()
     match address.kind:
         case AddressKind.LOG:
             return LogSource(client, request, [address.name], start)
@@ -78,6 +84,18 @@ async def source_setup(client: Client, request: AttachRequest) -> LinkSetup:
         case AddressKind.TOPIC:
             return _topic(client, request, address, start)
     raise Refused(ErrorCode.NOT_IMPLEMENTED, f"{address.name} is not there yet")
+
+
+def _is_read_anywhere(client: Client, address: Address) -> bool:
+    """Whether a gateway that is not active may serve a source: the log, and streams that many read at once."""
+    if address.kind is not AddressKind.QUEUE:
+        return address.kind in (AddressKind.LOG, AddressKind.PARTITION)
+    endpoint = client.vpn.endpoints.find(address.name)
+    return (
+        endpoint is not None
+        and endpoint.kind is EndpointKind.STREAM
+        and endpoint.settings.exclusive is Exclusivity.NONE
+    )
 
 
 def _subscription_of(client: Client, request: AttachRequest) -> Subscription:

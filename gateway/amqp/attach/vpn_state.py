@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 from gateway.amqp.nodes.ownership import NodeRegistry
+from gateway.amqp.redirects import SentAway
 from gateway.amqp.sole_connections import SoleConnections
 
 LinkKey: TypeAlias = "tuple[int | str, str, bool, str]"
@@ -31,6 +32,8 @@ class VpnState:
         """Attached links by what they are known by beyond their sessions, where that counts."""
         self.sole_connections = SoleConnections()
         """Connections whose containers want one alone."""
+        self.sent_away = SentAway()
+        """Clients that came for what another gateway does."""
         self._relay_topics: dict[str, dict[str, str]] = {}
 
     def relay_topics_of(self, user: str) -> dict[str, str]:

@@ -94,6 +94,18 @@ class MessageCache:
         self._size_bytes -= freed
         return freed
 
+    def drop_below(self, message_id: int) -> None:
+        """Give up publications of which all ids are below this one."""
+        dropped = freed = 0
+        while self._runs and self.first_id + dropped + self._runs[0][0] <= message_id:
+            count, size = self._runs.popleft()
+            dropped += count
+            freed += size
+        del self._rows[:dropped]
+        self.first_id += dropped
+        self._size_bytes -= freed
+        self._budget.gave_back(freed)
+
     def since(self, first_id: int, limit: int) -> Sequence[Row]:
         """At most ``limit`` rows from ``first_id`` on; it must be held (``first_id >= self.first_id``)."""
         start = first_id - self.first_id

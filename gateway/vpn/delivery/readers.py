@@ -107,6 +107,10 @@ class Readers:
             for browser in browsers:
                 browser.erased(markers)
 
+    def all_new(self) -> None:
+        """The log has grown, and nobody says by what: all that wait go on from where they are."""
+        self._waiting.passed_over(self._shared.cache.next_id)
+
     def _log_feed_closed(self, feed: LogFeed) -> None:
         if feed in self.log_feeds:
             del self.log_feeds[feed]

@@ -104,6 +104,12 @@ class WaitingReaders:
                         concerned[reader] = first_id
         self._go_on(concerned)
 
+    def passed_over(self, next_id: int) -> None:
+        """There is something new below ``next_id``, for whomever it may be."""
+        before, self.next_id = self.next_id, next_id
+        waiting = [reader for group in self._groups.values() for reader in group.waiting]
+        self._go_on(dict.fromkeys(waiting, before))
+
     def came_to_nothing(self, next_id: int) -> None:
         """Ids below ``next_id`` that were not committed, never will be: a reader may end with one of them."""
         self.next_id = next_id

@@ -76,6 +76,11 @@ TALLY_SECONDS: Final = STATEMENT_MS / 1000 + ANSWER_SECONDS
 BEHIND_SECONDS: Final = 0.02
 """Between two looks whether a standby has what it is asked for."""
 
+NEWEST: Final = "coalesce((select max(id) from message), 0)"
+
+TOLD: Final = "least(told_id, last_id)"
+"""A standby may show what nobody was told of yet."""
+
 DAMAGE: Final = frozenset({"XX001", "XX002", "58030"})
 """SQLSTATEs (PostgreSQL, Appendix A): data_corrupted, index_corrupted, io_error."""
 
@@ -154,6 +159,8 @@ class PostgresReader:
         self._page_rows = page_rows
         self._page_bytes = page_bytes
         self._is_standby = is_standby
+        self._newest = TOLD if is_standby else NEWEST
+        """What probes look at, beside the log's row."""
         self._is_patient = is_patient
         self.largest_bytes = largest_bytes
         """While whole pages of it fit the bound, lengths need not be looked at."""
@@ -487,7 +494,7 @@ class PostgresReader:
     def first_since(self, time_ms: int) -> int | None:
         """The first logged id that arrived at ``time_ms`` or later: a binary search, as times never fall along ids."""
         ask = self.connection.ask
-        ((first, last),) = ask("select first_id, coalesce((select max(id) from message), 0) from log", ())
+        ((first, last),) = ask(f"select first_id, {self._newest} from log", ())
         low, high = number(first), number(last) + 1
         while low < high:
             middle = (low + high) // 2
@@ -501,7 +508,8 @@ class PostgresReader:
             else:
                 high = middle
         return self._id(
-            "select id from message where id >= $1::bigint and id >= (select first_id from log) order by id limit 1",
+            "select id from message where id >= $1::bigint and id >= (select first_id from log) "
+            f"and id <= (select {self._newest} from log) order by id limit 1",
             low,
         )
 
@@ -517,7 +525,7 @@ class PostgresReader:
         while True:
             rows = self.connection.ask(
                 "select id, topic from message where id < $1::bigint and id >= (select first_id from log) "
-                "order by id desc limit $2::bigint",
+                f"and id <= (select {self._newest} from log) order by id desc limit $2::bigint",
                 [before, self._page_rows],
             )
             for found, topic in rows:

@@ -1,0 +1,270 @@
+"""A gateway that waits serves readers from a standby, and sends everybody else to the active one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from proton import Event, Message, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+
+from amqp_ext.sasl.passwords import hash_password
+from tests.gateway.roles.conftest import wait_until
+from tests.gateway.roles.test_pair import LEASE_SECONDS, is_ready, readiness, url_of
+from tests.support.client import WAIT_SECONDS, Client, Received, Receiver, Refused, texts
+from tests.support.messages import data
+from tests.support.postgresql import free_port, server
+from tests.system.gateway_process import GatewayProcess
+
+pytestmark = [pytest.mark.system, pytest.mark.postgresql]
+
+ALL = ("all", "secret")
+LEAST = ("least", "secret")
+
+HASHED = hash_password("secret", salt=b"0123456789abcdef", iterations=4_096)
+
+CONFIG = """
+[vpn.default.store]
+url = "{url}"
+read_url = "{read_url}"
+standby_reads = true
+lease_seconds = {lease}
+
+[vpn.default.queue.shown]
+kind = "stream"
+subscriptions = ["s/>"]
+
+[user.all]
+password = "{hashed}"
+publish = ["topic://>", "queue://>"]
+consume = ["topic://>", "queue://>", "log://>"]
+replay = ["queue://>"]
+administer = ["queue://>"]
+
+[user.least]
+password = "{hashed}"
+consume = ["log://r/>"]
+"""
+
+
+class Pair:
+    """A primary with a standby, and two gateways on them: one is active, one waits, and reads."""
+
+    def __init__(self, folder: Path, ending: ExitStack) -> None:
+        self.primary = ending.enter_context(server())
+        database = self.primary.new_database()
+        self.standby = self.primary.standby()
+        url, read_url = self.primary.url(database), self.standby.url(database)
+        self.database = database
+        config = CONFIG.format(url=url, read_url=read_url, lease=LEASE_SECONDS, hashed=HASHED)
+        self.active, self.waiting = (self._start(folder / name, config, ending) for name in "ab")
+
+    def _start(self, folder: Path, config: str, ending: ExitStack) -> GatewayProcess:
+        process = GatewayProcess(folder, config, listen=(f"127.0.0.1:{free_port()}",))
+        ending.callback(process.stop)
+        return process
+
+    def on_active(self) -> Client:
+        """A client of the active gateway."""
+        return Client(url_of(self.active), user=ALL)
+
+    def reader(self, user: tuple[str, str] = ALL) -> Client:
+        """A client of the one that waits; waits until that serves readers."""
+        wait_until(self.reads, "the standby is read")
+        return Client(url_of(self.waiting), user=user)
+
+    def reads(self) -> bool:
+        """Whether the one that waits serves readers."""
+        return "standby_reads_begin" in self.waiting.log_text()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """For tests that leave it as it is; each has topics of its own."""
+    with ExitStack() as ending:
+        yield Pair(tmp_path_factory.mktemp("pair"), ending)
+
+
+@pytest.fixture
+def own_pair(tmp_path: Path, _ending: ExitStack) -> Pair:
+    """For a test that takes something of it away."""
+    return Pair(tmp_path, _ending)
+
+
+def test_readers_get_history_and_then_live(pair: Pair) -> None:
+    """Log and stream, each message once and in order, with the ids that the active gateway gives; nothing is marked
+    that is not so there."""
+    with pair.on_active() as publisher, pair.reader() as client:
+        sender = publisher.sender("topic://s/1")
+        sender.send_all(data(number) for number in range(50))
+        log = client.receiver("log://s/>?replay-start=beginning", credit=1_000)
+        stream = client.receiver("queue://shown", credit=1_000, filters={"rewind:replay-start": "beginning"})
+        found = [log.take(50), stream.take(50)]
+        sender.send_all(data(number) for number in range(50, 80))
+        sender_of_others = publisher.sender("topic://other")
+        sender_of_others.send_all([data("other")])
+        found = [[*found[0], *log.take(30)], [*found[1], *stream.take(30)]]
+        told = publisher.receiver("log://s/>?replay-start=beginning", credit=1_000).take(80)
+    for messages in found:
+        assert texts(messages) == [str(number) for number in range(80)]
+        assert [one.id for one in messages] == [one.id for one in told]
+    assert readiness(pair.waiting).json()["state"] == "waiting"
+
+
+def test_readers_keep_up_under_load(pair: Pair) -> None:
+    """A reader that is there from the beginning misses nothing of what is accepted, and gets nothing twice."""
+    with pair.on_active() as publisher, pair.reader() as client:
+        receiver = client.receiver("log://load?replay-start=beginning", credit=100)
+        sender = publisher.sender("topic://load")
+        found: list[Received] = []
+        for start in range(0, 6_000, 1_000):
+            sender.send_all(data(number) for number in range(start, start + 1_000))
+            receiver.collect(found, start + 500)
+        receiver.collect(found, 6_000)
+    assert texts(found) == [str(number) for number in range(6_000)]
+
+
+def test_nothing_is_read_that_was_not_told(pair: Pair) -> None:
+    """While the standby does not replay, its readers wait for what the active gateway has accepted since."""
+    with pair.on_active() as publisher, pair.reader() as client:
+        sender = publisher.sender("topic://a/b")
+        sender.send_all([data("before")])
+        receiver = client.receiver("log://a/>?replay-start=beginning", credit=10)
+        assert texts(receiver.take(1)) == ["before"]
+        pair.standby.execute("select pg_wal_replay_pause()")
+        sender.send_all([data("after")])
+        assert texts(publisher.receiver("log://a/>?replay-start=beginning", credit=9).take(2))[1] == "after"
+        client.open_session()
+        assert not receiver.arrived
+        pair.standby.execute("select pg_wal_replay_resume()")
+        assert texts(receiver.take(1)) == ["after"]
+
+
+@pytest.mark.parametrize(
+    "attach",
+    [
+        lambda client: client.sender("topic://s/1"),
+        lambda client: client.sender(None),
+        lambda client: client.receiver("queue://orders"),
+        lambda client: client.receiver("topic://s/1"),
+        lambda client: client.receiver("queue://orders?replay-start=beginning"),
+    ],
+    ids=["publisher", "relay", "queue", "topic", "replay"],
+)
+def test_everything_else_is_sent_to_the_active_one(pair: Pair, attach: Callable[[Client], object]) -> None:
+    """Its connection is closed, as it would have been at once without `standby_reads`, with where to go; nothing is
+    made."""
+    wait_until(pair.reads, "the standby is read")
+    with Client(url_of(pair.waiting), user=ALL, properties={symbol("product"): "any"}) as client:
+        with pytest.raises(AssertionError):
+            attach(client)
+        refused = client.closed_by_peer()
+    assert refused.name == "amqp:connection:forced"
+    host, port = pair.active.address
+    assert (refused.info["network-host"], refused.info["port"]) == (host, port)
+    with pair.on_active() as client, pytest.raises(Refused, match="no queue"):
+        client.receiver("queue://orders?create=never")
+
+
+def test_rights_are_those_of_the_active_one(pair: Pair) -> None:
+    """Who may read one topic's log reads that, and gets the same refusal for another as over there."""
+    with pair.on_active() as publisher:
+        publisher.sender("topic://r/1").send_all([data("a")])
+        publisher.sender("topic://x/1").send_all([data("s")])
+    with pair.reader(LEAST) as client:
+        assert texts(client.receiver("log://r/>?replay-start=beginning", credit=2).take(1)) == ["a"]
+        for address in ("log://x/>", "log://>", "queue://shown"):
+            with pytest.raises(Refused) as refused:
+                client.receiver(address)
+            assert refused.value.name == "amqp:unauthorized-access"
+
+
+class Publisher(MessagingHandler):  # type: ignore[misc]  # proton has no types
+    """One that knows both addresses, the one that waits first."""
+
+    def __init__(self, urls: list[str]) -> None:
+        super().__init__()
+        self._urls = urls
+        self.accepted_by = ""
+
+    def on_start(self, event: Event) -> None:
+        self.connection = event.container.connect(
+            urls=self._urls, user="all", password="secret", allowed_mechs="PLAIN", allow_insecure_mechs=True
+        )
+        event.container.create_sender(self.connection, "topic://s/1")
+        event.container.schedule(WAIT_SECONDS, self)
+
+    def on_sendable(self, event: Event) -> None:
+        if not self.accepted_by:
+            event.sender.send(Message("hello"))
+
+    def on_accepted(self, event: Event) -> None:
+        self.accepted_by = event.connection.connected_address
+        event.container.stop()
+
+    def on_timer_task(self, event: Event) -> None:
+        event.container.stop()
+
+
+def test_a_publisher_of_protons_gets_to_the_active_one(pair: Pair) -> None:
+    """It would begin with its first address again and again, as its connection was open there; it is let in once."""
+    wait_until(pair.reads, "the standby is read")
+    publisher = Publisher([url_of(pair.waiting), url_of(pair.active)])
+    Container(publisher).run()
+    assert publisher.accepted_by.endswith(str(pair.active.address[1]))
+
+
+def test_readers_are_closed_when_it_becomes_active(own_pair: Pair) -> None:
+    """They get `forced`, come again, and go on where they were with the same ids."""
+    with own_pair.on_active() as publisher:
+        publisher.sender("topic://s/1").send_all(data(number) for number in range(10))
+    with own_pair.reader() as client:
+        before = client.receiver("log://s/>?replay-start=beginning", credit=100).take(10)
+        own_pair.active.kill()
+        assert client.closed_by_peer().name == "amqp:connection:forced"
+    wait_until(lambda: is_ready(own_pair.waiting), "it is active")
+    with Client(url_of(own_pair.waiting), user=ALL) as client:
+        client.sender("topic://s/1").send_all([data("10")])
+        again = client.receiver("log://s/>?replay-start=beginning", credit=100).take(11)
+    assert [one.id for one in again][:10] == [one.id for one in before]
+
+
+def test_readers_are_sent_away_while_the_standby_is_gone(own_pair: Pair) -> None:
+    """They are closed within seconds, and redirected when they come again; with the standby they are served again."""
+    with own_pair.reader() as client:
+        client.receiver("log://>", credit=10)
+        own_pair.standby.stop()
+        assert client.closed_by_peer().name == "amqp:connection:forced"
+    begun = own_pair.waiting.log_text().count("standby_reads_begin")
+    with pytest.raises((AssertionError, OSError)), Client(url_of(own_pair.waiting), user=ALL) as client:
+        client.receiver("log://>")
+    own_pair.standby.start()
+    wait_until(lambda: own_pair.waiting.log_text().count("standby_reads_begin") > begun, "it is read again")
+    with own_pair.on_active() as publisher, Client(url_of(own_pair.waiting), user=ALL) as client:
+        receiver = client.receiver("log://>", credit=10)
+        publisher.sender("topic://a").send_all([data("again")])
+        assert texts(receiver.take(1)) == ["again"]
+
+
+def test_streams_come_and_go(pair: Pair) -> None:
+    """One that is made, or deleted, on the active gateway is so here within moments; its readers are told."""
+
+    def attached() -> Receiver | None:
+        client = ending.enter_context(pair.reader())
+        with suppress(AssertionError, Refused):
+            return client.receiver("queue://made", credit=10, filters={"rewind:replay-start": "beginning"})
+        return None
+
+    with ExitStack() as ending:
+        publisher = ending.enter_context(pair.on_active())
+        publisher.receiver("queue://made?kind=stream").close()
+        publisher.sender("queue://made").send_all([data("1")])
+        receiver = wait_until(attached, "the stream is known here")
+        assert texts(receiver.take(1)) == ["1"]
+        url = f"{pair.active.ready['admin']}/SEMP/v2/config/msgVpns/default/queues/made"
+        assert httpx.delete(url, auth=ALL, trust_env=False, timeout=30).status_code == 200
+        assert receiver.detached_by_peer().name == "amqp:resource-deleted"

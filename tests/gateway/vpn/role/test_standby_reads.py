@@ -1,0 +1,194 @@
+"""What a standby has to be for readers to stay on it, and what they are told where it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+
+from gateway.core.model import LogState, Row
+from gateway.vpn.role import standby_reads
+from gateway.vpn.role.standby_reads import StandbyReads
+from store.errors import LogTrimmed, ReadFailed
+from store.following import FollowedStore, ToldDefinitions, ToldLog
+from store.ports import LogPage
+
+WAIT_SECONDS = 20.0
+
+
+def row(message_id: int) -> Row:
+    return (message_id, 1_700_000_000_000, "a", 0, 0, None, b"x")
+
+
+class Standby:
+    """A double of what is followed: a log that grows as the test likes."""
+
+    place = engine = "a double"
+
+    def __init__(self, *, commits: bool = True) -> None:
+        self.next_id = 1
+        self.first_id = 1
+        self.generation = 7
+        self.commit_no = 1
+        self.commits = commits
+        self.fails = False
+        self.is_closed = threading.Event()
+        self.reader = SimpleNamespace(log_page=self._page)
+
+    def look(self) -> ToldLog:
+        if self.fails:
+            raise ReadFailed("it is gone")
+        self.commit_no += self.commits
+        return ToldLog(LogState(self.generation, self.first_id, self.next_id, 0, 0), self.commit_no)
+
+    def definitions(self) -> ToldDefinitions:
+        return ToldDefinitions((), ())
+
+    def _page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
+        if position < self.first_id:
+            raise LogTrimmed(position, self.first_id)
+        stop = min(end, position + 10)
+        return LogPage([row(found) for found in range(position, stop)], stop)
+
+    def close(self) -> None:
+        self.is_closed.set()
+
+
+class Scene:
+    """One that is followed on a loop; it is begun once, and then no more."""
+
+    def __init__(self, standby: Standby) -> None:
+        self.standby = standby
+        self.begun: list[FollowedStore] = []
+        self.positions: list[int] = []
+        self.ids: list[int] = []
+        self.passed_over_to = 0
+        self.changed = asyncio.Event()
+        self.why: str | None = None
+        self.reads = StandbyReads(
+            "v", self._open, self._begin, self._end, asyncio.get_running_loop(), structlog.get_logger()
+        )
+
+    def _open(self) -> Any:
+        if self.begun:
+            raise RuntimeError("once is enough")
+        return self.standby
+
+    def _begin(self, store: FollowedStore) -> Any:
+        self.begun.append(store)
+        self.changed.set()
+        return self
+
+    def _end(self, why: str) -> None:
+        self.why = why
+        self.changed.set()
+
+    def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
+        self.positions.append(log.next_id)
+        self.ids += [found[0] for found in rows]
+        self.changed.set()
+
+    def passed_over(self, log: LogState, now: float) -> None:
+        self.passed_over_to = log.next_id
+        self.changed.set()
+
+    def defined(self, definitions: ToldDefinitions) -> None:
+        pass
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing takes as long as in life."""
+    for name in ("LOOK_SECONDS", "RETRY_SECONDS"):
+        monkeypatch.setattr(standby_reads, name, 0.002)
+    monkeypatch.setattr(standby_reads, "LOST_SECONDS", 0.05)
+    monkeypatch.setattr(standby_reads, "STALE_SECONDS", 0.2)
+
+
+def follow(standby: Standby, play: Any) -> Scene:
+    async def run() -> Scene:
+        scene = Scene(standby)
+        scene.reads.start()
+        try:
+            await scene.until(lambda: scene.begun)
+            await play(scene)
+        finally:
+            scene.reads.close()
+        return scene
+
+    return asyncio.run(run())
+
+
+def test_what_is_new_is_told_page_by_page() -> None:
+    """Every message once, in order, and never more than was told of."""
+
+    async def play(scene: Scene) -> None:
+        for next_id in (5, 31, 32):
+            scene.standby.next_id = next_id
+            await scene.until(lambda at=next_id: scene.positions[-1:] == [at])
+
+    scene = follow(Standby(), play)
+    assert scene.ids == list(range(1, 32)) and scene.why is None
+
+
+def test_what_is_too_much_or_trimmed_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers read it for themselves then."""
+    monkeypatch.setattr(standby_reads, "PAGES_AT_ONCE", 2)
+
+    async def play(scene: Scene) -> None:
+        scene.standby.next_id = 1_000
+        await scene.until(lambda: scene.passed_over_to == 1_000)
+        scene.standby.first_id = 1_500
+        scene.standby.next_id = 2_000
+        await scene.until(lambda: scene.passed_over_to == 2_000)
+
+    assert follow(Standby(), play).ids == list(range(1, 21))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"generation": 8}, "another one"),
+        ({"next_id": 3}, "another one"),
+        ({"commit_no": -1_000_000}, "behind"),
+        ({"commits": False}, "no commit for"),
+        ({"fails": True}, "cannot be read: it is gone"),
+    ],
+)
+def test_readers_do_not_stay_on_one_that_is_not_what_it_was(change: dict[str, Any], why: str) -> None:
+    """Another log, less than was told of, one that nobody feeds, one that does not answer: they are sent away."""
+
+    async def play(scene: Scene) -> None:
+        scene.standby.next_id = 9
+        await scene.until(lambda: scene.positions[-1:] == [9])
+        for name, value in change.items():
+            setattr(scene.standby, name, value)
+        await scene.until(lambda: scene.why is not None)
+
+    scene = follow(Standby(), play)
+    assert scene.why is not None and why in scene.why
+
+
+def test_nothing_is_told_once_it_is_closed() -> None:
+    """This gateway is about to take the store over."""
+
+    async def play(scene: Scene) -> None:
+        scene.reads.close()
+        told = len(scene.positions)
+        scene.standby.next_id = 9
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(scene.positions) == told
+
+    assert follow(Standby(), play).why is None
