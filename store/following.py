@@ -99,6 +99,9 @@ class FollowedStore:
     def start_writer(self, on_commit: OnCommit) -> NoWriter:
         return NoWriter(on_commit)
 
+    def scrub(self, seconds: float) -> bool:
+        return True
+
     def durability(self) -> Durability:
         return Durability.TWO_MACHINES
 

@@ -369,7 +369,7 @@ class Connection(asyncio.Protocol):
 
     def _leave_untold(self, refused: Refused) -> None:
         """End the connection without a word: its client does better with its next address than with a reason."""
-        self._log_refused(refused)
+        self.log.refused(refused)
         self.output.flush()
         self._is_ending = True
         self.input.drop()
@@ -493,7 +493,7 @@ class Connection(asyncio.Protocol):
         if self._is_ending:
             return
         refused = as_followed(refused, engine.remote_properties)
-        self._log_refused(refused)
+        self.log.refused(refused)
         self._drop_links()
         if engine.state & EngineConnection.LOCAL_UNINIT:
             # The engine writes no close before the peer's open, which it was not given.
@@ -504,10 +504,6 @@ class Connection(asyncio.Protocol):
         engine.condition = condition_of(refused)
         engine.close()
         self._end()
-
-    def _log_refused(self, refused: Refused) -> None:
-        keys = {log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text}
-        self.log.warning("connection_refused", **keys)
 
     def stop(self, refused: Refused) -> None:
         """

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from gateway import log_keys
+from gateway.core.errors import Refused
 from gateway.line_rate import LineRate
 from gateway.log_lines import COUNTS
 from gateway.log_values import cut
@@ -59,6 +60,11 @@ class ConnectionLog:
         """One line about something that should not have been asked for, or should not have come."""
         if self._admits(event, values):
             self._log.warning(event, **values)
+
+    def refused(self, refused: Refused) -> None:
+        """The connection is refused, or closed with an error."""
+        keys = {log_keys.CONDITION: refused.code.condition, log_keys.REASON: refused.text}
+        self.warning("connection_refused", **keys)
 
     def exception(self, event: str) -> None:
         """One line about a mistake of ours, with where it was made."""

@@ -54,6 +54,7 @@ class Steps:
             ("etcd, and three PostgreSQL servers under Patroni", self.start_cluster),
             ("two gateways: one is active, one waits", self.start_gateways),
             ("publishers and consumers", self.publish),
+            ("a log reader on the gateway that waits", self.read_on_standby),
             ("kill -9 of the active gateway", self.kill_gateway),
             ("the active gateway is stopped for longer than its lease, and goes on", self.stop_gateway),
             ("kill -9 of the primary's processes", self.kill_primary),
@@ -90,6 +91,14 @@ class Steps:
         scene.start_clients()
         wait_until(lambda: len(scene.ledger.accepted) >= PUBLISHED, "messages are accepted", PRIMARY_SECONDS)
         return f"{len(scene.ledger.accepted):,} messages are accepted; they go on"
+
+    def read_on_standby(self) -> str:
+        """History and live, from a standby of the database; what is accepted goes on meanwhile."""
+        scene = self._scene
+        waiting = scene.pair.other(scene.pair.active)
+        scene.audit()
+        count = scene.read_log(waiting)
+        return f"{waiting.name} waits, and gave a reader the log's {count:,} messages from a standby"
 
     def kill_gateway(self) -> str:
         """The other takes over; the killed one comes back, and waits."""
@@ -175,12 +184,15 @@ class Steps:
         """All that was told, beside what the log has."""
         scene = self._scene
         scene.drain()
-        count = scene.read_log()
+        active = scene.pair.active
+        count = scene.read_log(active)
+        if scene.read_log(scene.pair.other(active)) < count:
+            raise Failed("the gateway that waits does not show all that is told of")
         ledger = scene.ledger
         if ledger.faults:
             raise Failed("; ".join(ledger.faults[:5]))
         return (
-            f"{len(ledger.accepted):,} accepted; {count:,} in the log, read by AMQP and SQL; "
+            f"{len(ledger.accepted):,} accepted; {count:,} in the log, read by SQL and AMQP, from both gateways; "
             "two queues have delivered all; no id twice"
         )
 

@@ -104,10 +104,16 @@ class Cluster:
             node.start()
         return self.wait_until_whole()
 
-    def url(self, ports: Sequence[int] = ()) -> str:
-        """Where a gateway connects: whichever is the primary. ``ports``: of somebody in between."""
+    def url(self, ports: Sequence[int] = (), *, is_for: str = "read-write") -> str:
+        """
+        Where a gateway connects: whichever is the primary.
+
+        Args:
+            ports: Of somebody in between.
+            is_for: What it does there, as libpq says it; ``prefer-standby`` to read.
+        """
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports or [node.port for node in self.nodes])
-        return f"postgresql://{USER}@{hosts}/{DATABASE}?target_session_attrs=read-write&connect_timeout=2"
+        return f"postgresql://{USER}@{hosts}/{DATABASE}?target_session_attrs={is_for}&connect_timeout=2"
 
     # --- who is what --------------------------------------------------------------------------------------------
 

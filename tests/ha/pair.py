@@ -25,6 +25,8 @@ READY_SECONDS: Final = 60.0
 CONFIG: Final = """\
 [vpn.default.store]
 url = "{url}"
+read_url = "{read_url}"
+standby_reads = true
 lease_seconds = {lease}
 """
 QUEUE: Final = """
@@ -113,11 +115,17 @@ class PairGateway:
 class Pair:
     """Both, with two queues that get all that is published below ``ha/``."""
 
-    def __init__(self, workshop: Workshop, urls: Sequence[str]) -> None:
-        """``urls``: of the database, one for each gateway."""
+    def __init__(self, workshop: Workshop, urls: Sequence[str], read_url: str) -> None:
+        """
+        Args:
+            urls: Of the database, one for each gateway.
+            read_url: Of its standbys.
+        """
         queues = "".join(QUEUE.format(name=name) for name in QUEUES)
         self.gateways = [
-            PairGateway(workshop, name, CONFIG.format(url=url, lease=LEASE_SECONDS) + queues)
+            PairGateway(
+                workshop, name, CONFIG.format(url=url, read_url=read_url, lease=LEASE_SECONDS) + queues
+            )
             for name, url in zip(NAMES, urls, strict=True)
         ]
 

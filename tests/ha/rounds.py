@@ -62,7 +62,8 @@ class Rounds:
             for number, fault in enumerate(chosen(rounds, self._chance, only), start=1):
                 self._round(number, fault)
             self._scene.drain()
-            self._scene.read_log()
+            for gateway in self._scene.pair.gateways:
+                self._scene.read_log(gateway)
         except (Failed, AssertionError) as failed:
             self._scene.ledger.fault(f"{failed}")
         finally:  # also where somebody has had enough

@@ -83,7 +83,11 @@ class Scene:
                     for node in self.cluster.nodes
                 ]
         ports = [[proxy.port for proxy in self.proxies.get(name, [])] for name in NAMES]
-        self._pair = Pair(self.workshop, [self.cluster.url(found) for found in ports])
+        self._pair = Pair(
+            self.workshop,
+            [self.cluster.url(found) for found in ports],
+            self.cluster.url(is_for="prefer-standby"),
+        )
         self._cleanup.callback(self._pair.close)
         self._pair.start()
 
@@ -160,9 +164,9 @@ class Scene:
         for publisher in self.publishers:
             publisher.pauses.clear()
 
-    def read_log(self) -> int:
-        """Read all of the log as a client does, and compare it; how many messages it has."""
-        host, port = self.pair.active.address
+    def read_log(self, gateway: PairGateway) -> int:
+        """Read all of the log as a client of a gateway does, and compare it; how many messages it has."""
+        host, port = gateway.address
         connection = Connection.connect(host, port, "log-reader")
         connection.attach(sender=False, address="log://>?replay-start=beginning")
         wanted = list(self.ledger.log.items())
@@ -177,6 +181,6 @@ class Scene:
         connection.close()
         if found[: len(wanted)] != wanted:
             self.ledger.fault(
-                f"a log reader got {len(found)} messages, and they are not the {len(wanted)} of the log"
+                f"a log reader of {gateway.name} got {len(found)} messages, not the {len(wanted)} of the log"
             )
         return len(found)

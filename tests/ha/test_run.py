@@ -67,4 +67,4 @@ def test_every_step_passes() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("    PASS ") == 10 and done.stdout.endswith("PASS: every step\n")
+    assert done.stdout.count("    PASS ") == 11 and done.stdout.endswith("PASS: every step\n")

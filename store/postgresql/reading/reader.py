@@ -160,7 +160,8 @@ class PostgresReader:
         self._page_bytes = page_bytes
         self._is_standby = is_standby
         self._newest = TOLD if is_standby else NEWEST
-        """What probes look at, beside the log's row."""
+        """The last message that a probe may find, beside the log's row."""
+        self._if_told = f" and id <= (select {TOLD} from log)" if is_standby else ""
         self._is_patient = is_patient
         self.largest_bytes = largest_bytes
         """While whole pages of it fit the bound, lengths need not be looked at."""
@@ -508,8 +509,8 @@ class PostgresReader:
             else:
                 high = middle
         return self._id(
-            "select id from message where id >= $1::bigint and id >= (select first_id from log) "
-            f"and id <= (select {self._newest} from log) order by id limit 1",
+            "select id from message where id >= $1::bigint and id >= (select first_id from log)"
+            f"{self._if_told} order by id limit 1",
             low,
         )
 
@@ -524,8 +525,8 @@ class PostgresReader:
         before = MAX_ID
         while True:
             rows = self.connection.ask(
-                "select id, topic from message where id < $1::bigint and id >= (select first_id from log) "
-                f"and id <= (select {self._newest} from log) order by id desc limit $2::bigint",
+                "select id, topic from message where id < $1::bigint and id >= (select first_id from log)"
+                f"{self._if_told} order by id desc limit $2::bigint",
                 [before, self._page_rows],
             )
             for found, topic in rows:
