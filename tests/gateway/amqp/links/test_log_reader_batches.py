@@ -130,3 +130,16 @@ def test_another_value_asks_for_nothing(client: Client) -> None:
     )
     assert not is_granted(receiver)
     assert [message.bare for message in receiver.drain()] == [data(1)]
+
+
+def test_a_named_replay_marks_each_message_of_a_batch(client: Client) -> None:
+    """The mark of a reader that names its replay is on every message of history, in batches as without."""
+    client.sender("topic://a").send_all([data(i) for i in range(50)])
+    named = reader(client, "log://a?replay-start=beginning&replay-name=look", filters=None)
+    assert is_granted(named)
+    messages = unpacked(named.drain())
+    marks = [(take_apart(message)[1] or {}).get("x-opt-replay-name") for message in messages]
+    assert marks == ["look"] * 50
+    client.sender("topic://a").send_all([data(50)])
+    (live,) = unpacked(named.drain())
+    assert "x-opt-replay-name" not in (take_apart(live)[1] or {})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -89,6 +92,49 @@ def test_nothing_accepted_is_lost_from_a_replay(process: list[GatewayProcess]) -
     assert [message.id for message in queue] == [message.id for message in log]
     assert receiver.drain(0) == []
     client.close()
+
+
+def test_a_named_replay_goes_on_under_its_name_after_kills(process: list[GatewayProcess]) -> None:
+    """
+    Killed twice in its middle while others publish, it goes on: one record, which says so; history keeps the mark, and
+    what was published since has none.
+    """
+    url = process[-1].ready["amqp"][0]
+    with Client(url) as client:
+        client.sender("orders").send_all([data(i) for i in range(2_000)])
+        receiver = client.receiver("orders?replay-start=beginning&replay-name=nightly", credit=300)
+        found = {message.id: message.annotations.get("x-opt-replay-name") for message in receiver.take(300)}
+    for _ in range(2):
+        with Publishing(url, "orders") as publishing:
+            publishing.wait_for(200)
+            publishing.expect_an_end()
+            url = kill_and_start(process).ready["amqp"][0]
+    client = client_of(process[-1])
+    (record,) = _replays(process[-1])
+    assert (record["replayName"], record["target"], record["endedTimeMs"]) == ("nightly", "orders", None)
+    assert record["outcome"] == "interrupted by a stop, and went on"
+    receiver = client.receiver("orders", credit=100)
+    taken: list[Received] = []
+    receiver.collect(taken, 2_400)
+    found |= {message.id: message.annotations.get("x-opt-replay-name") for message in taken}
+    assert sorted(found) == list(range(1, len(found) + 1))
+    assert found == {i: "nightly" if i <= 2_000 else None for i in found}
+    receiver.settle(taken)
+    receiver.flow(100_000)
+    client.wait(
+        lambda: receiver.settle(receiver.drain(0)) or _replays(process[-1])[0]["endedTimeMs"], "it ends"
+    )
+    (record,) = _replays(process[-1])
+    assert (record["state"], record["outcome"]) == ("complete", "every message was acknowledged")
+    client.close()
+
+
+def _replays(process: GatewayProcess) -> list[dict[str, Any]]:
+    """Those on record."""
+    admin = process.ready["admin"]
+    with urlopen(f"{admin}/SEMP/v2/monitor/msgVpns/default/replays") as answer:
+        found: list[dict[str, Any]] = json.load(answer)["data"]
+    return found
 
 
 def test_a_transaction_survives_being_killed_whole_or_not_at_all(process: list[GatewayProcess]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.config import Limits
 from gateway.core.replay.record import ReplayRecord
-from tests.gateway.amqp.conftest import Connect
+from tests.gateway.amqp.conftest import Connect, Start
 from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -97,3 +98,16 @@ def test_a_replay_that_a_stop_interrupted_goes_on_under_its_record(
     receiver.close()
     client.receiver("orders?replay-start=beginning")
     assert [record.number for record in records(gateway)] == [1, 2]
+
+
+def test_replays_that_are_asked_for_again_and_again_fill_nothing(start: Start, connect: Connect) -> None:
+    """Whoever may consume from a queue can ask for replays without end: those of the past are kept up to the limit."""
+    gateway = start(limits=Limits(replay_records=3))
+    client = connect(gateway)
+    publish(client, 0, 1)
+    for _ in range(10):
+        client.receiver("orders?replay-start=beginning").close()
+    assert [record.number for record in records(gateway)] == [8, 9, 10]
+    client.close()
+    gateway.restart()
+    assert [record.number for record in records(gateway)] == [8, 9, 10]
