@@ -92,6 +92,7 @@ def test_a_time_that_no_calendar_has() -> None:
         ("generation", 1_767_323_045, "1767323045"),
         ("spooledMsgCount", 1_234_567, "1,234,567"),
         ("heldBytes", 0, "0 bytes"),
+        ("sentByteCount", 2048, "2.0 kB"),
         ("deadMsgQueue", "", "none"),
         ("egressEnabled", True, "yes"),
         ("lost", ["a", "b"], "a, b"),
