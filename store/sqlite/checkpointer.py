@@ -75,6 +75,17 @@ class Checkpointer:
         self._scrubs = True
         self._wanted.set()
 
+    def scrub_now(self, writer: apsw.Connection) -> None:
+        """The same at once, before anything is written; behind, where somebody reads."""
+        writer.set_busy_timeout(0)
+        try:
+            ((busy, _, _),) = writer.execute("pragma wal_checkpoint(truncate)")
+        except apsw.Error:
+            busy = 1
+        writer.set_busy_timeout(BUSY_MS)
+        if busy:
+            self.scrub()
+
     def wake(self) -> None:
         """A reader stood in the way, perhaps, and is gone: go on."""
         if not self._ready:

@@ -108,6 +108,8 @@ class SqliteWriter(GroupCommit):
         """Held while something is written, by whichever thread."""
         self._slow_share = 0.0
         """Of the last commits, about, the share that took longer than ``COMMIT_NOW_SECONDS``."""
+        # What a gateway that was killed had erased, and had not cut off yet, is in the WAL still.
+        self._checkpointer.scrub_now(self._connection)
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
 
