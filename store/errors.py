@@ -46,11 +46,17 @@ class StoreTooNew(StoreError):
 
 
 class WriteFailed(Exception):
-    """A transaction was rolled back: nothing of it was stored. The text is the engine's reason."""
+    """
+    A transaction was rolled back: nothing of it was stored, but for what ``Deposed`` says. The text is the engine's
+    reason.
+    """
 
 
 class Deposed(WriteFailed):
-    """Another gateway has taken the store over: nothing of this one's is stored any more."""
+    """
+    Another gateway has taken the store over: nothing of this one's is stored from now on. Whether the batches that it
+    is told with are, that gateway knows: they may have been committed before, and the answer lost.
+    """
 
 
 class ReadFailed(Exception):

@@ -86,6 +86,8 @@ class PostgresStores:
             connection = self._database.connect(vpn, takeover.WRITER)
             with bounded(connection):
                 if not takeover.try_lock(connection, vpn):
+                    if takeover.waits_for_standby(self._database, vpn):
+                        raise TimeoutError(takeover.NO_STANDBY)
                     successor = self._successors.setdefault(
                         vpn, takeover.Successor(vpn, self._lease_seconds, known)
                     )
@@ -104,6 +106,8 @@ class PostgresStores:
             connection = None
             self._successors.pop(vpn, None)
             return store
+        except TimeoutError as error:
+            raise StoreError("cannot open", place, error, "See that a synchronous standby runs") from error
         except (psycopg.Error, OSError) as error:
             raise StoreError(
                 "cannot open", place, error, "See that the server runs and lets this user in"
@@ -163,7 +167,8 @@ class PostgresStore:
         self._untold: WriteFailed | None = None
         """It was deposed before anybody had begun to write."""
         began = time.monotonic()
-        epoch, commit_no = _take_over(connection, self.place, vpn, known, now_ms, options)
+        with takeover.standby_awaited(connection, database, vpn):
+            epoch, commit_no = _take_over(connection, self.place, vpn, known, now_ms, options)
         self._found = recover(connection)
         self._engine = engine(connection)
         self._partitions = Partitions(database, vpn, attached_spans(connection), bits=partition_bits)

@@ -15,13 +15,18 @@ standby has the barrier, it has all that came before it, too.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import psycopg
+
 from store.copies.log_row import SKIP_IDS
 from store.errors import Deposed
-from store.postgresql.database import Database, lock_key
+from store.postgresql.database import Database, cut, lock_key
 from store.postgresql.statements import Connection
 
 WRITER: Final = "writer"
@@ -49,6 +54,64 @@ def try_lock(connection: Connection, vpn: str) -> bool:
 def unlock(connection: Connection) -> None:
     """Let go of the lock."""
     connection.execute(b"select pg_advisory_unlock_all()")
+
+
+STANDBY_SECONDS: Final = 10.0
+"""For which a takeover's commits may wait for a synchronous standby before it is given up, and tried again."""
+
+LOOK_SECONDS: Final = 1.0
+
+WAITS: Final = b"""
+    select exists (select 1 from pg_stat_activity where application_name = %s and wait_event = 'SyncRep')
+"""
+
+NO_STANDBY: Final = "its commits wait for a synchronous standby, and none answers"
+
+
+@contextmanager
+def standby_awaited(connection: Connection, database: Database, vpn: str) -> Iterator[None]:
+    """
+    Give up what is done in the block once its commits have waited for a standby for ``STANDBY_SECONDS``. They are not
+    cancelled: the session goes on waiting at the server, and has the lock until there is a standby.
+
+    Raises:
+        TimeoutError: It was given up.
+    """
+    ended = threading.Event()
+    waited = 0.0
+
+    def watch() -> None:
+        nonlocal waited
+        while not ended.wait(LOOK_SECONDS):
+            try:
+                waited = waited + LOOK_SECONDS if waits_for_standby(database, vpn) else 0.0
+            except (psycopg.Error, OSError):
+                continue  # whoever waits for the server finds out
+            if waited >= STANDBY_SECONDS:
+                cut(connection)
+                return
+
+    watching = threading.Thread(target=watch, name=f"takeover's watch {vpn}", daemon=True)
+    watching.start()
+    try:
+        yield
+    except psycopg.Error as error:
+        if waited >= STANDBY_SECONDS:
+            raise TimeoutError(NO_STANDBY) from error
+        raise
+    finally:
+        ended.set()
+
+
+def waits_for_standby(database: Database, vpn: str) -> bool:
+    """
+    Whether a commit of this gateway's writer, or one of before, waits for a standby.
+
+    Raises:
+        psycopg.Error, OSError: The server cannot be asked.
+    """
+    ((waits,),) = database.ask(vpn, "standbys", WAITS, (database.session_name(vpn, WRITER),))
+    return bool(waits)
 
 
 NEWEST: Final = b"select generation, commit_no, last_id from log"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from store.errors import StoreError, StoreTooNew
-from store.postgresql import schema
+from store.postgresql import schema, takeover
 from store.postgresql.database import NAME_BYTES, Database, lock_key, schema_name
 from store.postgresql.migrations import MIGRATIONS
 from store.postgresql.statements import Connection
-from store.postgresql.store import PostgresStores
+from store.postgresql.store import PostgresStore, PostgresStores
 from tests.store.postgresql.vpn import OPTIONS, PostgresVpn
 from tests.store.vpn_file import MADE_MS
-from tests.support.postgresql import Server, free_port
+from tests.support.postgresql import Server, eventually, free_port, server
 
 
 def test_a_later_version_is_refused(vpn: PostgresVpn, asked: Connection) -> None:
@@ -100,3 +100,29 @@ def test_removing_what_is_not_there(vpn: PostgresVpn, asked: Connection) -> None
     assert found == [(None,)]
     with pytest.raises(OSError, match=r"127\.0\.0\.1"):
         PostgresStores(f"postgresql://127.0.0.1:{free_port()}/x").remove("v")
+
+
+def test_a_standby_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A takeover's commits wait for one: that is said after a while, at each try, until there is one."""
+    monkeypatch.setattr(takeover, "STANDBY_SECONDS", 0.2)
+    monkeypatch.setattr(takeover, "LOOK_SECONDS", 0.1)
+    with server() as primary:
+        stores = PostgresStores(primary.url(primary.new_database()))
+        stores.open("v", MADE_MS, OPTIONS).close()
+        primary.execute("alter system set synchronous_standby_names = 'nobody'")
+        primary.execute("select pg_reload_conf()")
+        eventually(lambda: primary.execute("show synchronous_standby_names") == [("nobody",)], "the setting")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="synchronous standby, and none answers"):
+                stores.open("v", MADE_MS, OPTIONS)
+        primary.execute("alter system reset synchronous_standby_names")
+        primary.execute("select pg_reload_conf()")
+
+        def opened() -> PostgresStore | None:
+            with suppress(StoreError):
+                return stores.open("v", MADE_MS, OPTIONS)
+            return None
+
+        found: list[PostgresStore] = []
+        eventually(lambda: (store := opened()) is not None and not found.append(store), "the takeover")
+        found[0].close()
