@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, ULong, UShort, encode
-from amqp_ext.message.annotations import Splicer
+from amqp_ext.message.annotations import REPLAY_NAME, Splicer, annotated
 from amqp_ext.message.sections import bare_offset
 from spark_bridge.columns.encoded_messages import EncodedMessages
 from spark_bridge.columns.message_block import MessageBlock, Unusual
@@ -95,9 +95,9 @@ def stored(contents: list[bytes], first: int = 65_530) -> pa.RecordBatch:
     )
 
 
-def told(page: pa.RecordBatch) -> EncodedMessages:
+def told(page: pa.RecordBatch, replay_name: str = "") -> EncodedMessages:
     """The same messages as a log reader gets them."""
-    splicer = Splicer(GENERATION)
+    splicer = Splicer(GENERATION, replay_name=replay_name)
     messages = []
     for number, time_ms, topic, content in zip(*page.to_pydict().values(), strict=True):
         bare = bare_offset(content)
@@ -179,6 +179,24 @@ def test_a_page_of_a_link_is_that_of_the_file(contents: list[bytes], names: list
     theirs = reader_of(names).stored(page, Splicer(GENERATION), GENERATION)
     assert offsets.tolist() == page.column("id").to_pylist()
     assert ours.to_pylist() == theirs.to_pylist()
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=8), st.booleans())
+def test_a_mark_is_a_system_property(contents: list[bytes], is_stored: bool) -> None:
+    """
+    The name of a replay, whether the link puts it on or it is stored with a copy, is in systemProperties, and no other
+    column is different.
+    """
+    plain, _ = reader_of(list(COLUMNS)).batch(told(stored(contents)))
+    if is_stored:
+        page = stored([annotated(content, {REPLAY_NAME: "nightly"})[0] for content in contents])
+        found = reader_of(list(COLUMNS)).stored(page, Splicer(GENERATION), GENERATION)
+    else:
+        found, _ = reader_of(list(COLUMNS)).batch(told(stored(contents), "nightly"))
+    for before, after in zip(plain.to_pylist(), found.to_pylist(), strict=True):
+        known, system = dict(before.pop("systemProperties")), dict(after.pop("systemProperties"))
+        assert system == known | {REPLAY_NAME: "nightly"}
+        assert after == before
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8))
