@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gateway.core.effects import Effect
 from gateway.core.model import HELD, ROUTE, Row
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, LogPage, RoutedPage, TopicPage
+from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, DiskUse, LogPage, RoutedPage, TopicPage
 from tests.gateway.core.machines.watched_store import WatchedStore
 
 T = TypeVar("T")
@@ -119,6 +119,9 @@ class NaiveReader:
 
     def _logged(self) -> list[Row]:
         return [row for _, row in sorted(self._store.messages.items()) if row[HELD] is None]
+
+    def disk(self) -> DiskUse:
+        return DiskUse(0, 0, None)
 
     def log_page(self, position: int, end: int, patterns: Sequence[str], *, held: bool = False) -> LogPage:
         first_id = self._store.first_id
