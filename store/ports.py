@@ -30,6 +30,7 @@ from gateway.core.effects import (
 )
 from gateway.core.log.history import ArchivedRun
 from gateway.core.log.point import Point
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.record import ReplayRecord
@@ -84,6 +85,8 @@ class Recovered:
     points: list[Point] = field(default_factory=list)
     records: list[ReplayRecord] = field(default_factory=list)
     """Of replays, by number."""
+    retention: list[RetentionMark] = field(default_factory=list)
+    """What retention rules have taken out of the log, by their keys; rules that are no more among them."""
 
 
 class Durability(enum.Enum):
@@ -326,6 +329,15 @@ class TopicPage(NamedTuple):
     """The id below which to look next: everything from there on was considered."""
 
 
+class LengthPage(NamedTuple):
+    """Logged messages without their contents."""
+
+    found: list[tuple[int, str, int]]
+    """(id, topic, bytes of content), ids rising."""
+    position: int
+    """The next id to be looked at: everything below it was considered."""
+
+
 class TallyPage(NamedTuple):
     """What a bounded piece of the log has."""
 
@@ -488,6 +500,15 @@ class Reader(LogProbe, Protocol):
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """
         (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
+        """
+
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        """
+        Logged messages from ``position`` on, below ``end``, without their contents; where the log begins behind
+        ``position``, those that it has.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
         """
 
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:

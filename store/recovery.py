@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from amqp_ext.message.priority import priorities_of
 from gateway.core.effects import SaveEndpoint
 from gateway.core.log.point import Point
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import WHOLE, LogState
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredReference, StoredRoute
 from gateway.core.replay.record import ReplayRecord
@@ -42,6 +43,8 @@ class StoredRows(NamedTuple):
     """(name, position, time, made), by name."""
     records: Iterable[str]
     """Of replays, as JSON text, by number."""
+    retention: Iterable[tuple[str, int, int]]
+    """(rule, below, whole_time), by rule."""
     dropped: Collection[int]
     """Numbers of cursors that are still to be worked off."""
 
@@ -80,6 +83,7 @@ def recovered(rows: StoredRows) -> Recovered:
         rows.next_number,
         [Point(*point) for point in rows.points],
         [ReplayRecord.from_json(text) for text in rows.records],
+        [RetentionMark(*mark) for mark in rows.retention],
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.config import toml
 from gateway.config.settings import Settings, Telemetry, Tls, User, WebSocket
 from gateway.config.settings_schema import settings_of
-from gateway.config.vpn import ArchivedLog, Queue
+from gateway.config.vpn import ArchivedLog, Queue, Retention
 from gateway.config.vpn_store import VpnStore, masked
 
 _WIDTH = 100
@@ -50,6 +50,10 @@ _SAMPLES: dict[str, object] = {
         endpoint="http://127.0.0.1:4318/v1/traces", headers_file=Path("collector.headers")
     ),
     "archive": ArchivedLog(place="/srv/archive"),
+    "retention": (
+        Retention(topics=("orders/>", "!orders/test/>"), max_age_hours=2_160),
+        Retention(topics=("debug/>",), max_age_hours=24, quota_mb=500),
+    ),
     "queues": {
         "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
             exclusive="wait", subscriptions=("orders/>", "!orders/test/>")

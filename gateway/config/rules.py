@@ -161,6 +161,10 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
             if count > 1:
                 path = toml.dotted(["vpn", name, "replay_log", "index"])
                 yield ConfigProblem(path, f"names {indexed} {count} times; once is enough")
+        for place, rule in enumerate(vpn.replay_log.retention):
+            if all(topic.startswith("!") for topic in rule.topics):
+                path = toml.dotted(["vpn", name, "replay_log"]) + f".retention[{place}].topics"
+                yield ConfigProblem(path, "has exceptions alone; name the topics that it is about")
         if vpn.store is not None and vpn.store.password_file is not None and has_password(vpn.store.url):
             path = toml.dotted(["vpn", name, "store", "password_file"])
             yield ConfigProblem(path, "stands beside a password in `url`; keep one of the two")

@@ -25,6 +25,23 @@ from gateway.core.endpoint.settings import EndpointSettings
 
 @table
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """A rule of retention, for some topics of the replay log. Of the rules that match a topic the first one holds; what
+    none matches is under the log's own bounds alone. What leaves the log is delivered where it lies on a queue."""
+
+    topics: Annotated[tuple[TopicFilter, ...], Field(min_length=1)]
+    """Topic subscriptions, `!` before an exception."""
+
+    max_age_hours: Quota = 0
+    """Hours after which a message of theirs is trimmed, looked at once a minute. 0 is no bound but the others."""
+
+    quota_mb: Quota = 0
+    """Megabytes of the disk that theirs may take; the oldest are trimmed behind, and no publisher waits for it. 0 is
+    no bound but the others."""
+
+
+@table
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLog:
     """The replay log of a Message VPN: every Guaranteed message in publish order, kept to be replayed."""
 
@@ -64,6 +81,9 @@ class ReplayLog:
     promote_direct: bool = False
     """Whether pre-settled (Direct) messages are logged too. Off, because their senders asked for speed, not
     for keeping."""
+
+    retention: Annotated[tuple[Retention, ...], Field(max_length=100)] = ()
+    """Rules for some topics. At most 100, as each is looked at for a topic that was not seen lately."""
 
     replay_temporary: bool = True
     """Whether temporary endpoints can be replayed. On, because a short-lived reader is a common use; Solace

@@ -34,6 +34,8 @@ from gateway.core.log.history import History
 from gateway.core.log.point import Point, check_point_name
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
+from gateway.core.log.retention import Retention
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
@@ -82,6 +84,8 @@ class Broker:
         self.create_queues = create_queues
         self.endpoints: dict[str, Endpoint] = {}
         self.history = History(log)
+        self.retention = Retention(log)
+        self.retention.configure(policy.retention, log.next_id)
         self.points = Points(self.history)
         self.replay_commands = ReplayCommands(self)
         self.replay_records = ReplayRecords()
@@ -113,6 +117,7 @@ class Broker:
         next_number: int,
         points: Iterable[Point] = (),
         records: Iterable[ReplayRecord] = (),
+        retention: Iterable[RetentionMark] = (),
     ) -> None:
         """
         Take over what the store kept.
@@ -123,6 +128,7 @@ class Broker:
         """
         self.points.update((point.name, point) for point in points)
         self.replay_records.restore(records)
+        self.retention.restore(retention)
         for found in stored:
             self._restore(found, replays)
         self._next_number = max(self._next_number, next_number)
@@ -387,6 +393,8 @@ class Broker:
         routes = [part[0].definition for part in parts]
         publication = Publication(rows, topic, routes, logged, sizes, receipt, put, priorities)
         log.size_bytes += publication.logged_bytes
+        if logged and self.retention.rules:
+            self.retention.published(topic, first, room, publication.logged_bytes)
         for endpoint in fan_out.limited:
             endpoint.reserve(room, publication.size_bytes)
         return publication, room, refused
@@ -423,6 +431,9 @@ class Broker:
     def failed(self, publication: Publication) -> None:
         """The commit failed: nobody was told, nothing of it exists."""
         self.log.size_bytes -= publication.logged_bytes
+        if publication.logged:
+            rows = publication.rows
+            self.retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
         for endpoint in publication.put.reserved:
             endpoint.reserve(-len(publication.rows), -publication.size_bytes)
 
@@ -492,6 +503,8 @@ class Broker:
                 quota.
         """
         first_id = max(self.trimming.below, self.log.first_id)
+        if self.retention.is_gone(row):
+            first_id = row[ID] + 1
         return begin_copy(self.policy, first_id, endpoint, row)
 
     # --- what replays ask of it -------------------------------------------------------------------------------
@@ -503,11 +516,12 @@ class Broker:
         else:
             endpoint.committed_up_to(self.log.next_id - 1)
 
-    def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> None:
-        """Go by these from now on."""
+    def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> bool:
+        """Go by these from now on; whether rules of retention are others."""
         self.policy = policy
         self.create_queues = create_queues
         self._router.forget()
+        return self.retention.configure(policy.retention, self.next_id)
 
     def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
         """
@@ -542,13 +556,14 @@ class Broker:
         """Where messages go has changed."""
         self._router.forget()
 
-    def log_facts(self, endpoint: Endpoint | None = None) -> LogFacts:
-        """What is known of the log and its archive; of the part that a stream shows, if one is given."""
-        reads, points = self.policy.reads, self.points
+    def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
+        """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""
+        reads, points, taken_out = self.policy.reads, self.points, self.retention.taken_from(patterns)
         if endpoint is None:
-            return facts_of(self.history, points, reads=reads)
+            return facts_of(self.history, points, taken_out=taken_out, reads=reads)
         purged = endpoint.settings
-        return facts_of(self.history, points, purged.purged_below, purged.purged_ms, reads=reads)
+        below, purged_ms = purged.purged_below, purged.purged_ms
+        return facts_of(self.history, points, below, purged_ms, taken_out=taken_out, reads=reads)
 
     def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
         """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""

@@ -208,6 +208,23 @@ class TrimLog:
     """What the log takes less of the disk."""
     newest_ms: int = 0
     """When the newest of them had arrived; 0 when there was none."""
+    counts_topics: bool = False
+    """Whether the store says in ``freed`` what left the log, topic by topic."""
+    freed: Sequence[tuple[str, int, int]] = ()
+    """(topic, messages, bytes of the disk) of what left it."""
+
+
+@dataclass(slots=True)
+class TrimTopics(TrimLog):
+    """
+    Some logged messages with ids from ``first`` below ``stop`` leave the log by a retention rule, and the others stay.
+    Whoever asks what is missing of the rule's topics is told of it after a restart, too (``RetentionMark``).
+    """
+
+    ids: Sequence[int] = ()
+    """Of the messages, rising. One that the log does not hold is left as it is."""
+    rule: str = ""
+    """Key of the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +332,7 @@ Effect: TypeAlias = (
     | CountedUpTo
     | AddReferences
     | TrimLog
+    | TrimTopics
     | SaveArchived
     | EraseMessages
     | CountAttempts

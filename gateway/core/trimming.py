@@ -7,15 +7,17 @@ at no cursor: from then on these messages are held by so many.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Final, Protocol
 
-from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog
+from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog, TrimTopics
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import check_trimmable, report_archived
 from gateway.core.log.policy import LogPolicy
+from gateway.core.log.retention import KeptTopics, Retention
 from gateway.core.model import LogState
 from gateway.core.routes import Route
 from gateway.core.settlements import Settlements
@@ -53,6 +55,10 @@ class TrimmedBroker(Protocol):
     @property
     def next_id(self) -> int:
         """The next id to be given out."""
+
+    @property
+    def retention(self) -> Retention:
+        """What is kept of some topics."""
 
     @property
     def policy(self) -> LogPolicy:
@@ -147,8 +153,47 @@ class Trimming:
         self.below = stop
         self._next_id = self._broker.log.next_id
         endpoints = self._broker.endpoints.values()
-        references = held_references(endpoints, first, stop)
-        return TrimLog(first, stop, held_runs(self._routes, endpoints, first, stop - 1), references)
+        references = held_references(endpoints, range(first, stop))
+        held = held_runs(self._routes, endpoints, first, stop - 1)
+        return TrimLog(first, stop, held, references, counts_topics=bool(self._broker.retention.rules))
+
+    def settled_part(self, ids: Sequence[int]) -> Sequence[int]:
+        """Those of some messages, rising, that may be trimmed now: up to one that a transaction is about to settle."""
+        first = bisect_left(ids, max(self._broker.log.first_id, self.below))
+        ids = ids[first : bisect_left(ids, self.possible_below)]
+        return ids[: bisect_left(ids, self._settlements.oldest_pending(ids[-1] + 1))] if ids else ids
+
+    def next_of_topics(self, kept: KeptTopics, ids: Sequence[int]) -> TrimTopics:
+        """
+        A piece of what a rule takes out of the log. Once it is committed, tell ``topics_trimmed``.
+
+        Args:
+            ids: Messages of the rule's topics, one at least, of which ``settled_part`` leaves all; the log has no
+                others of these topics before the last of them.
+        """
+        first, stop = ids[0], ids[-1] + 1
+        kept.cleared_below = stop
+        endpoints = self._broker.endpoints.values()
+        held = [
+            run
+            for run in held_runs(self._routes, endpoints, first, stop - 1)
+            if bisect_left(ids, run.first) < bisect_right(ids, run.last)
+        ]
+        references = held_references(endpoints, ids)
+        return TrimTopics(first, stop, held, references, counts_topics=True, ids=ids, rule=kept.key)
+
+    def topics_trimmed(self, effect: TrimTopics) -> None:
+        """A piece of what a rule takes out is gone."""
+        broker = self._broker
+        broker.log.size_bytes -= effect.freed_bytes
+        if effect.newest_ms:
+            # As with the log itself, others of that millisecond may have stayed.
+            broker.retention.took_out(effect.rule, effect.stop, effect.newest_ms + 1, effect.freed)
+
+    def topics_not_trimmed(self, kept: KeptTopics, effect: TrimTopics) -> None:
+        """It failed: these are to be tried again."""
+        kept.cleared_below = effect.first
+        self._not_held(effect)
 
     def _piece_ids(self) -> int:
         """How many ids the next piece may have."""
@@ -179,10 +224,15 @@ class Trimming:
         if effect.newest_ms:
             # Others of that millisecond may have stayed: from the next on nothing is missing.
             log.floor_ms = max(log.floor_ms, effect.newest_ms + 1)
+        passed_ms = self._broker.retention.log_trimmed(effect.stop, effect.freed, self._broker.next_id)
+        log.floor_ms = max(log.floor_ms, passed_ms)
 
     def not_trimmed(self, effect: TrimLog) -> None:
         """It failed: these ids are to be tried again from where the log begins."""
         self.below = effect.first
+        self._not_held(effect)
+
+    def _not_held(self, effect: TrimLog) -> None:
         for endpoint in self._broker.endpoints.values():
             endpoint.backlog.not_kept(
                 i for cursor, i in effect.references if cursor == endpoint.cursor_number
@@ -242,13 +292,13 @@ def _runs_of(route: Route, endpoints: Iterable[Endpoint], first: int, last: int)
     return found
 
 
-def held_references(endpoints: Iterable[Endpoint], first: int, stop: int) -> list[tuple[int, int]]:
+def held_references(endpoints: Iterable[Endpoint], ids: Sequence[int]) -> list[tuple[int, int]]:
     """
-    (cursor, message) of what endpoints need from ``first`` on, below ``stop``, though no route leads to it: from now on
+    (cursor, message) of what endpoints need of messages that leave the log though no route leads to it: from now on
     each has a reference.
     """
     return [
         (endpoint.cursor_number, message_id)
         for endpoint in endpoints
-        for message_id in endpoint.backlog.keep_by_reference(first, stop)
+        for message_id in endpoint.backlog.keep_by_reference(ids)
     ]

@@ -74,9 +74,15 @@ class MessageLog:
         """
         self._broker.policy.check_reads(without)
 
-    def facts(self, endpoint: Endpoint | None = None) -> LogFacts:
-        """What is known of log and archive without reading them; of the part that a stream shows, if one is given."""
-        return self._broker.log_facts(endpoint)
+    def facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
+        """
+        What is known of log and archive without reading them.
+
+        Args:
+            endpoint: Of the part that it shows, where it is a stream.
+            patterns: Of the topics that are asked for; none for all.
+        """
+        return self._broker.log_facts(endpoint, patterns)
 
     def patterns_of(self, endpoint: Endpoint) -> tuple[str, ...]:
         """The topics of an endpoint as patterns, to look for in the store."""
@@ -138,13 +144,13 @@ class MessageLog:
         """
         now_ms = self._now_ms()
         # What can be refused at once is refused before a search that may take minutes.
-        facts = self.facts(endpoint)
+        facts = self.facts(endpoint, patterns)
         check_start(start, facts)
         with_archive = with_archive and self._search.history.archive is not None
         if with_archive and is_before_log(start, facts, now_ms):
             return await self._resolve_before_log(start, patterns, matches, user, endpoint, now_ms)
         found = await self._look_for(start, search_for(start, matches), patterns, matches, user, facts)
-        facts, reader = self.facts(endpoint), self.reader
+        facts, reader = self.facts(endpoint, patterns), self.reader
         probe: LogProbe = reader
         resolved = await asyncio.wrap_future(
             reader.submit(lambda: resolve(start, facts, probe, now_ms, matches, found))
@@ -167,9 +173,9 @@ class MessageLog:
         history = self._search.history
         try:
             await history.look(user)
-            facts = self.facts(endpoint)
+            facts = self.facts(endpoint, patterns)
             found = await self._look_for(start, search_for(start, matches), patterns, matches, user, facts)
-            facts = self.facts(endpoint)
+            facts = self.facts(endpoint, patterns)
             return await history.ask(
                 lambda probe: resolve(start, facts, probe, now_ms, matches, found),
                 matches,
@@ -180,8 +186,8 @@ class MessageLog:
             self._search.runtime.report("archive_read_failed", error)
             raise Refused(
                 ErrorCode.INTERNAL,
-                f"the start may lie before the replay log, which {self.facts(endpoint).holds}, and its archive cannot "
-                "be read now; the gateway's log says why; try again later",
+                f"the start may lie before the replay log, which {self.facts(endpoint, patterns).holds}, and its "
+                "archive cannot be read now; the gateway's log says why; try again later",
             ) from None
 
     async def _look_for(

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from gateway.core.log.history import History
+from gateway.core.log.retention import Retention
 from gateway.core.model import HELD, ID, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
@@ -72,6 +73,7 @@ class LogHistory:
     Args:
         history: Which ids lie where; it is told here what the archive has.
         below: The id below which everything is trimmed, or is about to be.
+        retention: Knows what rules have taken out of the log, or are about to.
         archive: None where the log has none.
     """
 
@@ -82,7 +84,10 @@ class LogHistory:
         store: Reader,
         archive: Archive | None,
         runtime: Runtime,
+        retention: Retention | None = None,
     ) -> None:
+        self.left = (retention or Retention(history.log)).left
+        """Those of some rows that were read which the log still has, and those that it never had."""
         self._history = history
         self._below = below
         self._store = store

@@ -181,7 +181,7 @@ class LogRoom:
             self._trimmer.make_room(0)
             return
         due = max(self._moved, self._line[0].since) + self.seconds
-        self._timer = self._loop.call_at(due, self._over)
+        self._timer = self._loop.call_later(max(due - self._loop.time(), 0.0), self._over)
         self._trimmer.make_room(self._full.size_bytes)
 
     def _over(self) -> None:

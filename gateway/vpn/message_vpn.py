@@ -11,8 +11,8 @@ What a client or an administrator asks for goes to one of these:
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
 - ``jobs``: copies of the log and returns of dead letters, which go on after a stop;
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
-- ``trimmer``, ``ageing``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``, ``sizing``, ``counting``: what a
-  Message VPN does by itself;
+- ``trimmer``, ``ageing``, ``topic_retention``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``,
+  ``sizing``, ``counting``: what a Message VPN does by itself;
 - ``origins``, ``counters``, ``settings``, ``limits``: what it knows.
 
 Everything runs on the event loop's thread, and on what it was given: a store, a loop, a clock, a logger, a tuning.
@@ -64,6 +64,7 @@ from gateway.vpn.upkeep.dead_letters import DeadLetterMover
 from gateway.vpn.upkeep.durability import DurabilityWatch
 from gateway.vpn.upkeep.expiry import Expiry
 from gateway.vpn.upkeep.sizing import Sizing
+from gateway.vpn.upkeep.topic_retention import TopicRetention
 from gateway.vpn.upkeep.trimmer import Trimmer
 from gateway.vpn.upkeep.unused_subscriptions import UnusedSubscriptions
 from gateway.vpn.user_turns import UserTurns
@@ -122,13 +123,24 @@ class MessageVpn:
             flow_quantum=runtime.tuning.flow_quantum,
         )
         broker.restore(
-            found.endpoints, found.routes, found.replays, found.next_number, found.points, found.records
+            found.endpoints,
+            found.routes,
+            found.replays,
+            found.next_number,
+            found.points,
+            found.records,
+            found.retention,
         )
         broker.replay_records.most = limits.replay_records
         self.cache = cache = MessageCache(cache_budget or CacheBudget(limits.tail_bytes), found.log.next_id)
         self.reader = reader
         self.history = history = LogHistory(
-            broker.history, lambda: broker.trimming.below, reader, archive, runtime
+            broker.history,
+            lambda: broker.trimming.below,
+            reader,
+            archive,
+            runtime,
+            broker.retention,
         )
         self.counters = counters = Counters()
         self.origins = Origins()
@@ -207,17 +219,20 @@ class MessageVpn:
             runtime,
             dead_letters.is_moving,
         )
-        self.erasing.tell(feeds, readers, replays, self.jobs)
         self.expiry = Expiry(broker, feeds, runtime)
         self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
         self.sizing = Sizing(broker, reader, counters, self.alarms, runtime)
         self.ageing = Ageing(broker, reader, trimmer, runtime)
+        self.topic_retention = TopicRetention(
+            broker, committer, reader, trimmer, runtime, (readers.leaving, replays.leaving, self.jobs.leaving)
+        )
+        self.erasing.tell(feeds, readers, replays, self.jobs, self.topic_retention)
         self.archive_watch = ArchiveWatch(history, runtime)
         self.counting = Counting(broker, committer, runtime)
         self.unused = UnusedSubscriptions(broker, self.endpoints.delete, current, runtime)
         if tracing is not None:
             committer.tell(tracing)
-        committer.tell(feeds, readers, replays, trimmer)
+        committer.tell(feeds, readers, replays, trimmer, self.topic_retention)
         committer.tell_of_store(self.alarms)
 
     def start(self) -> None:
@@ -241,6 +256,7 @@ class MessageVpn:
         self.alarms.start()
         self.sizing.start()
         self.ageing.start()
+        self.topic_retention.start()
         self.archive_watch.start()
         self.counting.start()
         self.unused.start()
@@ -300,6 +316,7 @@ class MessageVpn:
         self.alarms.close()
         self.sizing.close()
         self.ageing.close()
+        self.topic_retention.close()
         self.archive_watch.close()
         self.unused.close()
         self.durability.close()
@@ -319,7 +336,11 @@ class MessageVpn:
     def reconfigure(self, settings: Vpn) -> None:
         """Make these the settings in effect; what they say of queues and of the log's index was seen to."""
         self._settings.vpn = settings
-        self.broker.reconfigure(log_policy(settings.replay_log), create_queues=settings.create_queues)
+        policy = log_policy(settings.replay_log)
+        if self.broker.reconfigure(policy, create_queues=settings.create_queues):
+            # What other rules have taken out of the log may still be there.
+            self.cache.skip(self.cache.next_id)
+            self.topic_retention.run()
         self.ageing.run()
         self.trimmer.run()
         self.publishing.room_may_have_come()

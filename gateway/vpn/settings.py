@@ -8,13 +8,16 @@ from typing import Final
 from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.log.policy import LogPolicy
+from gateway.core.log.retention_rule import RetentionRule
 
 MEGABYTE: Final = 1_048_576
 
 LEASE_SECONDS: Final = 5.0
 """The default of ``lease_seconds``, where a store is given that no settings name."""
 
-_ALIKE: Final = {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
+_ALIKE: Final = (
+    {field.name for field in fields(ReplayLog)} & {field.name for field in fields(LogPolicy)}
+) - {"retention"}
 """Settings that the policy has as they are."""
 
 
@@ -43,6 +46,9 @@ def log_policy(log: ReplayLog) -> LogPolicy:
         reads=log.enabled and log.read,
         quota_bytes=log.quota_mb * MEGABYTE,
         filter=_filter(log),
+        retention=tuple(
+            RetentionRule(rule.topics, rule.max_age_hours, rule.quota_mb * MEGABYTE) for rule in log.retention
+        ),
         **{name: getattr(log, name) for name in _ALIKE},
     )
 

@@ -69,6 +69,7 @@ SMALL: Final = (
     _table("garbage", "cursor endpoint up_to", key="cursor"),
     _table("point", "name position time made", key="name", texts="name"),
     _table("replay_record", "number name state record", key="number", texts="name"),
+    _table("retention", "rule below whole_time", key="rule", texts="rule"),
     _table("indexed", "number property first_id end_id", key="number", texts="property"),
 )
 

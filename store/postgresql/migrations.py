@@ -152,9 +152,20 @@ REPLAY_RECORDS: Final = (
     """,
 )
 
+RETENTION: Final = (
+    f"""
+    create table retention (
+        rule text collate "C" primary key,
+        below bigint not null,
+        whole_time bigint not null
+    ) {CHANGES_OFTEN}
+    """,
+)
+
 MIGRATIONS: Final[Mapping[str, Sequence[str]]] = {
     "m001_routes_cursors_checksums": TABLES,
     "m002_replay_records": REPLAY_RECORDS,
+    "m003_retention": RETENTION,
 }
 """Their statements, by name, in their order."""
 

@@ -119,6 +119,12 @@ def _read(connection: Connection) -> RecoveredSchema:
                 )
             ],
             [text for (text,) in rows("select record from replay_record order by number")],
+            [
+                (read_text(rule), below, whole_ms)
+                for rule, below, whole_ms in rows(
+                    "select rule, below, whole_time from retention order by rule"
+                )
+            ],
             {dropped.cursor for dropped in garbage},
         )
     )
@@ -131,6 +137,7 @@ def _read(connection: Connection) -> RecoveredSchema:
         found.next_number,
         found.points,
         found.records,
+        found.retention,
         garbage,
         largest,
         indexed_spans(connection),

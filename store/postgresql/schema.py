@@ -4,10 +4,11 @@ The tables of a Message VPN's schema in PostgreSQL. ``store.postgresql.migration
 Shape, and why. What is not said here is as in ``store.sqlite.schema``:
 
 ``message``     what the replay log holds, and that alone: one row a message, by id, never changed. Partitioned by id,
-                so that trimming drops whole partitions behind, and leaves nothing to be vacuumed. Rows with ids below
-                the log's ``first_id`` are not there for any reader, even where their partition still is: whoever reads
-                says ``id >= first_id`` in the same statement. Partitions are named by the ids that they hold
-                (``store.postgresql.partitions``); they need not be of one size.
+                so that trimming drops whole partitions behind, and leaves nothing to be vacuumed; what a retention rule
+                takes out between others is deleted, and its place is vacuumed, or goes with the partition. Rows with
+                ids below the log's ``first_id`` are not there for any reader, even where their partition still is:
+                whoever reads says ``id >= first_id`` in the same statement. Partitions are named by the ids that they
+                hold (``store.postgresql.partitions``); they need not be of one size.
 ``message_route_id_idx`` of each partition: the messages of a route, in the order of their ids.
 ``held_message``  what endpoints alone hold: not logged by policy, or trimmed while one needed it. Trimming puts it
                 here, with the count of those that need it in ``held``; the last of them takes the row with it.
@@ -35,7 +36,7 @@ from typing import Final
 
 from gateway.core.log import disk_usage
 
-KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records")
+KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records", "m003_retention")
 """Names of the migrations of this version, in their order."""
 
 MESSAGE_COLUMNS: Final = "id, time, checksum, route, bare, topic, content"

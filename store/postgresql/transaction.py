@@ -31,6 +31,7 @@ from gateway.core.effects import (
     SaveReplayRecord,
     SaveSubscription,
     TrimLog,
+    TrimTopics,
 )
 from gateway.core.model import CONTENT, HELD, ID, TIME_MS, RouteDefinition, Row
 from store.postgresql import schema
@@ -320,7 +321,8 @@ class Transaction:
                 for found in self._garbage:
                     self._steps.append(_span_left(found, effect, has_held=has_held))
                 self._steps.append(trimmed(effect))
-                self.trimmed_to = max(self.trimmed_to, effect.stop)
+                if not isinstance(effect, TrimTopics):
+                    self.trimmed_to = max(self.trimmed_to, effect.stop)
                 self.has_held = has_held or leaves_held(effect)
             case EraseMessages():
                 self._steps.append(erased(effect))

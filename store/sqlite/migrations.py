@@ -147,3 +147,17 @@ def m002_replay_records(db: sqlite_utils.Database) -> None:
         )
         """
     )
+
+
+@migrations()
+def m003_retention(db: sqlite_utils.Database) -> None:
+    """What rules of retention have taken out of the log, between messages that stay."""
+    db.execute(
+        """
+        create table retention (
+            rule text primary key,
+            below integer not null,
+            whole_time integer not null
+        ) without rowid
+        """
+    )

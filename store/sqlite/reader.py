@@ -24,7 +24,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import falling, next_position, searched
-from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
 from store.property_index import IndexedSpan, span_at
 from store.read_pool import drain
 from store.sqlite.database import connect_reader, is_damage
@@ -272,6 +272,25 @@ class SqliteReader:
         # After it: what was trimmed before it was read is below.
         ((first_id,),) = self._connection.execute("select first_id from log")
         return falling(found, before, stop, TOPIC_ROWS, first_id)
+
+    @_reads
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        """
+        Logged messages from ``position`` on, below ``end``, without their contents.
+
+        Args:
+            patterns: As for ``log_page``: topics that match none of them are mostly left out.
+        """
+        condition, values = topic_condition(patterns)
+        stop = min(end, position + SCAN_IDS)
+        found: list[tuple[int, str, int]] = fetch(
+            self._connection,
+            {"id": INTEGER, "topic": TEXT, "length": INTEGER},
+            "from (select id, topic, length(content) as length from message "
+            f"where id >= ? and id < ? and held is null{condition} order by id limit ?)",
+            [position, stop, *values, TOPIC_ROWS],
+        )
+        return LengthPage(found, found[-1][0] + 1 if len(found) == TOPIC_ROWS else stop)
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:

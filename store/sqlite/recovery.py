@@ -88,6 +88,7 @@ def _read(connection: apsw.Connection) -> RecoveredFile:
             rows("select endpoint, pattern from subscription order by endpoint, pattern"),
             rows("select name, position, time, made from point order by name"),
             [text for (text,) in rows("select record from replay_record order by number")],
+            rows("select rule, below, whole_time from retention order by rule"),
             {dropped.cursor for dropped in garbage},
         )
     )
@@ -99,6 +100,7 @@ def _read(connection: apsw.Connection) -> RecoveredFile:
         found.next_number,
         found.points,
         found.records,
+        found.retention,
         garbage,
         max(largest, tail.largest_bytes),
         indexed_spans(connection),

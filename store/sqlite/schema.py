@@ -24,6 +24,8 @@ Shape, and why:
 ``point``       named points of the log: where a replay from each one starts.
 ``replay_record``  replays, those under way and those of the past, within a bound: what each was to do and how far it
                 is, as JSON. Its name and state are columns of their own for whoever looks with SQL.
+``retention``   by rule (its topics as JSON): below which id the log lacks messages of the rule's topics, though it has
+                others, and from which time on it lacks none. One that the log's beginning has passed is dropped.
 ``indexed``     from which id on, and up to which, messages were indexed by the values of a property. A property that
                 is no longer indexed keeps what is there; indexed once more, it gets a row, and a number, of its own.
 ``property_value``  those values. In segments of ids, so that a new row lands among the newest ones, in
@@ -48,7 +50,7 @@ PAGE_BYTES: Final = disk_usage.PAGE_BYTES
 NEVER_RELEASED: Final = frozenset({"m001_messages_references_log", "m001_routes_and_cursors"})
 """First migrations of files that no release ever wrote: from before routes and cursors, and from before checksums."""
 
-KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records")
+KNOWN: Final = ("m001_routes_cursors_checksums", "m002_replay_records", "m003_retention")
 """Names of the migrations of this version, in their order. A file that has seen them needs no ``sqlite_utils``, which
 would take as long to import as all else of a start."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from typing import Any
 
 import apsw
 
-from gateway.core.effects import TrimLog
+from gateway.core.effects import TrimLog, TrimTopics
 from store.property_index import SEGMENT_BITS
 from store.sqlite.schema import SIZE_ON_DISK
 from store.sqlite.statements import chunks, marks
@@ -20,32 +22,57 @@ def trim(connection: apsw.Connection, effect: TrimLog) -> bool:
         Whether it left messages that the log does not hold.
     """
     execute = connection.execute
-    span = (effect.first, effect.stop)
+    span: tuple[int | str, ...] = (effect.first, effect.stop)
+    which = "id >= ? and id < ?"
+    if isinstance(effect, TrimTopics):
+        which, span = (
+            f"{which} and id in (select value from json_each(?))",
+            (*span, json.dumps(list(effect.ids))),
+        )
     ((effect.freed_bytes, effect.newest_ms),) = execute(
-        f"select coalesce({SIZE_ON_DISK}, 0), coalesce(max(time), 0) from message "
-        "where id >= ? and id < ? and held is null",
+        f"select coalesce({SIZE_ON_DISK}, 0), coalesce(max(time), 0) from message where {which} and held is null",
         span,
     )
+    if effect.counts_topics:
+        freed: list[Any] = execute(
+            f"select topic, count(*), {SIZE_ON_DISK} from message where {which} and held is null group by topic",
+            span,
+        ).fetchall()
+        effect.freed = freed
     is_held = _refer(connection, effect)
     for route, first, last, endpoints in effect.held:
         if endpoints:
             # Less what the references made of it (below nothing): both hold.
             execute(
                 "update message set held = ? - coalesce(held, 0) "
-                "where id between ? and ? and route = ? and (held is null or held < 0)",
-                (endpoints, max(first, effect.first), min(last, effect.stop - 1), route),
+                f"where {which} and id between ? and ? and route = ? and (held is null or held < 0)",
+                (endpoints, *span, first, last, route),
             )
             is_held = is_held or connection.changes() > 0
     if effect.references:
         execute(
             "update message indexed by message_held set held = -held where id >= ? and id < ? and held < 0",
-            span,
+            (effect.first, effect.stop),
         )
-    execute("delete from message where id >= ? and id < ? and held is null", span)
+    execute(f"delete from message where {which} and held is null", span)
+    whole_ms = effect.newest_ms + 1 if effect.newest_ms else 0
+    if isinstance(effect, TrimTopics):
+        execute("update log set size_bytes = size_bytes - ?", (effect.freed_bytes,))
+        if effect.newest_ms:
+            execute(
+                "insert into retention (rule, below, whole_time) values (?, ?, ?) on conflict (rule) do update set "
+                "below = max(below, excluded.below), whole_time = max(whole_time, excluded.whole_time)",
+                (effect.rule, effect.stop, whole_ms),
+            )
+        return is_held
     execute("delete from property_value where segment < ?", (effect.stop >> SEGMENT_BITS,))
+    # What rules took out below where the log begins now is missing for whoever asks for that time.
+    passed: list[Any] = execute(
+        "delete from retention where below <= ? returning whole_time", (effect.stop,)
+    ).fetchall()
     execute(
         "update log set first_id = max(first_id, ?), size_bytes = size_bytes - ?, floor_time = max(floor_time, ?)",
-        (effect.stop, effect.freed_bytes, effect.newest_ms + 1 if effect.newest_ms else 0),
+        (effect.stop, effect.freed_bytes, max([whole_ms, *[passed_ms for (passed_ms,) in passed]])),
     )
     return is_held
 

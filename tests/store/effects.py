@@ -18,6 +18,7 @@ from gateway.core.effects import (
     SaveEndpoint,
     SettleInTransaction,
     TrimLog,
+    TrimTopics,
 )
 from gateway.core.erasing import erased_row
 from gateway.core.model import BARE, CONTENT, ID, ROUTE, UNROUTED, WHOLE, RouteDefinition, Row
@@ -216,10 +217,26 @@ def _joined(
 def trimming(model: NaiveStore, stop: int, new_references: Iterable[tuple[int, int]] = ()) -> TrimLog:
     """The log trimmed below `stop`, with who still needs what."""
     first = model.first_id
+    held, references = _needed(model, range(first, stop), new_references)
+    return TrimLog(first, stop, held, references, counts_topics=True)
+
+
+def trimming_topics(
+    model: NaiveStore, rule: str, ids: Sequence[int], new_references: Iterable[tuple[int, int]] = ()
+) -> TrimTopics:
+    """These messages taken out of the log by a rule, with who still needs what."""
+    held, references = _needed(model, ids, new_references)
+    return TrimTopics(ids[0], ids[-1] + 1, held, references, counts_topics=True, ids=list(ids), rule=rule)
+
+
+def _needed(
+    model: NaiveStore, ids: Iterable[int], new_references: Iterable[tuple[int, int]]
+) -> tuple[list[HeldRun], list[tuple[int, int]]]:
+    """Who needs what of messages that are about to leave the log."""
     held: list[HeldRun] = []
     latest: dict[int, int] = {}
     references = list(new_references)
-    for i in range(first, stop):
+    for i in ids:
         if not model.is_logged(i):
             continue
         row = model.messages[i]
@@ -233,7 +250,7 @@ def trimming(model: NaiveStore, stop: int, new_references: Iterable[tuple[int, i
         else:
             latest[row[ROUTE]] = len(held)
             held.append(HeldRun(row[ROUTE], i, i, count))
-    return TrimLog(first, stop, held, references)
+    return held, references
 
 
 def purge(model: NaiveStore, number: int) -> list[Effect]:

@@ -43,6 +43,7 @@ from tests.store.effects import (
     queue,
     settled,
     trimming,
+    trimming_topics,
 )
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.naive_store import NaiveStore
@@ -52,7 +53,7 @@ NAMES = ("q", "r", "s", "t")
 PATTERNS = ("a/>", "*", "ä/€")
 KINDS = (
     *["publish", "settle"] * 4,
-    *["replay", "other", "trim", "purge"] * 2,
+    *["replay", "other", "trim", "rule", "purge"] * 2,
     *["erase"] * 2,
     "archived",
     "attempts",
@@ -115,7 +116,17 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
         return [_publish(draw, model, numbers)]
     if kind == "trim":
         stop = draw(st.integers(model.first_id, max(end, model.first_id)))
-        return [trimming(model, stop, _forced(draw, model, stop))] if stop > model.first_id else []
+        return (
+            [trimming(model, stop, _forced(draw, model, range(model.first_id, stop)))]
+            if stop > model.first_id
+            else []
+        )
+    if kind == "rule":
+        ids = [i for i in sorted(model.messages) if i < end and model.is_logged(i)]
+        chosen = sorted(_some(draw, ids))
+        rule = draw(st.sampled_from(['["a/>"]', '["b", "\N{SNOWMAN}"]']))
+        forced = _forced(draw, model, chosen)
+        return [trimming_topics(model, rule, chosen, forced)] if chosen else []
     if kind == "erase":
         # Contents that are no message have no header that could stay.
         ids = _some(draw, [i for i in sorted(before) if not model.messages[i][BARE]])
@@ -154,12 +165,12 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
     return [_definition(draw, model, number)]
 
 
-def _forced(draw: st.DrawFn, model: NaiveStore, stop: int) -> list[tuple[int, int]]:
+def _forced(draw: st.DrawFn, model: NaiveStore, leaving: Sequence[int]) -> list[tuple[int, int]]:
     """Messages that a replay had put when it was forced to be complete, and that the log is about to lose."""
     found = []
     for number, endpoint in model.endpoints.items():
         lying = set(model.on(number))
-        others = [i for i in range(model.first_id, stop) if model.is_logged(i) and i not in lying]
+        others = [i for i in leaving if model.is_logged(i) and i not in lying]
         if draw(st.integers(0, 3)) == 0:
             found += [(endpoint.definition.cursor, i) for i in _some(draw, others)[:3]]
     return found

@@ -49,6 +49,8 @@ class Tables(NamedTuple):
     points: Iterable[tuple[str, int, int, int]]
     records: Iterable[tuple[int, str, str, str]]
     """(number, name, state, JSON) of replays."""
+    retention: Iterable[tuple[str, int, int]]
+    """(rule, below, whole_time)."""
 
 
 def state_from(tables: Tables) -> State:
@@ -87,6 +89,7 @@ def state_from(tables: Tables) -> State:
         subscriptions=set(tables.subscriptions),
         points={row[0]: Point(*row) for row in tables.points},
         records={row[0]: _record(*row) for row in tables.records},
+        retention={rule: (below, whole_ms) for rule, below, whole_ms in tables.retention},
         **tables.log._asdict(),
     )
 

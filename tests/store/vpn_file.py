@@ -80,6 +80,7 @@ def _state(connection: apsw.Connection) -> State:
             rows("select endpoint, pattern from subscription"),
             rows("select name, position, time, made from point"),
             rows("select number, name, state, record from replay_record"),
+            rows("select rule, below, whole_time from retention"),
         )
     )
 

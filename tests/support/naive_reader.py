@@ -9,7 +9,7 @@ from itertools import islice
 from gateway.core.model import CONTENT, HELD, ID, ROUTE, TIME_MS, TOPIC, UNROUTED, Row
 from gateway.core.replay.search import Search
 from store.errors import LogTrimmed
-from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
 from tests.support.naive_store import NaiveStore
 
 
@@ -68,6 +68,11 @@ class NaivePages:
             raise LogTrimmed(before - 1, self._store.first_id)
         logged = reversed(list(self._logged(first, before)))
         return TopicPage([(row[ID], row[TOPIC]) for row in logged], max(first, self._store.first_id))
+
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        return LengthPage(
+            [(row[ID], row[TOPIC], len(row[CONTENT])) for row in self._logged(position, end)], end
+        )
 
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         found = self._store.cursors.get(cursor)

@@ -35,9 +35,11 @@ from gateway.core.effects import (
     SaveReplayRecord,
     SaveSubscription,
     TrimLog,
+    TrimTopics,
 )
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.point import Point
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import (
     BARE,
     CONTENT,
@@ -84,6 +86,8 @@ class State:
     subscriptions: set[tuple[int, str]]
     points: dict[str, Point]
     records: dict[int, ReplayRecord]
+    retention: dict[str, tuple[int, int]]
+    """rule -> (below, from when it is whole)."""
     first_id: int
     floor_ms: int
     last_id: int
@@ -144,6 +148,7 @@ class NaiveStore:
         self.endpoints: dict[int, NaiveEndpoint] = {}
         self.points: dict[str, Point] = {}
         self.records: dict[int, ReplayRecord] = {}
+        self.retention: dict[str, tuple[int, int]] = {}
         self.first_id = 1
         self.last_id = 0
         self.last_time_ms = self.floor_ms = made_ms
@@ -233,11 +238,16 @@ class NaiveStore:
     def _trim(self, effect: TrimLog) -> list[Row]:
         """Take messages out of the log; which, as they were there."""
         assert effect.stop <= self.last_id + 1, "what is committed is trimmed, and nothing else"
-        trimmed = [self.messages[i] for i in range(effect.first, effect.stop) if self.is_logged(i)]
+        by_rule = isinstance(effect, TrimTopics)
+        leaving = effect.ids if isinstance(effect, TrimTopics) else range(effect.first, effect.stop)
+        assert all(effect.first <= i < effect.stop for i in leaving)
+        trimmed = [self.messages[i] for i in leaving if self.is_logged(i)]
         ids = {row[ID] for row in trimmed}
         for cursor, message_id in effect.references:
-            assert message_id in ids, "what is in the log, and about to leave it"
-            self._refer(cursor, message_id)
+            if message_id in ids:
+                self._refer(cursor, message_id)
+            else:
+                assert message_id in self.cursors[cursor].references, "what a rule took out is held already"
         assert len(set(effect.references)) == len(effect.references)
         for row in trimmed:
             message_id = row[ID]
@@ -249,7 +259,7 @@ class NaiveStore:
             assert needed_by == sum(run.endpoints for run in runs), (
                 f"{needed_by} endpoints need {message_id} by its route: {runs}"
             )
-            referred = [cursor for cursor, i in effect.references if i == message_id]
+            referred = [cursor for cursor, i in effect.references if i == message_id and i in ids]
             assert sorted(referred) == self._referred_by(message_id)
             held = needed_by + len(referred)
             if held:
@@ -257,8 +267,23 @@ class NaiveStore:
             else:
                 del self.messages[message_id]
             self.size_bytes -= _weight(row)
-            self.floor_ms = max(self.floor_ms, row[TIME_MS] + 1)
-        self.first_id = max(self.first_id, effect.stop)
+            if not by_rule:
+                self.floor_ms = max(self.floor_ms, row[TIME_MS] + 1)
+        if effect.counts_topics:
+            topics = sorted({row[TOPIC] for row in trimmed})
+            sizes = {topic: [_weight(row) for row in trimmed if row[TOPIC] == topic] for topic in topics}
+            effect.freed = [(topic, len(found), sum(found)) for topic, found in sizes.items()]
+        if isinstance(effect, TrimTopics):
+            if trimmed:
+                below, whole_ms = self.retention.get(effect.rule, (0, 0))
+                whole_ms = max(whole_ms, *[row[TIME_MS] + 1 for row in trimmed])
+                self.retention[effect.rule] = (max(below, effect.stop), whole_ms)
+        else:
+            self.first_id = max(self.first_id, effect.stop)
+            for rule, (below, whole_ms) in list(self.retention.items()):
+                if below <= effect.stop:
+                    del self.retention[rule]
+                    self.floor_ms = max(self.floor_ms, whole_ms)
         effect.freed_bytes = sum(map(_weight, trimmed))
         effect.newest_ms = max((row[TIME_MS] for row in trimmed), default=0)
         return trimmed
@@ -459,6 +484,7 @@ class NaiveStore:
             self.next_number,
             [point for _, point in sorted(self.points.items())],
             [record for _, record in sorted(self.records.items())],
+            [RetentionMark(rule, *mark) for rule, mark in sorted(self.retention.items())],
         )
 
     def _recover(self, number: int, endpoint: NaiveEndpoint) -> StoredEndpoint:
@@ -514,6 +540,7 @@ class NaiveStore:
             },
             points=dict(self.points),
             records=dict(self.records),
+            retention=dict(self.retention),
             first_id=self.first_id,
             floor_ms=self.floor_ms,
             last_id=self.last_id,

@@ -18,6 +18,7 @@ from gateway.admin.semp.resources import LOG_NAME, Name, check_log, resources_of
 from gateway.admin.semp.tree import Tree
 from gateway.config import Vpn
 from gateway.config.administered import Changes
+from gateway.core.broker import Broker
 from gateway.vpn.administration import Administration
 from gateway.vpn.settings import MEGABYTE
 
@@ -69,6 +70,16 @@ class _Named(InVpn):
     replayLogName: str
 
 
+class _Retention(TypedDict):
+    topics: list[str]
+    maxAgeHours: int
+    maxSpoolUsage: int
+    msgSpoolUsage: int | None
+    msgCount: int | None
+    wholeFromMsgId: int
+    wholeFromTimeMs: int
+
+
 class _LogState(TypedDict):
     msgSpoolUsage: int
     usagePercent: float
@@ -81,6 +92,7 @@ class _LogState(TypedDict):
     oldestMsgTimeMs: int | None
     newestMsgTimeMs: int | None
     wholeFromTimeMs: int
+    retention: list[_Retention]
 
 
 LOG: Final = resource("ReplayLog", _Named, LogBody)
@@ -105,8 +117,29 @@ async def log_attributes(administration: Administration) -> dict[str, Any]:
         "oldestMsgTimeMs": oldest_ms,
         "newestMsgTimeMs": newest_ms,
         "wholeFromTimeMs": log.floor_ms,
+        "retention": _retention(broker),
     }
     return {**_configured(administration), **state}
+
+
+def _retention(broker: Broker) -> list[_Retention]:
+    """Each rule, and what the log has of its topics; None while that is counted, after a start."""
+    log, retention = broker.log, broker.retention
+    found: list[_Retention] = []
+    for kept in retention.rules:
+        mark = retention.marks.get(kept.key)
+        found.append(
+            {
+                "topics": list(kept.rule.topics),
+                "maxAgeHours": kept.rule.max_age_hours,
+                "maxSpoolUsage": kept.rule.quota_bytes // MEGABYTE,
+                "msgSpoolUsage": kept.size_bytes if retention.is_counted else None,
+                "msgCount": kept.messages if retention.is_counted else None,
+                "wholeFromMsgId": max(log.first_id, mark.below if mark else 0),
+                "wholeFromTimeMs": max(log.floor_ms, mark.whole_ms if mark else 0),
+            }
+        )
+    return found
 
 
 def _configured(administration: Administration) -> dict[str, Any]:

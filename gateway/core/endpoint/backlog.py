@@ -543,18 +543,21 @@ class Backlog:
         self._put_messages += len(ids)
         self._put_bytes += size_bytes
 
-    def keep_by_reference(self, first: int, stop: int) -> list[int]:
-        """
-        What was put here with ids from ``first`` below ``stop``: the log is about to drop it, and references lead to it
-        from now on.
-        """
+    def keep_by_reference(self, ids: Sequence[int]) -> list[int]:
+        """What was put here of these (rising, not none), which the log is about to drop: references lead to it now."""
+        first, stop = ids[0], ids[-1] + 1
         found = {i for i in self.references if first <= i < stop}
         if self.replayed is not None:
             put = self.replayed.open
             found.update(put[bisect_left(put, first) : bisect_left(put, stop)])
+        coming = [i for i in self.coming if first <= i < stop]
+        if len(ids) < stop - first:
+            leaving = set(ids)
+            found &= leaving
+            coming = [i for i in coming if i in leaving]
         self.references.update(found)
         self.archived.difference_update(found)
-        return sorted(found.union(i for i in self.coming if first <= i < stop))
+        return sorted(found.union(coming))
 
     def not_kept(self, ids: Iterable[int]) -> None:
         """The log has not dropped these after all: what the replay had put needs no reference."""

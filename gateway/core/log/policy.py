@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from amqp_ext.topics import TopicFilter
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.retention_rule import RetentionRule
 
 
 @dataclass(slots=True)
@@ -28,6 +29,8 @@ class LogPolicy:
     max_replays: int = 1000
     max_age_hours: int = 0
     """What is older is trimmed; 0 for no bound."""
+    retention: tuple[RetentionRule, ...] = ()
+    """What is kept of some topics, in their order."""
     keep_until_archived: bool = False
     """Nothing is trimmed that is not in an archive."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
@@ -17,6 +17,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.history import History
 from gateway.core.log.point import Point
 from gateway.core.log.policy import log_is_off
+from gateway.core.log.retention import NOTHING, TakenOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class LogFacts:
     """The oldest id that may be in the log itself."""
     log_floor_ms: int = 0
     """From this time on nothing is missing in the log itself."""
+    taken_out: TakenOut = NOTHING
+    """What retention rules took out of the topics asked for."""
     archive: str = ""
     """What the log's archive has, as the end of a sentence; empty where it has none."""
 
@@ -57,6 +60,7 @@ def facts_of(
     purged_ms: int = 0,
     *,
     reads: bool,
+    taken_out: TakenOut = NOTHING,
 ) -> LogFacts:
     """
     What is known of a log and its archive.
@@ -64,6 +68,7 @@ def facts_of(
     Args:
         purged_below: Ids below this are out of a stream's view; what arrived before ``purged_ms``, too.
         reads: It can be read.
+        taken_out: What retention rules took out of the topics asked for.
     """
     log = history.log
     return LogFacts(
@@ -75,6 +80,7 @@ def facts_of(
         points,
         log.first_id,
         log.floor_ms,
+        taken_out,
         history.says,
     )
 
@@ -90,6 +96,19 @@ class LogProbe(Protocol):
 
     def last_matching(self, matches: Callable[[str], bool] | None) -> int | None:
         """The last logged id whose topic matches."""
+
+
+_PLACES: Final = frozenset(
+    {
+        StartKind.OFFSET,
+        StartKind.AFTER,
+        StartKind.AT,
+        StartKind.POINT,
+        StartKind.MESSAGE_ID,
+        StartKind.MATCH,
+    }
+)
+"""Starts that name a message, or a place between two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +196,12 @@ def resolve(
     """
     check_start(start, facts)
     first = _first(start, facts, probe, now_ms, matches, found)
+    if first < facts.taken_out.below and start.kind in _PLACES and start.missing is not Missing.CLAMP:
+        raise Refused(
+            ErrorCode.START_MESSAGE_UNAVAILABLE,
+            f"from id {first} on the replay log lacks messages: up to id {facts.taken_out.below - 1} a rule of "
+            f"retention took some out{_of_topics(facts.taken_out)}; ask for the beginning, or say missing=clamp",
+        )
     last = last_of(start, facts, probe, now_ms)
     is_live = start.kind is StartKind.LIVE or first >= facts.next_id
     return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
@@ -262,8 +287,19 @@ def _since(time_ms: int, facts: LogFacts, probe: LogProbe, now_ms: int, clamp: b
             f"{ReplayStart(StartKind.DATE, facts.floor_ms)} on{facts.archive}; "
             "ask for the beginning, or say missing=clamp",
         )
+    if time_ms < facts.taken_out.whole_ms and not clamp:
+        raise Refused(
+            ErrorCode.START_TIME_NOT_AVAILABLE,
+            f"a rule of retention took messages out of the log{_of_topics(facts.taken_out)}, which is whole from "
+            f"{ReplayStart(StartKind.DATE, facts.taken_out.whole_ms)} on; ask for the beginning, or say missing=clamp",
+        )
     found = probe.first_since(time_ms)
     return facts.next_id if found is None else found
+
+
+def _of_topics(taken_out: TakenOut) -> str:
+    """Of which rule's topics, as a refusal says it."""
+    return f" that are of {', '.join(taken_out.topics[:3])}{', …' if len(taken_out.topics) > 3 else ''}"
 
 
 def _with_archive(facts: LogFacts) -> str:

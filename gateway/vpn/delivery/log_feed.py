@@ -5,7 +5,7 @@ Carries the log to one log reader's link: as much as the link takes, history fir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -230,6 +230,25 @@ class LogFeed:
         held_back = self.cursor.held_back
         if held_back is not None:
             (self.cursor.held_back,) = with_markers([held_back], markers)
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """
+        These messages, (id, topic) with rising ids, are about to leave the log between others: one that is still to
+        read some of them is told.
+        """
+        position, last = self.position, self.cursor.last
+        if position > found[-1][0] or not any(
+            position <= message_id and (last is None or message_id <= last) and self.takes(topic)
+            for message_id, topic in found
+        ):
+            return
+        self.close()
+        self._link.refuse(
+            Refused(
+                ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+                f"the log was trimmed under the replay: from id {position} on a rule of retention took messages out",
+            )
+        )
 
     def _send_due(self, room: int) -> bool:
         """Send what the pace lets go; False when the rest has to wait, for which a timer is set."""

@@ -80,7 +80,7 @@ class LogSource:
                 if not rows:
                     return None
                 self.position = rows[-1][ID] + 1
-                return rows, self.position
+                return self._history.left(rows), self.position
             page = self._arrived()
             if page is None:
                 return None
@@ -118,10 +118,10 @@ class LogSource:
         if stop >= len(rows):
             self._page = None
             self.position = page.position
-            return (rows[start:] if start else rows), page.position
+            return self._history.left(rows[start:] if start else rows), page.position
         self._index = stop
         self.position = rows[stop][ID]
-        return rows[start:stop], self.position
+        return self._history.left(rows[start:stop]), self.position
 
     def _arrived(self) -> LogPage | None:
         """The page at ``position``, if it has been read; asks for it, and for the one after it."""

@@ -85,6 +85,11 @@ class Readers:
         self._browsers.setdefault(endpoint.name, {})[feed] = None
         return feed
 
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """These messages, (id, topic), are about to leave the log between others."""
+        for feed in list(self.log_feeds):
+            feed.leaving(found)
+
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """Messages became ready, and are in the log (``CommitListener``)."""
         browsers = self._browsers

@@ -127,6 +127,20 @@ class CopyJob(Job):
         self._failed = error
         self._wake()
 
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """
+        These messages, (id, topic) with rising ids, are about to leave the log between others: a job that was still to
+        read some of them fails.
+        """
+        position, end = self.record.position, self.record.end
+        if self._source is not None:
+            position = max(position, self._source.position)
+        if any(
+            position <= message_id < end and (self._matches is None or self._matches(topic))
+            for message_id, topic in found
+        ):
+            self._read(LogTrimmed(position, found[-1][0] + 1))
+
     def _said(self) -> str:
         return f"{self.record.sent} copies of {self.record.read} messages looked at{self._unknown_said}"
 

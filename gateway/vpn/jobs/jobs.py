@@ -4,7 +4,7 @@ The jobs of a Message VPN: begun, found by name, paused, resumed, cancelled, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amqp_ext.replay_start import StartKind
@@ -67,6 +67,12 @@ class Jobs:
         """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
         for job in self._jobs.values():
             job.erased(markers)
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """These messages, (id, topic), are about to leave the log between others."""
+        for job in self._jobs.values():
+            if isinstance(job, CopyJob) and not job.record.is_ended:
+                job.leaving(found)
 
     def _now_ms(self) -> int:
         return self._shared.runtime.clock.now_ms()

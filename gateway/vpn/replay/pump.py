@@ -202,10 +202,15 @@ class ReplayPump:
                 position = min(position, end)
             of_log = logged(rows)
             if len(of_log) < len(rows):
+                backlog = self._endpoint.backlog
                 self._routed += [
                     row
                     for row in rows
-                    if row[HELD] is not None and row[ID] < position and self._endpoint.backlog.has(row)
+                    if row[HELD] is not None
+                    and row[ID] < position
+                    and backlog.has(row)
+                    # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
+                    and row[ID] not in backlog.references
                 ]
             chosen, is_end = self._cursor.offer_logged(of_log, position, end, room)
             if is_end and self._replay.end_id is None:

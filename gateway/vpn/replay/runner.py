@@ -7,7 +7,7 @@ The rules are the broker's (``gateway.core.replay.commands``); here they meet co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from gateway import log_keys
 from gateway.core.effects import Effect
@@ -139,7 +139,8 @@ class ReplayRunner:
         if endpoint.cursor_number != number or endpoint.replay is not replay or not replay.is_reading:
             return
         endpoint.note_attempts(failed)
-        rows = [row for row in rows if endpoint.backlog.has(row)]
+        backlog = endpoint.backlog
+        rows = [row for row in rows if row[ID] not in backlog.references and backlog.has(row)]
         if rows:
             ids = [row[ID] for row in rows]
             self._broker.replay_commands.put(endpoint, ids, rows, 0, ids, replay.position)
@@ -230,6 +231,24 @@ class ReplayRunner:
         if self._tracing is not None:
             self._tracing.replay_ended(endpoint.name, replay, reason)
         self._committer.commit(effects, lambda _: self._feeds.deliver(endpoint))
+
+    def leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        """
+        These messages, (id, topic) with rising ids, are about to leave the log between others: a replay that was to put
+        some of them fails, durably before they are gone.
+        """
+        for endpoint in list(self._broker.endpoints.values()):
+            replay = endpoint.replay
+            if replay is None or not replay.is_reading:
+                continue
+            pump = self._pumps.get(endpoint.name)
+            position = replay.position if pump is None else pump.position
+            if any(message_id >= position and endpoint.topics.matches(topic) for message_id, topic in found):
+                self.fail(
+                    endpoint,
+                    f"the log was trimmed under it: from id {position} on a rule of retention takes messages out",
+                    ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+                )
 
     def forget(self, endpoint: Endpoint) -> None:
         """The endpoint is gone."""

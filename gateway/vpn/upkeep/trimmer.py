@@ -8,6 +8,7 @@ holds them up for long (Solace, "Message Replay", section "Trimming the Replay L
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -45,6 +46,8 @@ class Trimmer:
         self._waits = False
         """For transactions that are under way."""
         self._waiting: list[asyncio.Future[None]] = []
+        self._turns: deque[asyncio.Future[None]] = deque()
+        """Others who trim, and wait until no piece is on its way."""
         self._log = runtime.log
 
     def tell_of_room(self, made: Callable[[], None]) -> None:
@@ -116,7 +119,7 @@ class Trimmer:
         stop = effect.stop
 
         def committed(error: WriteFailed | None) -> None:
-            self._is_busy = False
+            self._is_busy = self._gives_turn()
             if error is not None:
                 # The ids stay marked: they are tried again from where the log begins.
                 self._runtime.report("trim_failed", error)
@@ -135,6 +138,35 @@ class Trimmer:
             self.run()
 
         self._committer.commit([*broker.trimming.replay_positions(), effect], committed)
+
+    async def take_turn(self) -> None:
+        """Wait until no piece is on its way; then none is begun here until ``end_turn``."""
+        if not self._is_busy:
+            self._is_busy = True
+            return
+        turn: asyncio.Future[None] = self._runtime.loop.create_future()
+        self._turns.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.end_turn()
+            raise
+
+    def end_turn(self) -> None:
+        """What had its turn is through: go on, there may be more room."""
+        self._is_busy = self._gives_turn()
+        self._told_of_room()
+        self.run()
+
+    def _gives_turn(self) -> bool:
+        """Whether somebody else has the next turn."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return True
+        return False
 
     def _told_of_room(self) -> None:
         for made in self._tell:

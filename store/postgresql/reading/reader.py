@@ -24,7 +24,7 @@ from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from store.errors import DamagedMessage, LogTrimmed, ReadFailed
 from store.pages import falling, next_position, searched
-from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
 from store.postgresql.reading.packed import Packed, number
@@ -389,6 +389,20 @@ class PostgresReader:
         ((first_id,),) = ask("select first_id from log", ())
         found = [(number(message_id), _text(topic)) for message_id, topic in rows]
         return falling(found, before, stop, TOPIC_ROWS, number(first_id))
+
+    @_reads
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        """See ``store.ports.Reader``."""
+        stop = min(end, position + SCAN_IDS)
+        self._check_has(stop)
+        condition, values = topic_condition(patterns, 4)
+        rows = self.connection.ask(
+            "select id, topic, octet_length(content)::bigint from message where id >= $1::bigint and id < $2::bigint "
+            f"and id >= (select first_id from log){condition} order by id limit $3::bigint",
+            [position, stop, TOPIC_ROWS, *values],
+        )
+        found = [(number(message_id), _text(topic), number(length)) for message_id, topic, length in rows]
+        return LengthPage(found, found[-1][0] + 1 if len(found) == TOPIC_ROWS else stop)
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from gateway.core.model import Row
 from gateway.core.replay.search import Search
 from store.errors import ReadFailed
-from store.ports import MAX_ID, DiskUse, LogPage, RoutedPage, SearchPage, TopicPage
+from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, SearchPage, TopicPage
 from store.postgresql.reading.reader import SCAN_IDS, Behind, PostgresReader
 
 T = TypeVar("T")
@@ -100,6 +100,10 @@ class StandbyReader:
         return self._read(lambda reader: reader.tally(position, end, patterns), end)
 
     # --- what the primary is asked ------------------------------------------------------------------------------
+
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        """See ``store.ports.Reader``."""
+        return self._primary.lengths_page(position, end, patterns)
 
     def routed_page(
         self, routes: Sequence[int], after: int, end: int = MAX_ID, limit: int | None = None

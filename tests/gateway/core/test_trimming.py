@@ -97,7 +97,7 @@ def test_what_was_put_or_copied_or_is_about_to_be_is_kept_by_reference() -> None
     one.backlog.refer([4], 1)
     two.backlog.refer([3, 9], 2)
     two.backlog.coming.add(5)
-    found = held_references([one, two], 3, 8)
+    found = held_references([one, two], range(3, 8))
     assert Counter(found) == Counter([(101, 3), (101, 4), (101, 5), (102, 3), (102, 5)])
     assert one.backlog.references == {3, 4, 5}
     assert two.backlog.references == {3, 9}, "a copy is there when it is durable"

@@ -58,5 +58,6 @@ def state_of(connection: Connection) -> State:
                 (number, read_text(name), *rest)
                 for number, name, *rest in rows("select number, name, state, record from replay_record")
             ],
+            rows("select rule, below, whole_time from retention"),
         )
     )

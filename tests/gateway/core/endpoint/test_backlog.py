@@ -185,7 +185,7 @@ def test_an_endpoint_that_was_emptied_has_nothing_and_counts_what_comes() -> Non
 
 def test_what_a_replay_puts_lies_here_until_it_is_settled_and_its_own_cursor_moves() -> None:
     backlog = replaying([2, 3, 5], first=2)
-    backlog.keep_by_reference(3, 4)
+    backlog.keep_by_reference(range(3, 4))
     assert (backlog.messages, backlog.size_bytes, backlog.put_ids) == (3, 3, [2, 3, 5])
     assert not backlog.is_routed(2)
     assert backlog.is_routed(4)
@@ -208,7 +208,7 @@ def test_what_a_replay_put_stays_by_references_where_it_is_forced_to_be_complete
 
 def test_a_replay_that_fails_takes_with_it_what_it_had_put() -> None:
     backlog = replaying([2, 3, 5])
-    backlog.keep_by_reference(3, 4)
+    backlog.keep_by_reference(range(3, 4))
     route = new_route(backlog)
     came(backlog, route, 2, 9)
     gone, effects = backlog.drop_put({5: 1}, set())
@@ -224,7 +224,7 @@ def test_a_reference_that_a_transaction_is_about_to_settle_is_removed_once_when_
     is_committed: bool,
 ) -> None:
     backlog = replaying([2, 3])
-    backlog.keep_by_reference(2, 4)
+    backlog.keep_by_reference(range(2, 4))
     _, effects = backlog.drop_put((), {2})
     assert move(effects[0]).references == [3], "what becomes of the other is the transaction's to say"
     found = backlog.orphans_settled([2, 3], is_committed=is_committed)
@@ -244,7 +244,7 @@ def test_a_reference_that_is_newer_than_the_transaction_goes_with_what_it_settle
 
 def test_a_transaction_settles_what_came_in_each_way() -> None:
     backlog = replaying([2, 4], first=2)
-    backlog.keep_by_reference(4, 5)
+    backlog.keep_by_reference(range(4, 5))
     backlog.refer([9], 1)
     route = new_route(backlog)
     came(backlog, route, 3, 6)

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from gateway.core.effects import Effect
-from gateway.core.model import HELD, ROUTE, Row
+from gateway.core.model import CONTENT, HELD, ROUTE, Row
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, DiskUse, LogPage, RoutedPage, TopicPage
+from store.ports import MAX_ID, UNDONE_BY_FAILURE, Batch, DiskUse, LengthPage, LogPage, RoutedPage, TopicPage
 from tests.gateway.core.machines.watched_store import WatchedStore
 
 T = TypeVar("T")
@@ -146,6 +146,11 @@ class NaiveReader:
         logged = [(row[0], row[2]) for row in reversed(self._logged()) if first <= row[0] < before]
         page = logged[: self._page_rows]
         return TopicPage(page, page[-1][0] if len(page) < len(logged) else max(first, self._store.first_id))
+
+    def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:
+        logged = [(row[0], row[2], len(row[CONTENT])) for row in self._logged() if position <= row[0] < end]
+        page = logged[: self._page_rows]
+        return LengthPage(page, end if len(page) == len(logged) else page[-1][0] + 1)
 
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         found = self._store.cursors.get(cursor)
