@@ -140,7 +140,7 @@ class Watch:
         self._depths = {one["queueName"]: one["spooledMsgCount"] for one in answer["data"]}
         for queue in answer["data"]:
             known = before.get(queue["queueName"])
-            grew = None if known is None else (queue["spooledMsgCount"] - known) / passed
+            grew = None if known is None or passed <= 0 else (queue["spooledMsgCount"] - known) / passed
             queue["msgsPerSecond"] = None if grew is None else round(grew, 1)
         found = sorted(answer["data"], key=lambda one: -one["spooledMsgCount"])
         return found, max(answer["meta"].get("count") or 0, len(found))

@@ -64,6 +64,20 @@ def test_rates_are_what_clients_did_between_two_looks(api: Api, client: Client) 
     assert second.log["lastMsgId"] == 15
 
 
+def test_what_is_replayed_is_shown_while_it_goes_on(api: Api, client: Client) -> None:
+    """A job with its name and how far it is; once it has ended, it is history and no part of a look."""
+    client.sender("topic://a").send_all([data(i) for i in range(3)])
+    looks = watch(str(api.http.base_url), [100.0])
+    copy = {"target": "queue://copies", "rate": 0.01, "name": "slow"}
+    api.done("PUT", "action", "/replayLogs/default/startCopy", copy)
+    (shown,) = looks.look().replays
+    assert (shown["replayName"], shown["kind"], shown["target"]) == ("slow", "copy", "queue://copies")
+    ran = top(str(api.http.base_url), "--count", "1")
+    assert "queue://copies" in ran.stdout
+    api.done("PUT", "action", "/replayLogs/default/cancelReplay", {"replayName": "slow"})
+    client.wait(lambda: looks.look().replays == [], "it has ended")
+
+
 def test_queues_are_not_listed_again_and_again_where_that_takes_long(api: Api, client: Client) -> None:
     """A list that took a second is asked for again after twenty: between, what was known is shown."""
     seconds = [100.0]
