@@ -190,7 +190,9 @@ class SqliteWriter(GroupCommit):
         self._checkpointer.close()
         with suppress(apsw.Error):
             # SQLite does so by itself only where no reader is connected. A stopped gateway's file is whole without it.
-            self._connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+            ((busy, _, _),) = self._connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+            if not busy:
+                self._checkpointer.scrubbed.set()
         self._connection.close()
 
     def _patience(self) -> float | None:
