@@ -7,7 +7,8 @@ Copies of logged messages, as a replay publishes them again: the bare message bi
 ``x-opt-replay-source-id``    long    the id of that message in the log it came from
 ============================  ======  =====================================================
 
-A copy of a copy names the later replay, and the message that it was made of.
+A copy of a copy names the later replay, and the message that it all began with: by that, whoever handles messages
+knows them again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, TypeAlias
 from amqp_ext import codec
 from amqp_ext.codec import Long, Symbol
 from amqp_ext.message.annotations import REPLAY_NAME, annotated, is_short_header
+from amqp_ext.message.sections import message_annotations
 
 LoggedRow: TypeAlias = "tuple[int, int, str, int, int, int | None, bytes]"
 
@@ -32,6 +34,18 @@ _LONG: Final = struct.Struct(">q").pack
 _SIZES: Final = struct.Struct(">II").pack
 _MAP32: Final = b"\x00\x53\x72\xd1"
 _BEFORE_ID: Final = codec.encode(Symbol(SOURCE_ID)) + b"\x81"
+
+
+def origin_of(content: bytes) -> tuple[int, str]:
+    """What a message is a copy of, and what that was published to; 0 and empty where it does not say."""
+    try:
+        found = message_annotations(content)
+    except codec.CodecError:
+        return 0, ""
+    source_id, topic = found.get(SOURCE_ID), found.get(SOURCE_TOPIC)
+    if not isinstance(source_id, int) or isinstance(source_id, bool) or not 0 < source_id < 2**63:
+        return 0, ""
+    return int(source_id), topic if isinstance(topic, str) else ""
 
 
 class CopyFronts:
@@ -68,8 +82,14 @@ class CopyFronts:
                 contents.append(b"".join((header, before, _LONG(message_id), content[bare:])))
                 bares.append(bare + len(before) + 8)
                 continue
+            origin_id, origin_topic = origin_of(content)
             copied, begins = annotated(
-                content, {REPLAY_NAME: self._name, SOURCE_TOPIC: topic, SOURCE_ID: Long(message_id)}
+                content,
+                {
+                    REPLAY_NAME: self._name,
+                    SOURCE_TOPIC: origin_topic or topic,
+                    SOURCE_ID: Long(origin_id or message_id),
+                },
             )
             contents.append(copied)
             bares.append(begins)

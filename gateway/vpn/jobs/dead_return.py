@@ -4,7 +4,8 @@ publishes it.
 
 The job is a consumer of the queue: what another one has in delivery is left alone. It takes what lay there when it
 began, so that a message that dies again is not returned again. On the way the ``x-opt-dead-…`` annotations are taken
-off; the bare message stays as it was. A message that has no queue to go back to stays, and is counted.
+off, and ``x-opt-replay-source-id`` says which message died; the bare message stays as it was. A message that has no
+queue to go back to stays, and is counted.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from itertools import groupby
 from typing import Final
 
 from amqp_ext.addresses.queue_names import queue_topic
-from amqp_ext.codec import CodecError
-from amqp_ext.message.annotations import without_annotations
-from amqp_ext.message.sections import MessageView
+from amqp_ext.codec import CodecError, Long
+from amqp_ext.message.annotations import annotated, without_annotations
+from amqp_ext.message.copies import SOURCE_ID, origin_of
+from amqp_ext.message.sections import MessageView, message_annotations
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
@@ -32,9 +34,8 @@ from store.errors import WriteFailed
 
 DEAD_ENDPOINT: Final = "x-opt-dead-endpoint"
 DEAD_REASON: Final = "x-opt-dead-reason"
-DEAD_ANNOTATIONS: Final = frozenset(
-    {DEAD_REASON, DEAD_ENDPOINT, "x-opt-dead-time", "x-opt-dead-sequence-number"}
-)
+DEAD_ID: Final = "x-opt-dead-sequence-number"
+DEAD_ANNOTATIONS: Final = frozenset({DEAD_REASON, DEAD_ENDPOINT, "x-opt-dead-time", DEAD_ID})
 
 BATCH_MESSAGES: Final = 256
 """Messages that leave in one commit."""
@@ -60,6 +61,23 @@ def annotation_of(row: Row, name: str) -> str:
     except CodecError:
         return ""
     return found if isinstance(found, str) else ""
+
+
+def _returned(content: bytes) -> tuple[bytes, int]:
+    """
+    A dead letter as it is sent back, and where its bare message begins. It says which message died: whoever handled
+    that knows it again.
+    """
+    alive, bare = without_annotations(content, DEAD_ANNOTATIONS)
+    if origin_of(alive)[0]:
+        return alive, bare
+    try:
+        died = message_annotations(content).get(DEAD_ID)
+    except CodecError:
+        return alive, bare
+    if not isinstance(died, int) or isinstance(died, bool) or not 0 < died < 2**63:
+        return alive, bare
+    return annotated(alive, {SOURCE_ID: Long(died)})
 
 
 class DeadReturn(Job):
@@ -267,7 +285,7 @@ class DeadReturn(Job):
 
     @staticmethod
     def _contents(rows: Sequence[Row]) -> tuple[list[bytes], list[int]]:
-        returned = [without_annotations(row[CONTENT], DEAD_ANNOTATIONS) for row in rows]
+        returned = [_returned(row[CONTENT]) for row in rows]
         return [content for content, _ in returned], [bare for _, bare in returned]
 
     def _said(self) -> str:

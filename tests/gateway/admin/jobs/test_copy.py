@@ -52,6 +52,19 @@ def test_a_copy_has_the_bare_message_and_says_what_it_is(
     assert [received.header is not None for received in found] == [False, True, True]
 
 
+def test_a_copy_of_a_copy_says_what_it_all_began_with(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """So that whoever has handled the message knows it again; the replay that it names is the later one."""
+    client.sender("topic://a").send_all([data("1")])
+    ended(gateway, copy(api, target="topic://b", subscriptions=["a"], name="first"))
+    ended(gateway, copy(api, target="queue://test", subscriptions=["b"], name="second"))
+    (received,) = client.receiver("test").drain()
+    assert received.annotations["x-opt-replay-name"] == "second"
+    assert received.annotations["x-opt-replay-source-id"] == 1
+    assert received.annotations["x-opt-replay-source-topic"] == "a"
+
+
 def test_start_end_subscriptions_and_selector_choose(
     gateway: RunningGateway, api: Api, client: Client
 ) -> None:

@@ -60,6 +60,7 @@ def test_dead_letters_go_back_to_where_they_died(gateway: RunningGateway, api: A
     found = client.receiver("orders").drain()
     assert texts(found) == [str(n) for n in range(600)]
     assert found[0].annotations["x-opt-theirs"] == "kept"
+    assert [received.annotations["x-opt-replay-source-id"] for received in found] == [*range(1, 601)]
     for received in found:
         assert not [key for key in received.annotations if "dead" in key]
         assert received.delivery_count == 0
