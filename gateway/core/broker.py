@@ -502,9 +502,7 @@ class Broker:
             Refused: As ``check_copy`` has it; START_MESSAGE_UNAVAILABLE, it was trimmed; RESOURCE_LIMIT, over the
                 quota.
         """
-        first_id = max(self.trimming.below, self.log.first_id)
-        if self.retention.is_gone(row):
-            first_id = row[ID] + 1
+        first_id = max(self.trimming.below, self.log.first_id, row[ID] + self.retention.is_gone(row))
         return begin_copy(self.policy, first_id, endpoint, row)
 
     # --- what replays ask of it -------------------------------------------------------------------------------
@@ -558,12 +556,10 @@ class Broker:
 
     def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
         """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""
-        reads, points, taken_out = self.policy.reads, self.points, self.retention.taken_from(patterns)
-        if endpoint is None:
-            return facts_of(self.history, points, taken_out=taken_out, reads=reads)
-        purged = endpoint.settings
-        below, purged_ms = purged.purged_below, purged.purged_ms
-        return facts_of(self.history, points, below, purged_ms, taken_out=taken_out, reads=reads)
+        shown = endpoint.settings if endpoint is not None else None
+        purged = (shown.purged_below, shown.purged_ms) if shown is not None else (0, 0)
+        taken_out = self.retention.taken_from(patterns)
+        return facts_of(self.history, self.points, *purged, taken_out=taken_out, reads=self.policy.reads)
 
     def purge_stream(self, endpoint: Endpoint) -> list[Effect]:
         """All that is committed is out of a stream's view; the log, and all others that read it, keep it."""

@@ -1,4 +1,4 @@
-"""Rules of retention in a process that is killed in their middle: nothing accepted is lost, and what is counted is so."""
+"""Rules of retention in a process that is killed in their middle: nothing accepted is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ subscriptions = ["debug/>", "orders/>"]
 def test_what_was_accepted_lies_on_its_queue_though_the_gateway_is_killed_while_rules_trim(
     start: Start,
 ) -> None:
-    """Killed three times under load: the queue has all of it in order, the log all of other topics, the file is whole."""
+    """Killed three times under load: the queue has all of it in order, the log all of other topics."""
     accepted = 0
     for _ in range(3):
         gateway = start(RULES)

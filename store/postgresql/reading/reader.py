@@ -367,15 +367,7 @@ class PostgresReader:
 
     @_reads
     def topics_below(self, before: int, first: int, patterns: Sequence[str]) -> TopicPage:
-        """
-        Logged messages with ids below ``before``, down to ``first``, the newest first; contents are not read.
-
-        Args:
-            patterns: As for ``log_page``: topics that match none of them are mostly left out.
-
-        Raises:
-            LogTrimmed: The log has nothing below ``before`` any more.
-        """
+        """See ``store.ports.Reader``."""
         self._check_has(before)
         ask = self.connection.ask
         condition, values = topic_condition(patterns, 4)
@@ -401,17 +393,12 @@ class PostgresReader:
             f"and id >= (select first_id from log){condition} order by id limit $3::bigint",
             [position, stop, TOPIC_ROWS, *values],
         )
-        found = [(number(message_id), _text(topic), number(length)) for message_id, topic, length in rows]
+        found = [(number(found_id), _text(topic), number(length)) for found_id, topic, length in rows]
         return LengthPage(found, found[-1][0] + 1 if len(found) == TOPIC_ROWS else stop)
 
     @_reads
     def tally(self, position: int, end: int, patterns: Sequence[str]) -> list[tuple[str, int, int]]:
-        """
-        (topic, messages, bytes of content) of the logged messages from ``position`` on, below ``end``.
-
-        Args:
-            patterns: As for ``log_page``: topics that match none of them are mostly left out.
-        """
+        """See ``store.ports.Reader``."""
         self._check_has(end)
         condition, values = topic_condition(patterns, 3)
         found = self.connection.ask(

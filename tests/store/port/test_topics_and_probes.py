@@ -130,6 +130,34 @@ def test_topics_come_newest_first(
             )
 
 
+@PROBED
+@given(
+    history=histories(), patterns=st.sampled_from([(), (">",), ("a/>",), ("a/b",), ("none",)]), data=st.data()
+)
+def test_lengths_come_page_by_page(
+    new_vpn: NewVpn, history: list[list[Effect]], patterns: tuple[str, ...], data: st.DataObject
+) -> None:
+    """From any id up to any other: the logged messages whose topics match, each once, with how long they are."""
+    vpn = new_vpn()
+    model = vpn.write(history)
+    reader = vpn.open_reader()
+    first = data.draw(st.integers(1, model.last_id + 1))
+    end = data.draw(st.integers(first, model.last_id + 1))
+    matches = TopicFilter([TopicPattern.parse(p) for p in patterns], implicit_all=True).matches
+    naive = NaivePages(model, 1_000).lengths_page(first, end, ()).found
+    expected = [one for one in naive if matches(one[1])]
+    for limit in (1, 3, 10_000):
+        found: list[tuple[int, str, int]] = []
+        position = first
+        with pages_of_topics(limit):
+            while position < end:
+                page = reader.lengths_page(position, end, patterns)
+                assert position < page.position <= end
+                found += [one for one in page.found if matches(one[1])]
+                position = page.position
+        assert found == expected
+
+
 def newest_first(
     reader: Reader | NaivePages,
     before: int,
