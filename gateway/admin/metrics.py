@@ -223,7 +223,11 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
             0 if vpn.lease is None else int(vpn.lease.age_seconds),
         ),
         ("rewind_pending_bytes", "Content taken and not durable yet.", vpn.committer.pending_bytes),
-        ("rewind_connections", "Open AMQP connections.", clients),
+        (
+            "rewind_connections",
+            "Clients: open AMQP connections, and requests that read or publish over HTTP.",
+            clients,
+        ),
         ("rewind_endpoints", "Queues, streams and topic endpoints.", len(broker.endpoints)),
         ("rewind_log_bytes", "What the replay log takes of the disk, about.", broker.log.size_bytes),
         (

@@ -53,6 +53,15 @@ def raw(api: Api, path: str, *headers: str) -> Iterator[socket.socket]:
         yield sock
 
 
+def wait_for_head(sock: socket.socket) -> None:
+    """Until the events have begun."""
+    seen = b""
+    while b"retry: " not in seen:
+        piece = sock.recv(4_096)
+        assert piece, seen
+        seen += piece
+
+
 def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client, gateway: RunningGateway) -> None:
     """Each message as `rewind tail --json` prints what an AMQP reader is delivered, in order, and no other."""
     client.sender("topic://a/1").send_all(
@@ -253,8 +262,8 @@ def test_readers_are_counted_and_ended_as_other_clients_are(
     gateway = start()
     api = administer(gateway)
     with raw(api, "/v1/log", f"Accept: {TYPE}") as one, raw(api, "/v1/log", f"Accept: {TYPE}") as two:
-        assert b"retry: " in one.recv(4_096) + one.recv(4_096)
-        assert b"retry: " in two.recv(4_096) + two.recv(4_096)
+        wait_for_head(one)
+        wait_for_head(two)
         shown = api.done("GET", "monitor", "/clients")
         assert [found["clientUsername"] for found in shown] == ["anonymous"] * 2
         third = api.http.get("/v1/log")
@@ -272,9 +281,37 @@ def test_readers_are_counted_and_ended_as_other_clients_are(
 def test_a_stop_of_the_gateway_does_not_wait_for_readers(api: Api, gateway: RunningGateway) -> None:
     """They are told, and their connections end."""
     with raw(api, "/v1/log", f"Accept: {TYPE}") as sock:
-        assert b"retry: " in sock.recv(4_096) + sock.recv(4_096)
+        wait_for_head(sock)
         gateway.stop()
         rest = b""
         while piece := sock.recv(4_096):
             rest += piece
     assert b"the gateway is being stopped" in rest
+
+
+def test_what_was_erased_is_shown_as_its_marker(api: Api, client: Client) -> None:
+    """Its place, its time and the reason are there, and nothing of what it said, whether it was read before or not."""
+    client.sender("topic://a").send_all([data(f"secret {number}") for number in range(3)])
+    assert "secret 1" in api.http.get("/v1/log").text
+    api.done("PUT", "action", "/replayLogs/default/redactMsg", {"msgId": [2], "reason": "asked to"})
+    first, second, third = lines(api)
+    assert (first["body"], second["body"], third["body"]) == ("secret 0", None, "secret 2")
+    assert second["annotations"]["x-opt-erased-reason"] == "asked to"
+    assert (second["offset"], second["topic"]) == (2, "a")
+    assert "secret 1" not in api.http.get("/v1/log?from=beginning&until=now", headers=EVENTS).text
+
+
+def test_readers_of_a_message_vpn_that_is_disabled_are_ended(api: Api) -> None:
+    """As its AMQP clients are; and none is let in."""
+    config = "/SEMP/v2/config/msgVpns"
+    assert api.http.post(config, json={"msgVpnName": "other"}).status_code == 200
+    with raw(api, "/v1/log?vpn=other", f"Accept: {TYPE}") as sock:
+        wait_for_head(sock)
+        assert api.http.patch(f"{config}/other", json={"enabled": False}).status_code == 200
+        rest = b""
+        while not rest.endswith(b"\r\n0\r\n\r\n"):
+            rest += sock.recv(4_096)
+    assert b"event: error" in rest
+    assert b"was disabled" in rest
+    assert refused(api, vpn="other")["status"] == "NOT_ALLOWED"
+    assert api.http.post("/v1/publish?vpn=other&address=q", content="{}").status_code == 400
