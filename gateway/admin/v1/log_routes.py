@@ -35,7 +35,8 @@ _OFFSET: Final = re.compile(r"[0-9]{1,19}")
 
 _FROM: Final = (
     "Where to begin, as every start is written: `beginning`, a date, `10m` (ago), `#123`, `rmid1:…`, `point:NAME`, "
-    "`message-id:ID`, `match:SELECTOR`, `last`, `live`. Without it JSON lines begin at the beginning, events live."
+    "`message-id:ID`, `match:SELECTOR`, `last`, `last:N`, `live`. Without it JSON lines "
+    "begin at the beginning, and events live."
 )
 _UNTIL: Final = (
     "Where to end: `now`, a date, `#123` or `rmid1:…`. Without it JSON lines end with what is there now, and events "

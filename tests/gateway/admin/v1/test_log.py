@@ -79,6 +79,8 @@ def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client, gatew
     assert [one["offset"] for one in lines(api, start=wanted[1]["replayId"])] == [3, 4]
     assert [one["offset"] for one in lines(api, selector="n = 2")] == [2]
     assert [one["offset"] for one in lines(api, limit=3)] == [1, 2, 3]
+    assert [one["offset"] for one in lines(api, start="last:2")] == [3, 4]
+    assert [one["offset"] for one in lines(api, start="last:1", subscribe="a/>")] == [2]
     assert lines(api, start="live") == []
     client.close()
     stop_and_check(gateway, api, client)
