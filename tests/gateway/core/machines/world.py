@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 UNLOGGED = "c/x"
 """The one topic that the log does not take."""
 
-VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",)))
+VPN = Vpn(replay_log=ReplayLog(topics=(f"!{UNLOGGED}",), wait_for_room_seconds=0))
+"""Publishers are refused at the log's quota and do not wait: this world's loop has no timers."""
 
 
 def reserved_on(endpoint: Endpoint) -> tuple[int, int]:
