@@ -441,6 +441,10 @@ class Reader(LogProbe, Protocol):
     def damage(self) -> str | None:
         """Why something could not be read for good, since the start: a page that is not what was written, say."""
 
+    @property
+    def standby_damage(self) -> str | None:
+        """The same of a standby that is read beside: what it could not give came from the primary."""
+
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """Run something that reads on a thread of the store's pool."""
 

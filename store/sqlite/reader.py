@@ -106,6 +106,7 @@ class SqliteReader:
         self.largest_bytes = largest_bytes
         """Of all contents that can be read: while whole pages of it fit the bound, lengths need not be looked at."""
         self.damage: str | None = None
+        self.standby_damage: str | None = None
         self._local = threading.local()
         self._threads = threads
         self._open: list[apsw.Connection] = []

@@ -145,8 +145,8 @@ class Scene:
         assert epoch is not None
         return int(epoch[0])
 
-    def drain(self) -> None:
-        """Have publishers pause until nothing is on its way, and consumers take all there is."""
+    def drain(self) -> int:
+        """Have publishers pause until nothing is on its way, and consumers take all there is; what is accepted then."""
         for publisher in self.publishers:
             publisher.pauses.set()
         wait_until(
@@ -161,8 +161,10 @@ class Scene:
             left = {queue: len(self.ledger.missing(queue)) for queue in QUEUES}
             self.ledger.fault(f"{failed}: {left} are in the log and were not delivered")
         self.ledger.check_all(takeovers)
+        accepted = len(self.ledger.accepted)
         for publisher in self.publishers:
             publisher.pauses.clear()
+        return accepted
 
     def read_log(self, gateway: PairGateway) -> int:
         """Read all of the log as a client of a gateway does, and compare it; how many messages it has."""

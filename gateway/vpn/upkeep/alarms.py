@@ -132,9 +132,12 @@ class AlarmWatch:
 
     def _begin(self) -> None:
         broker, thresholds = self._broker, self.thresholds
-        damage = self._reader.damage
+        damage, standby_damage = self._reader.damage, self._reader.standby_damage
         if damage is not None:
             self._alarms.note(AlarmKind.DAMAGE, "", f"the store cannot be read: {damage}", self._now_ms())
+        elif standby_damage is not None:
+            where = "a standby of the store cannot be read, and the primary is in its place"
+            self._alarms.note(AlarmKind.DAMAGE, "", f"{where}: {standby_damage}", self._now_ms())
         self._alarms.note(AlarmKind.UNCONFIRMED, "", self.unconfirmed(), self._now_ms())
         self._alarms.note(AlarmKind.ONE_MACHINE, "", self._durability.problem(), self._now_ms())
         if self._archive is not None:

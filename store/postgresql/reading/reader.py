@@ -166,6 +166,7 @@ class PostgresReader:
         self.largest_bytes = largest_bytes
         """While whole pages of it fit the bound, lengths need not be looked at."""
         self.damage: str | None = None
+        self.standby_damage: str | None = None
         self._local = threading.local()
         self._threads = threads
         self._open: set[ReadConnection] = set()

@@ -52,6 +52,11 @@ class StandbyReader:
         """See ``store.ports.Reader.damage``: of the primary. What a standby cannot give is read there."""
         return self._primary.damage
 
+    @property
+    def standby_damage(self) -> str | None:
+        """See ``store.ports.Reader``."""
+        return self._standby.damage
+
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """See ``store.ports.Reader``."""
         return self._primary.submit(read)

@@ -129,6 +129,31 @@ def test_a_standby_that_was_stopped_holds_nobody_up(pair: Pair, monkeypatch: pyt
         pair.standby.go_on()
 
 
+def test_what_a_standby_has_damaged_comes_from_the_primary(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit of a message turns on the standby's disk: it is read all the same, and somebody is told."""
+    monkeypatch.setattr(standby_module, "REST_SECONDS", 0.0)
+    pair.publish(11, 1, b"the needle")
+    pair.gateway.beat()
+    pair.follows(11)
+    for asked in (pair.primary, pair.standby):
+        asked.execute("checkpoint")
+    pair.standby.stop()
+    turned = 0
+    for path in (pair.standby.data / "base").glob("*/[0-9]*"):
+        content = path.read_bytes()
+        if b"the needle" in content:
+            path.write_bytes(content.replace(b"the needle", b"the noodle"))
+            turned += 1
+    assert turned
+    pair.standby.start()
+    assert pair.reader.standby_damage is None
+    assert pair.read(12) == list(range(1, 12))
+    assert pair.reader.damage is None
+    assert "message 11" in (pair.reader.standby_damage or "")
+
+
 def test_what_a_failover_took_back_is_not_read(pair: Pair) -> None:
     """
     A server that a failover has left behind has other messages with the ids that were given again: those that were told

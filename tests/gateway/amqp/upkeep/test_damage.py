@@ -33,6 +33,22 @@ def test_damage_is_an_alarm_and_the_gateway_is_not_ready(start: Start) -> None:
     assert problem == "Message VPN 'default': the store cannot be read: database disk image is malformed"
 
 
+def test_a_standbys_damage_is_an_alarm_alone(start: Start) -> None:
+    """What it cannot give is read from the primary: clients are served."""
+    gateway = start()
+
+    def damage(running: Gateway) -> tuple[list[str], str | None]:
+        vpn = running.vpns["default"]
+        reader = vpn.reader
+        assert isinstance(reader, SqliteReader)
+        reader.standby_damage = "invalid page in block 7"
+        vpn.alarms.check()
+        return [alarm.text for alarm in vpn.alarms.active()], running.problem()
+
+    text = "a standby of the store cannot be read, and the primary is in its place: invalid page in block 7"
+    assert gateway.call(damage) == ([text], None)
+
+
 def test_a_turned_bit_is_delivered_to_nobody(start: Start, connect: Connect, tmp_path: Path) -> None:
     """A log reader is refused at it, a queue's consumer waits before it, an alarm names it and what to do."""
     gateway = start(limits=Limits(tail_bytes=1))

@@ -84,6 +84,7 @@ class NaiveReader:
     """Reads when told to; what it reads is what is durable at that moment."""
 
     damage: str | None = None
+    standby_damage: str | None = None
 
     def __init__(self, store: WatchedStore, page_rows: int) -> None:
         self._store = store
