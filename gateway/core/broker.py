@@ -137,14 +137,10 @@ class Broker:
             endpoint.catch_up()
             endpoint.wake()
 
-    def follow(self, told: LogState, points: Iterable[Point]) -> None:
+    def follow(self, told: LogState) -> None:
         """Another gateway writes the log, and has told of this."""
-        log = self.log
-        log.first_id, log.floor_ms, log.size_bytes = told.first_id, told.floor_ms, told.size_bytes
-        log.next_id, log.last_time_ms, log.archived_id = told.next_id, told.last_time_ms, told.archived_id
+        self.log.follow(told)
         self.next_id = told.next_id
-        self.points.clear()
-        self.points.update((point.name, point) for point in points)
 
     def _restore(self, found: StoredEndpoint, replays: Mapping[int, StoredCursor]) -> None:
         definition = found.definition

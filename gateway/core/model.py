@@ -58,3 +58,8 @@ class LogState:
     """What all logged messages take of the disk (``gateway.core.log.disk_usage``)."""
     archived_id: int = 0
     """The log is in an archive up to this id, itself included."""
+
+    def follow(self, told: LogState) -> None:
+        """Another gateway writes it, and has told of this."""
+        self.first_id, self.floor_ms, self.size_bytes = told.first_id, told.floor_ms, told.size_bytes
+        self.next_id, self.last_time_ms, self.archived_id = told.next_id, told.last_time_ms, told.archived_id

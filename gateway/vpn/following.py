@@ -8,13 +8,12 @@ points come and go as they do on the active gateway.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.core.broker import Broker
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.log.point import Point
 from gateway.core.model import CONTENT, ID, TOPIC, LogState, Row
 from gateway.core.recovered import StoredEndpoint
 from gateway.vpn.delivery.readers import Readers
@@ -40,7 +39,6 @@ class Following:
         self._cache = cache
         self._readers = readers
         self._endpoints = endpoints
-        self._points: Iterable[Point] = list(broker.points.values())
         self._streams = {found.definition.name: _key(found) for found in streams}
         self._runs: deque[tuple[float, int]] = deque()
         """When messages came, and one past the last of them; of those that are kept."""
@@ -56,7 +54,7 @@ class Following:
         cache, broker = self._cache, self._broker
         self._forget(now)
         before = cache.next_id
-        broker.follow(log, self._points)
+        broker.follow(log)
         if log.next_id == before:
             return
         if len(rows) == log.next_id - before:
@@ -77,14 +75,13 @@ class Following:
     def passed_over(self, log: LogState, now: float) -> None:
         """The same, where what was told of is trimmed already, or too much to be shown one by one."""
         self._forget(now)
-        self._broker.follow(log, self._points)
+        self._broker.follow(log)
         self._cache.skip(log.next_id)
         self._runs.clear()
         self._readers.all_new()
 
     def defined(self, definitions: ToldDefinitions) -> None:
         """Streams and points are these from now on; readers of a stream that has changed are to attach again."""
-        self._points = definitions.points
         found = {stream.definition.name: stream for stream in definitions.streams}
         for name, key in list(self._streams.items()):
             if name not in found or _key(found[name]) != key:
@@ -94,9 +91,8 @@ class Following:
                     why = "was changed: attach again" if name in found else "was deleted"
                     self._endpoints.forget(endpoint, Refused(ErrorCode.RESOURCE_DELETED, f"{name!r} {why}"))
         new = [stream for name, stream in found.items() if name not in self._streams]
-        if new:
-            self._broker.restore(new, [], {}, 1, self._points)
-            self._streams.update((stream.definition.name, _key(stream)) for stream in new)
+        self._broker.restore(new, [], {}, 1, definitions.points)
+        self._streams.update((stream.definition.name, _key(stream)) for stream in new)
 
     def _forget(self, now: float) -> None:
         cache, stop = self._cache, 0

@@ -4,6 +4,8 @@ The named points of a Message VPN's log, by name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gateway.core.effects import DeletePoint, Effect, SavePoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.history import History
@@ -16,6 +18,12 @@ class Points(dict[str, Point]):
     def __init__(self, history: History) -> None:
         super().__init__()
         self._history = history
+
+    def replace(self, points: Iterable[Point]) -> None:
+        """These are all there are."""
+        points = list(points)
+        self.clear()
+        self.update((point.name, point) for point in points)
 
     def check(self, name: str) -> None:
         """

@@ -28,11 +28,10 @@ from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, Search
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
 from store.postgresql.reading.packed import Packed, number
-from store.postgresql.reading.search import PAGE_IDS, look_up, scan
+from store.postgresql.reading.search import PAGE_IDS, look_up, scan, topic_condition
 from store.postgresql.text import read_text
 from store.property_index import IndexedSpan, span_at
 from store.read_pool import drain
-from store.topic_condition import named_topics
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -567,26 +566,6 @@ def _merge(sources: Sequence[str]) -> str:
         "where id <= coalesce((select min(last) from (select max(id) as last from found group by source, route "
         f"having count(*) = $5::bigint) as cut), {MAX_ID}) order by id limit $3::bigint"
     )
-
-
-def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Value]]:
-    """
-    SQL that holds for every topic one of the patterns matches, and for few others; and its values.
-
-    Args:
-        place: The number of its first value.
-    """
-    literals, wildcards = named_topics(patterns, _literal, "%") or ((), ())
-    if not literals and not wildcards:
-        return "", []
-    return (
-        f" and (topic = any(${place}::text[]) or topic like any(${place + 1}::text[]))",
-        [literals, wildcards],
-    )
-
-
-def _literal(text: str) -> str:
-    return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
 
 
 def _text(value: bytes | None) -> str:

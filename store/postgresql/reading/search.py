@@ -16,6 +16,7 @@ from store.ports import SearchPage
 from store.postgresql.reading.connection import ReadConnection, Value
 from store.postgresql.reading.packed import number
 from store.property_index import SEGMENT_BITS, IndexedSpan
+from store.topic_condition import named_topics
 
 PAGE_CANDIDATES: Final = 256
 """Messages that one page reads because the index or their bytes speak for them."""
@@ -134,3 +135,23 @@ def _first_taken(
 def _behind(ids: Sequence[int], message_id: int) -> int:
     """Where the ids above this one begin."""
     return next((k for k, other in enumerate(ids) if other > message_id), len(ids))
+
+
+def topic_condition(patterns: Sequence[str], place: int) -> tuple[str, list[Value]]:
+    """
+    SQL that holds for every topic one of the patterns matches, and for few others; and its values.
+
+    Args:
+        place: The number of its first value.
+    """
+    literals, wildcards = named_topics(patterns, _literal, "%") or ((), ())
+    if not literals and not wildcards:
+        return "", []
+    return (
+        f" and (topic = any(${place}::text[]) or topic like any(${place + 1}::text[]))",
+        [literals, wildcards],
+    )
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{c}" if c in "%_\\" else c for c in text)
