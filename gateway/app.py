@@ -63,6 +63,9 @@ M_ARENA_MAX: Final = -8
 
 EVERY_ADDRESS: Final = ("0.0.0.0", "::")
 
+ARCHIVE_NEEDS: Final = ("numpy", "pandas")
+"""Modules that pyarrow uses, the second where it is installed: hidden, it is taken for one that is there and broken."""
+
 log = structlog.get_logger()
 
 
@@ -73,6 +76,10 @@ def open_archive(place: str, generation: int, options: StoreOptions) -> Archive:
     Raises:
         StoreError: What it needs is not installed.
     """
+    # `rewind serve` hides them from those who would load them for nothing (``gateway.cli.command.NEVER_USED``).
+    for name in ARCHIVE_NEEDS:
+        if sys.modules.get(name) is None:
+            sys.modules.pop(name, None)
     try:
         from store.archived_log import ArchivedLog  # noqa: PLC0415 - it comes with an extra
     except ModuleNotFoundError as error:

@@ -190,17 +190,18 @@ class Consumer(Client):
 class LogReader(Client):
     """Reads the log to its end and goes on live; starts again after the last replay id it saw, as one does."""
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, named: Named, credit: int = 1_000) -> None:
         super().__init__()
         self.newest = 0
         self._named = named
+        self._credit = credit
 
     def run(self, connection: Connection) -> None:
         generation = next(iter(self._named.generations), 0)
         start = format_replay_id(generation, self.newest) if self.newest else "beginning"
         filters = {REPLAY_START: Described(REPLAY_START, start)}
         connection.attach(sender=False, address="log://>", filters=filters)
-        for batch in deliveries(connection, self._named, 1_000):
+        for batch in deliveries(connection, self._named, self._credit):
             for _, number, _ in batch:
                 if number != self.newest + 1:
                     self.mistakes.append(f"the log goes on with {number} after {self.newest}")

@@ -235,7 +235,8 @@ class ReplayPump:
             (self._cursor.held_back,) = with_markers([held_back], markers)
 
     def _put(self, rows: list[Row]) -> None:
-        below = self._broker.trimming.below
+        # What an earlier gateway has trimmed, too.
+        below = max(self._broker.trimming.below, self._broker.log.first_id)
         archived = [row[ID] for row in rows if row[ID] < below] if rows and rows[0][ID] < below else []
         if archived:
             history = self._shared.history

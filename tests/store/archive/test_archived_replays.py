@@ -77,6 +77,32 @@ def test_a_stop_loses_nothing_of_a_replay(
     assert check(tmp_path / "data" / "default.db") == []
 
 
+def test_a_stop_loses_nothing_that_an_earlier_gateway_trimmed(
+    begin: Begin, connect: Connect, tmp_path: Path
+) -> None:
+    """A replay that began after the gateway that trimmed the log has ended, is stopped: all of it is put again."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(i) for i in range(60)])
+        archive.archive_and_trim(41)
+        client.close()
+    gateway.restart()
+    with Client(gateway.url) as client:
+        done = texts(accept(client.receiver("q?replay-start=beginning", credit=500), 10))
+        with administered(gateway) as api:
+            refused = api.refused("PUT", "action", "/queues/q/cancelReplay", {"forceComplete": True})
+            assert "are in the log's archive alone" in refused["description"]
+        client.close()
+    gateway.restart()
+    with Client(gateway.url) as client:
+        done += texts(accept(client.receiver("q", credit=500), 50))
+        assert done == numbers(0, 60)
+        client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
+        client.close()
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+
+
 def test_trimming_overtakes_a_replay(begin: Begin, connect: Connect, tmp_path: Path) -> None:
     """A replay under which the log is trimmed goes on in the archive: no gap, no duplicate, and nothing is left."""
     gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",), max_unsettled=6)})
