@@ -186,7 +186,7 @@ def _add_peers(families: _Families, resources: Resources) -> None:
 
 
 def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
-    name, broker, counters = vpn.name, vpn.broker, vpn.counters
+    name, broker, counters, reads = vpn.name, vpn.broker, vpn.counters, vpn.history.archive_reads
     for metric, text, value in (
         ("rewind_published_messages", "Messages made durable.", counters.published_messages),
         ("rewind_published_bytes", "Content of messages made durable.", counters.published_bytes),
@@ -202,11 +202,22 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
         ("rewind_commit_batches", "Batches in those: turns of the loop.", counters.batches),
         ("rewind_commit_failures", "Transactions that failed.", counters.failed_commits),
         ("rewind_trimmed_ids", "Ids that the replay log no longer reaches back to.", broker.log.first_id - 1),
+        (
+            "rewind_archive_read_messages",
+            "Messages read out of the log's archive, for readers and replays.",
+            reads.messages,
+        ),
+        ("rewind_archive_read_failures", "Reads that the archive, or a file of it, failed.", reads.failures),
     ):
         families.counter(metric, text, _VPN, [name], value)
     for metric, text, seen in (
         ("rewind_commit_seconds", "How long commits took, each with its sync.", vpn.committer.commit_seconds),
         ("rewind_commit_messages", "Messages published in one transaction.", counters.commit_messages),
+        (
+            "rewind_archive_read_seconds",
+            "How long reads of the log's archive took, each of a page.",
+            reads.seconds,
+        ),
     ):
         families.histogram(metric, text, _VPN, [name], seen)
     for metric, text, value in (

@@ -13,6 +13,20 @@ REFUSALS: Final[Counter[str]] = Counter()
 
 _BATCH_BOUNDS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
+_READ_BOUNDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+@dataclass(slots=True)
+class ArchiveReads:
+    """What was read out of a log's archive; added to once a page."""
+
+    messages: int = 0
+    """That readers and replays were given."""
+    failures: int = 0
+    """Reads that the archive, or a file of it, failed. That it has no such id is none."""
+    seconds: Histogram = field(default_factory=lambda: Histogram(_READ_BOUNDS))
+    """How long a read took, whatever came of it."""
+
 
 @dataclass(slots=True)
 class Counters:

@@ -24,6 +24,7 @@ from gateway.core.log.retention import Retention
 from gateway.core.model import HELD, ID, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
+from gateway.vpn.counters import ArchiveReads
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
 from store.errors import LogTrimmed, ReadFailed
@@ -88,6 +89,8 @@ class LogHistory:
     ) -> None:
         self.left = (retention or Retention(history.log)).left
         """Those of some rows that were read which the log still has, and those that it never had."""
+        self.archive_reads = ArchiveReads()
+        """What was read out of the archive since the start."""
         self._history = history
         self._below = below
         self._store = store
@@ -200,6 +203,7 @@ class LogHistory:
             return page, processor_seconds() - started
 
         page, taken = await self._from_archive(position, user, read)
+        self.archive_reads.messages += len(page.rows)
         if routes is not None:
             numbers = routes()
             found = await asyncio.wrap_future(
@@ -213,11 +217,23 @@ class LogHistory:
         assert archive is not None
         try:
             async with self._turns.turn(user):
-                return await asyncio.wrap_future(archive.submit(read))
+                return await self._read(archive, read)
         except LogTrimmed:
             raise LogTrimmed(position, self._history.log.first_id) from None
         finally:
             self._history.archived = archive.run
+
+    async def _read(self, archive: Archive, read: Callable[[], T]) -> T:
+        """One read of the archive, in its turn: for as many as have one, it has threads."""
+        reads, seconds = self.archive_reads, self._runtime.clock.seconds
+        started = seconds()
+        try:
+            return await asyncio.wrap_future(archive.submit(read))
+        except ReadFailed:
+            reads.failures += 1
+            raise
+        finally:
+            reads.seconds.add(seconds() - started)
 
     def messages(self, ids: Sequence[int], user: str = ADMINISTRATION) -> Future[list[Row]]:
         """These messages (rising ids), as ``Reader.messages``; what only the archive has is among them."""
@@ -238,6 +254,7 @@ class LogHistory:
         except LogTrimmed as trimmed:
             # Whoever has it to deliver, tries again.
             raise ReadFailed(f"message {missing[0]} is in neither log nor archive: {trimmed}") from None
+        self.archive_reads.messages += len(found)
         if len(found) < len(missing) and found:
             last = min(last, found[-1][ID])
         return sorted((row for row in [*rows, *found] if row[ID] <= last), key=lambda row: row[ID])
@@ -321,7 +338,7 @@ class LogHistory:
             return
         try:
             async with self._turns.turn(user):
-                self._history.archived = await asyncio.wrap_future(archive.submit(archive.look))
+                self._history.archived = await self._read(archive, archive.look)
         except ReadFailed:
             self._history.archived = None
             raise

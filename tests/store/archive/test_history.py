@@ -274,6 +274,44 @@ def test_another_logs_archive_is_not_read(begin: Begin, connect: Connect, tmp_pa
     assert "of generation" in alarm
 
 
+def test_reads_of_the_archive_are_counted(begin: Begin, connect: Connect, tmp_path: Path) -> None:
+    """In the metrics: messages by readers and replays, reads by their seconds, and those that failed."""
+
+    def scraped() -> tuple[float, float, float]:
+        with administered(gateway) as api:
+            lines = dict(
+                line.rsplit(" ", 1)
+                for line in api.http.get("/metrics").text.splitlines()
+                if "_archive_" in line
+            )
+        messages, failures, reads = (
+            float(lines[f'rewind_archive_read_{name}{{vpn="default"}}'])
+            for name in ("messages_total", "failures_total", "seconds_count")
+        )
+        return messages, failures, reads
+
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    archive.archive_and_trim(21)
+    assert scraped()[:2] == (0, 0)
+    assert texts(client.receiver("log://a", filters=BEGINNING).drain()) == numbers(0, 30)
+    messages, failures, reads = scraped()
+    assert (messages, failures) == (20, 0)
+    assert reads >= 20 / 5
+    client.receiver("q?replay-start=beginning", credit=30).take(30)
+    assert scraped()[:2] == (40, 0)
+    for segment in Manifest(archive.storage).refresh().segments:
+        path = tmp_path / "archive" / segment.file
+        path.write_bytes(path.read_bytes()[:-8])
+    gateway.restart()
+    with pytest.raises(Refused):
+        connect(gateway).receiver("log://a", filters=BEGINNING, credit=100)
+    messages, failures, reads = scraped()
+    assert messages == 0
+    assert 0 < failures <= reads
+
+
 def test_a_damaged_file_stops_its_readers_alone(begin: Begin, connect: Connect, tmp_path: Path) -> None:
     """Who reads it is told, nothing is passed over, an alarm says which file; who reads elsewhere goes on."""
     gateway, archive = begin(SMALL)
