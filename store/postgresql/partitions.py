@@ -35,6 +35,10 @@ RETRY_SECONDS: Final = 5.0
 LOCK_SECONDS: Final = 1.0
 """For which the writer waits for a partition that is just being made."""
 
+PATIENCE_MS: Final = 2_000
+"""For which the thread waits for somebody's lock. Behind it wait those who want to read the same partition: it lets
+them by, and tries again."""
+
 ALREADY_THERE: Final = (errors.DuplicateTable, errors.UniqueViolation, errors.WrongObjectType)
 """What a server says where somebody else has made it, or is just doing so."""
 
@@ -122,7 +126,11 @@ def make(connection: Connection, span: Span) -> None:
 
 def drop_below(connection: Connection, first_id: int) -> None:
     """
-    Drop the partitions whose ids are all below ``first_id``. Waits for whoever reads them, but keeps nobody waiting.
+    Drop the partitions whose ids are all below ``first_id``. Waits for whoever reads them, as long as the session's
+    ``lock_timeout`` says; what was begun is ended the next time.
+
+    Raises:
+        psycopg.Error: It cannot be done now: somebody has a lock on one, say.
     """
     for name, is_going in connection.execute(ATTACHED).fetchall():
         if is_going:
@@ -251,7 +259,7 @@ class Partitions:
 
     def _look_after(self) -> None:
         if self._connection is None:
-            self._connection = self._database.connect(self._vpn, "partitions")
+            self._connection = self._database.connect(self._vpn, "partitions", lock_timeout=str(PATIENCE_MS))
         connection = self._connection
         if self._last_id:
             # The writer may have to wait for what is half made here.

@@ -71,6 +71,42 @@ def test_what_is_trimmed_is_dropped(vpn: PostgresVpn, asked: Connection) -> None
     check_state(asked, model)
 
 
+def test_a_lock_on_a_partition_is_not_waited_for_for_ever(vpn: PostgresVpn, asked: Connection) -> None:
+    """
+    While another session has a lock on one that is to go: it is given up for a while, partitions are made ahead, and
+    the gateway commits and ends. The next one drops it, when the lock is gone.
+    """
+    stores = vpn.stores(partition_bits=BITS)
+    gateway = vpn.gateway(stores)
+    model = empty_model()
+    assert gateway.commit(*applied(model, [publication(1, [b"x"] * (2 * SIZE), time_ms=MADE_MS)])) is None
+    waiting = (
+        b"select count(*) from pg_stat_activity where application_name like '% partitions %' "
+        b"and wait_event_type = 'Lock'"
+    )
+
+    def is_waiting() -> bool:
+        asked.execute(b"select pg_stat_clear_snapshot()")
+        return asked.execute(waiting).fetchall() == [(1,)]
+
+    with asked.transaction():
+        asked.execute(b"lock table message_0_32 in access share mode")
+        assert gateway.commit(*applied(model, [trimming(model, SIZE + 1)])) is None
+        eventually(is_waiting, "a wait for the lock")
+        eventually(lambda: not is_waiting(), "its end")
+        made = publication(2 * SIZE + 1, [b"x"] * (2 * SIZE), time_ms=MADE_MS)
+        assert gateway.commit(*applied(model, [made])) is None
+        eventually(lambda: attached_spans(asked)[-1].end > 5 * SIZE, "what is made ahead")
+        eventually(is_waiting, "another try")
+        gateway.close()
+        assert asked.execute(b"select to_regclass('message_0_32')::text").fetchall() == [("message_0_32",)]
+    vpn.gateway(stores)
+    eventually(
+        lambda: asked.execute(b"select to_regclass('message_0_32')").fetchall() == [(None,)], "its end"
+    )
+    check_state(asked, model)
+
+
 def test_what_was_left_behind_is_dropped_by_the_next(vpn: PostgresVpn, asked: Connection) -> None:
     """A gateway that ended between detaching and dropping leaves a table, which the next one drops."""
     stores = vpn.stores(partition_bits=BITS)
