@@ -26,6 +26,7 @@ from gateway import descriptors, log_keys, logging_setup
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.server import AdminServer
 from gateway.amqp.container import Container, Guest
+from gateway.amqp.copy_publisher import CopyPublisher
 from gateway.amqp.engine.loops import CHOSEN
 from gateway.config import (
     ConfigError,
@@ -188,6 +189,7 @@ class Gateway:
                 open_archive=self._open_archive,
                 spans=self._spans,
                 follow=stores.follow,
+                open_remote=CopyPublisher,
             )
             self._vpns.start()
             self._users = Users(settings)

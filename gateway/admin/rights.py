@@ -132,7 +132,8 @@ def require_reading(administrator: Administrator, topic: str) -> None:
 
 
 async def _copied(administrator: _Administrator, body: _Unchecked = None) -> None:
-    if not isinstance(body, dict):
+    if not isinstance(body, dict) or body.get("replayTarget", ""):
+        # What goes to another gateway goes there as the configuration's user: that is no user's own to send.
         await _whole_vpn(administrator)
         return
     said = body.get("subscriptions")
@@ -300,7 +301,10 @@ CHANGED_TOPIC_ENDPOINT: Final = Right(
     "`topic://` of its topics and of the new one; to send to its dead message queue",
     _changed_topic_endpoint,
 )
-COPIED: Final = Right("to read `log://` of the subscriptions; to publish to the target", _copied)
+COPIED: Final = Right(
+    "to read `log://` of the subscriptions; to publish to the target; `log://>` for one at another gateway",
+    _copied,
+)
 RETURNED: Final = Right(
     "`queue://{name}`; to publish to the target, or where there is none `log://>`",
     _returned,

@@ -38,6 +38,13 @@ _waits = click.option("--wait", is_flag=True, help="Return when it is over, with
 @click.option("--subscribe", "patterns", multiple=True, help="A topic pattern; `!` in front leaves it out.")
 @_selector
 @click.option("--to", "target", required=True, help="`queue://NAME` or `topic://TOPIC`.")
+@click.option(
+    "--at",
+    "remote",
+    default="",
+    metavar="LABEL",
+    help="Where that is: a `replay_target` of the configuration.",
+)
 @_rate
 @click.option(
     "--speed",
@@ -55,6 +62,7 @@ def copy(
     patterns: tuple[str, ...],
     selector: str,
     target: str,
+    remote: str,
     rate: float | None,
     speed: float | None,
     name: str,
@@ -68,6 +76,7 @@ def copy(
         "subscriptions": list(patterns),
         "selector": selector,
         "target": target,
+        "replayTarget": remote,
         "rate": rate,
         "speed": speed,
         "name": name,
@@ -76,10 +85,8 @@ def copy(
     if wait:
         _show_end(api, data)
     else:
-        last = data["lastMsgId"]
-        api.done(
-            data, f"{data['replayName']}: messages {data['firstMsgId']} to {last} are copied to {target}"
-        )
+        last, where = data["lastMsgId"], f"{target} at {remote}" if remote else target
+        api.done(data, f"{data['replayName']}: messages {data['firstMsgId']} to {last} are copied to {where}")
 
 
 @click.command()

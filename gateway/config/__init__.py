@@ -12,6 +12,7 @@ from gateway.config.load import NO_OVERRIDES, Configuration, Overrides, load, pa
 from gateway.config.problems import ConfigError
 from gateway.config.reload import Difference, Reloaded, reconcile
 from gateway.config.render import effective_toml, example_toml
+from gateway.config.replay_target import ReplayTarget
 from gateway.config.setting_types import Mechanism, is_loopback
 from gateway.config.settings import (
     AdminListener,
@@ -44,6 +45,7 @@ __all__ = [
     "Queue",
     "Reloaded",
     "ReplayLog",
+    "ReplayTarget",
     "Settings",
     "Store",
     "Telemetry",

@@ -81,6 +81,14 @@ def unusable_files(settings: Settings) -> Iterator[ConfigProblem]:
             except ValueError as error:
                 path = toml.dotted(["vpn", name, "store", "password_file"])
                 yield ConfigProblem(path, f"cannot be used: {error}")
+        for label, target in vpn.replay_targets.items():
+            for key, file in (("password_file", target.password_file), ("tls_ca", target.tls_ca)):
+                try:
+                    if file is not None:
+                        _content(file)
+                except ValueError as error:
+                    path = toml.dotted(["vpn", name, "replay_target", label, key])
+                    yield ConfigProblem(path, f"cannot be used: {error}")
     for name, user in settings.users.items():
         for key, read, check in (
             ("password_file", password_hash, check_password_hash),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config import toml
+from gateway.config.replay_target import ReplayTarget
 from gateway.config.settings import Settings, Telemetry, Tls, User, WebSocket
 from gateway.config.settings_schema import settings_of
 from gateway.config.vpn import ArchivedLog, Queue, Retention
@@ -54,6 +55,15 @@ _SAMPLES: dict[str, object] = {
         Retention(topics=("orders/>", "!orders/test/>"), max_age_hours=2_160),
         Retention(topics=("debug/>",), max_age_hours=24, quota_mb=500),
     ),
+    "replay_targets": {
+        "test": ReplayTarget(
+            url="amqps://test.example.com:5671",
+            vpn="default",
+            user="copier",
+            password_file=Path("copier.password"),
+            tls_ca=Path("authorities.pem"),
+        )
+    },
     "queues": {
         "orders": Queue(  # type: ignore[call-arg]  # has a key for each setting of an endpoint
             exclusive="wait", subscriptions=("orders/>", "!orders/test/>")

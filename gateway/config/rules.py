@@ -171,6 +171,13 @@ def _vpns(settings: Settings) -> Iterator[ConfigProblem]:
         if vpn.store is not None and vpn.store.standby_reads and vpn.store.read_url is None:
             path = toml.dotted(["vpn", name, "store", "standby_reads"])
             yield ConfigProblem(path, "needs `read_url`: it names the standby that is read")
+        for label, target in vpn.replay_targets.items():
+            if (target.user is None) != (target.password_file is None):
+                path = toml.dotted(["vpn", name, "replay_target", label])
+                yield ConfigProblem(path, "has one of `user` and `password_file`; it takes both, or none")
+            if target.tls_ca is not None and not target.url.startswith("amqps://"):
+                path = toml.dotted(["vpn", name, "replay_target", label, "tls_ca"])
+                yield ConfigProblem(path, "is for TLS; write `amqps://` in `url`")
         yield from _dead_letter_circles(vpn, name)
         for queue_name, queue in vpn.queues.items():
             if queue.kind == EndpointKind.STREAM.value:

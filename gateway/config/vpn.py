@@ -10,6 +10,7 @@ from pydantic import Field
 
 from amqp_ext.topics import MAX_TOPIC_BYTES, MAX_TOPIC_LEVELS
 from gateway.config.queue_settings import endpoint_settings, with_queue_settings
+from gateway.config.replay_target import ReplayTarget, TargetLabel
 from gateway.config.setting_types import (
     ArchivePlace,
     Count,
@@ -167,6 +168,11 @@ class Vpn:
 
     archive: ArchivedLog | None = None
     """Where replays read on before the log begins."""
+
+    replay_targets: Annotated[
+        dict[TargetLabel, ReplayTarget], Field(alias="replay_target", max_length=100)
+    ] = field(default_factory=dict)
+    """Where copies of history may go beside this Message VPN, by label. At most 100."""
 
     queues: Annotated[dict[QueueName, Queue], Field(alias="queue")] = field(default_factory=dict)
     """Queues by name."""

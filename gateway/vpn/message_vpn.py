@@ -45,6 +45,7 @@ from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.erasing import Erasing
 from gateway.vpn.jobs.job import JobShared
 from gateway.vpn.jobs.jobs import Jobs
+from gateway.vpn.jobs.remote_target import OpenRemote
 from gateway.vpn.log import MessageLog
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
@@ -88,6 +89,7 @@ class MessageVpn:
         spans: SpanSink | None = None,
         sample_ratio: float = 0.0,
         elsewhere: Callable[[], Refused] | None = None,
+        open_remote: OpenRemote | None = None,
     ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
@@ -102,6 +104,7 @@ class MessageVpn:
             sample_ratio: Of messages that bring no trace context, those that are traced.
             elsewhere: It only reads, and is never started: another gateway has the store, and serves whoever wants
                 anything else. Where that is.
+            open_remote: Publishes copies at other gateways; where there is none, nobody does.
         """
         self.name = name
         self.runtime = runtime
@@ -206,6 +209,7 @@ class MessageVpn:
             self.log,
             cache,
             current,
+            open_remote,
         )
         self.erasing = Erasing(
             broker,

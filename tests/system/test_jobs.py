@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -114,3 +115,42 @@ def test_a_killed_return_loses_and_doubles_no_dead_letter(start: Start, tmp_path
         assert sorted(texts(found), key=int) == [str(n) for n in range(count)]
     assert gateway.stop() == 0
     assert check(tmp_path / "data" / "default.db") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # it starts a process each time
+def test_copies_at_another_gateway_outlive_kills_of_both(start: Start, tmp_path: Path) -> None:
+    """None is missing on the other side; what comes twice has the same source id, and the same content."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config = f'{CONFIG}[vpn.default.replay_target.far]\nurl = "amqp://127.0.0.1:{port}"\n'
+
+    def start_far() -> GatewayProcess:
+        return start(data=tmp_path / "far", listen=(f"127.0.0.1:{port}",))
+
+    gateway, far = start(config), start_far()
+    with Client(url_of(gateway)) as client:
+        client.sender("topic://past").send_all([data(n) for n in range(MESSAGES)])
+    body = {"target": "queue://copies", "replayTarget": "far", "subscriptions": ["past"], "name": "copy"}
+    ask(gateway, "PUT", "action", "/replayLogs/default/startCopy", {**body, "rate": MESSAGES / 3})
+    for _ in range(KILLS):
+        time.sleep(chance.uniform(0, 0.4))  # the moment of the kill is what is random, nothing is waited for
+        far.kill()
+        far = start_far()
+        time.sleep(chance.uniform(0, 0.4))
+        gateway.kill()
+        gateway = start(config)
+    wait_until(lambda: state_of(gateway, "copy") == "complete", "the job is complete", 60)
+    with Client(url_of(far)) as client:
+        found = client.receiver("copies").drain(3 * MESSAGES)
+    by_id = {
+        one.annotations["x-opt-replay-source-id"]: text for one, text in zip(found, texts(found), strict=True)
+    }
+    assert [by_id.get(place) for place in range(1, MESSAGES + 1)] == [str(n) for n in range(MESSAGES)]
+    assert len(by_id) == MESSAGES
+    for process, name in ((gateway, "data"), (far, "far")):
+        assert process.stop() == 0
+        assert check(tmp_path / name / "default.db") == []

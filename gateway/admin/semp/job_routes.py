@@ -47,6 +47,11 @@ class StartCopy(_Body):
     )
     selector: Text = Field("", description="A selector that the messages match.")
     target: Text = Field(description="An address: `queue://NAME` or `topic://TOPIC`.")
+    replayTarget: ReplayName = Field(
+        "",
+        description="Whose address that is: the label of a `replay_target` of the configuration. Without, this Message "
+        "VPN's.",
+    )
     rate: Rate | None = Field(None, description="Messages a second, at most.")
     speed: Rate | None = Field(None, description="A factor of the pace at which they were published.")
     name: ReplayName = Field("", description="What it is called; without, by who asks and when.")
@@ -117,6 +122,7 @@ def job_routes() -> APIRouter:
             body.rate,
             body.speed,
             body.name,
+            body.replayTarget,
         )
         # A start that is searched for may be far away.
         record = await while_waiting(request, administration.vpn.jobs.copy(wanted))

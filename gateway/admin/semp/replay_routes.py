@@ -24,6 +24,7 @@ class _Replay(InVpn):
     subscriptions: list[str]
     selector: str
     target: str
+    replayTarget: str
     rate: float | None
     speed: float | None
     state: Literal[
@@ -72,6 +73,7 @@ def replay_attributes(record: ReplayRecord, vpn: str, progress: Progress) -> dic
         "subscriptions": list(record.subscriptions),
         "selector": record.selector,
         "target": record.target,
+        "replayTarget": record.remote,
         "rate": record.rate,
         "speed": record.speed,
         "state": record.state,

@@ -92,6 +92,8 @@ class ReplayRecord:
     """The queue that dead letters are taken from."""
     limit: int = 0
     """Messages that are returned, at most; 0 for all."""
+    remote: str = ""
+    """The label of the peer that ``target`` is an address of; empty for this Message VPN."""
 
     @property
     def is_ended(self) -> bool:

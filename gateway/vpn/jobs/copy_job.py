@@ -37,7 +37,7 @@ traffic all the same."""
 
 
 @dataclass(eq=False, slots=True)
-class _Batch:
+class Batch:
     """Copies that are ready to be published."""
 
     rows: list[Row]
@@ -59,6 +59,17 @@ class _Batch:
             return
         self.rows = with_markers(self.rows, markers)
         self.contents, self.bares = fronts.copies(self.rows)
+
+    def take_out(self, places: Sequence[int], looked_at: int) -> None:
+        """The messages at these places, which rise, are published."""
+        if not places or places[-1] == len(places) - 1:
+            self.drop(len(places), looked_at)
+            return
+        for place in reversed(places):
+            del self.rows[place], self.contents[place], self.bares[place]
+        self.looked_at -= looked_at
+        self.due = max(self.due - len(places), 0)
+        self.seconds = 0.0
 
     def drop(self, count: int, looked_at: int) -> None:
         """These are published."""
@@ -96,7 +107,7 @@ class CopyJob(Job):
         self._failed: BaseException | None = None
         self._activity = 0
         self._due = 0.0
-        self._next: asyncio.Task[_Batch | None] | None = None
+        self._next: asyncio.Task[Batch | None] | None = None
         """What is published after what is on its way."""
         self._erased: dict[int, Row] = {}
         """Markers of what was erased and may have been read before."""
@@ -160,10 +171,10 @@ class CopyJob(Job):
         await self._publish(batch)
         return False
 
-    def _prepare_next(self) -> asyncio.Task[_Batch | None]:
+    def _prepare_next(self) -> asyncio.Task[Batch | None]:
         return self._runtime.loop.create_task(self._prepare())
 
-    async def _prepare(self) -> _Batch | None:
+    async def _prepare(self) -> Batch | None:
         """The next copies; None once another state is wanted."""
         counters, tuning = self._shared.counters, self._tuning
         activity, self._activity = self._activity, counters.activity
@@ -182,7 +193,7 @@ class CopyJob(Job):
         chosen = await self._choosing.among(wanted)
         started = self._runtime.clock.seconds()
         contents, bares = self._fronts.copies(chosen)
-        batch = _Batch(chosen, contents, bares, min(position, end), len(of_log))
+        batch = Batch(chosen, contents, bares, min(position, end), len(of_log))
         batch.seconds = self._runtime.clock.seconds() - started
         return batch
 
@@ -210,22 +221,13 @@ class CopyJob(Job):
             await self._wait()
         return None
 
-    async def _publish(self, batch: _Batch) -> None:
+    async def _publish(self, batch: Batch) -> None:
         """Publish copies, and save that everything before the batch's end is done."""
         clock, pace = self._runtime.clock, self._shared.pace
         while self._wanted == RUNNING:
-            if (wait := pace.wait(self._due)) >= SHORTEST_WAIT:
-                await self._wait(wait)
+            count = await self._let_through(batch)
+            if count is None:
                 continue
-            count = len(batch.rows)
-            if self._pacer is not None and count:
-                now_ms = clock.now_ms()
-                if not batch.due:
-                    batch.due = self._pacer.due(batch.rows, now_ms)
-                count = batch.due
-                if not count:
-                    await self._wait(max(self._pacer.due_ms(batch.rows[0], now_ms) - now_ms, 1) / 1_000)
-                    continue
             started = clock.seconds() - batch.seconds
             hindrance = self._put(batch, count)
             if hindrance:
@@ -254,14 +256,32 @@ class CopyJob(Job):
                 return
             batch.drop(taken, passed)
 
-    def _put(self, batch: _Batch, count: int) -> str:
+    async def _let_through(self, batch: Batch) -> int | None:
+        """How many copies of a batch, from the first on, are due now; None where there was something to wait for."""
+        if (wait := self._shared.pace.wait(self._due)) >= SHORTEST_WAIT:
+            await self._wait(wait)
+            return None
+        if self._pacer is None or not batch.rows:
+            return len(batch.rows)
+        now_ms = self._runtime.clock.now_ms()
+        if not batch.due:
+            batch.due = self._pacer.due(batch.rows, now_ms)
+        if not batch.due:
+            await self._wait(max(self._pacer.due_ms(batch.rows[0], now_ms) - now_ms, 1) / 1_000)
+            return None
+        return batch.due
+
+    def _exchange_erased(self, batch: Batch) -> None:
+        markers = self._broker.erasing.markers
+        if self._erased or markers:
+            batch.exchange({**self._erased, **markers}, self._fronts)
+
+    def _put(self, batch: Batch, count: int) -> str:
         """Publish copies, as many of so many as are taken now; why there are none."""
         self._on_its_way = 0
         if not count:
             return ""
-        markers = self._broker.erasing.markers
-        if self._erased or markers:
-            batch.exchange({**self._erased, **markers}, self._fronts)
+        self._exchange_erased(batch)
         try:
             check_leads_somewhere(self._topic, self._broker)
         except Refused as gone:

@@ -18,9 +18,11 @@ from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.jobs.copy_job import CopyJob
 from gateway.vpn.jobs.dead_return import DeadReturn
 from gateway.vpn.jobs.job import RUNNING, Job, JobShared, Progress
+from gateway.vpn.jobs.remote_copy_job import RemoteCopyJob
+from gateway.vpn.jobs.remote_target import OpenRemote
 from gateway.vpn.jobs.requests import CopyRequest, ReturnRequest
 from gateway.vpn.jobs.selection import selector_of
-from gateway.vpn.jobs.target import topic_of
+from gateway.vpn.jobs.target import check_no_host, topic_of
 from gateway.vpn.jobs.topics import checked, positive
 from gateway.vpn.log import MessageLog
 from gateway.vpn.settings import CurrentSettings
@@ -34,13 +36,19 @@ class Jobs:
         log: MessageLog,
         cache: MessageCache,
         settings: CurrentSettings,
+        open_remote: OpenRemote | None = None,
     ) -> None:
+        """
+        Args:
+            open_remote: Publishes at other gateways; where there is none, nobody does.
+        """
         self._shared = shared
         self._broker = shared.broker
         self._endpoints = endpoints
         self._log = log
         self._cache = cache
         self._settings = settings
+        self._open_remote = open_remote
         self._jobs: dict[str, Job] = {}
         """Those that are not over, by name; and those that ended since somebody looked."""
 
@@ -99,7 +107,10 @@ class Jobs:
         resolved = await self._log.resolve_start(place, positive(subscriptions), request.requester)
         if resolved.last is not None:
             end = min(end, resolved.last + 1)
-        topic_of(request.target, self._endpoints, self._shared.publishing)
+        if request.remote:
+            self._check_remote(request.remote, request.target)
+        else:
+            topic_of(request.target, self._endpoints, self._shared.publishing)
         return await self._begin(
             ReplayRecord(
                 0,
@@ -116,6 +127,7 @@ class Jobs:
                 state=RUNNING,
                 position=resolved.first,
                 end=max(end, resolved.first),
+                remote=request.remote,
                 started_ms=self._now_ms(),
             )
         )
@@ -172,7 +184,7 @@ class Jobs:
             **{
                 log_keys.REPLAY: record.name,
                 log_keys.USER: record.requester,
-                log_keys.ADDRESS: record.target,
+                log_keys.ADDRESS: f"{record.target} at {record.remote}" if record.remote else record.target,
                 log_keys.START: record.start,
                 log_keys.LAST: record.end - 1,
             },
@@ -181,12 +193,35 @@ class Jobs:
         return record
 
     def _job(self, record: ReplayRecord) -> Job:
+        if record.remote:
+            if self._open_remote is None:
+                raise Refused(ErrorCode.NOT_ALLOWED, "nothing is published at other gateways from here")
+            label = record.remote
+            return RemoteCopyJob(
+                self._shared,
+                record,
+                self._cache,
+                lambda: self._settings.vpn.replay_targets.get(label),
+                self._open_remote,
+            )
         topic = ""
         if record.target:
             topic = topic_of(record.target, self._endpoints, self._shared.publishing)
         if record.kind == COPY:
             return CopyJob(self._shared, record, topic, self._cache)
         return DeadReturn(self._shared, record, topic)
+
+    def _check_remote(self, label: str, address: str) -> None:
+        """The peer is one of the configuration, and the address may be one of its; what it says is seen later."""
+        check_no_host(address)
+        if not address.strip() or not address.isprintable():
+            raise Refused(ErrorCode.INVALID_FIELD, "say what is published to there, such as queue://orders")
+        if label not in self._settings.vpn.replay_targets:
+            raise Refused(
+                ErrorCode.NOT_FOUND,
+                f"the configuration has no replay target {label[:80]!r} in this Message VPN; it names where copies "
+                "may go",
+            )
 
     def _check_room(self) -> None:
         for name in [name for name, job in self._jobs.items() if job.record.is_ended]:

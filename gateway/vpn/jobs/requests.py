@@ -17,6 +17,7 @@ class CopyRequest:
         rate: Messages a second, at most.
         speed: A factor of the original pace.
         name: Empty for one that is made of who asks and when.
+        remote: The label of the peer that ``target`` is an address of; empty for this Message VPN.
     """
 
     place: ReplayStart
@@ -29,6 +30,7 @@ class CopyRequest:
     rate: float | None = None
     speed: float | None = None
     name: str = ""
+    remote: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,7 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
     Raises:
         Refused: INVALID_FIELD, NOT_ALLOWED, NOT_FOUND: nothing can be sent there, or there is no such queue.
     """
-    if _HOST.match(address):
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} names "
-            "another host",
-        )
+    check_no_host(address)
     try:
         parsed = parse_target(address)
         if parsed.kind is AddressKind.TOPIC:
@@ -52,6 +47,21 @@ def topic_of(address: str, endpoints: Endpoints, publishing: Publishing) -> str:
         may_create=parsed.options.get("create") != "never",
     )
     return queue_topic(queue.name)
+
+
+def check_no_host(address: str) -> None:
+    """
+    That an address names no host: where that is, the configuration alone says.
+
+    Raises:
+        Refused: INVALID_FIELD.
+    """
+    if _HOST.match(address.lstrip()):
+        raise Refused(
+            ErrorCode.INVALID_FIELD,
+            f"a job publishes to an address of its own Message VPN, such as queue://orders; {address[:80]!r} names "
+            "another host, which is for the configuration to name (replay_target)",
+        )
 
 
 def check_leads_somewhere(topic: str, endpoints: Endpoints | Broker) -> None:

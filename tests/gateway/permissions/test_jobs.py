@@ -47,6 +47,14 @@ def asked(gateway: RunningGateway, user: str, path: str, body: object) -> httpx.
         ({"consume": ["log://>"], "publish": ["queue://mine"]}, {"target": "amqp://h/theirs"}),
         ({"consume": ["log://>"], "publish": ["queue://mine"]}, {"target": ["queue://mine"]}),
         ({"consume": ["log://>"], "publish": ["queue://mine"]}, {}),
+        (
+            {"consume": ["log://>"], "publish": ["queue://mine"]},
+            {"target": "queue://mine", "replayTarget": "far"},
+        ),
+        (
+            {"consume": ["log://>"], "publish": ["queue://mine"]},
+            {"target": "queue://mine", "replayTarget": ["far"]},
+        ),
     ],
 )
 def test_nobody_copies_what_he_may_not_read_to_where_he_may_not_send(
