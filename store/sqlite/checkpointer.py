@@ -23,6 +23,7 @@ from typing import Final
 import apsw
 
 from store.sqlite.database import BUSY_MS, connect
+from store.sqlite.erasing import note_cut_off
 from store.sqlite.schema import PAGE_BYTES
 
 FRAME_FACTOR: Final = 2
@@ -85,6 +86,8 @@ class Checkpointer:
         writer.set_busy_timeout(BUSY_MS)
         if busy:
             self.scrub()
+        else:
+            note_cut_off(writer)
 
     def wake(self) -> None:
         """A reader stood in the way, perhaps, and is gone: go on."""
@@ -106,6 +109,7 @@ class Checkpointer:
             writer.set_busy_timeout(BUSY_MS)
             self._ready = bool(busy)
             if scrubs and not busy:
+                note_cut_off(writer)
                 self._scrubs = False
                 self.scrubbed.set()
 

@@ -4,12 +4,13 @@ Messages whose content is erased: the marker takes its place, in the same row, a
 SQLite leaves the bytes of what is deleted, or moved, where they were until the place is used again; with
 ``secure_delete`` it writes zeros there: always within pages that are written anyhow (``fast``, ``schema.prepare``), and
 here in pages that are let go of, too. Pages as they were before are in the WAL until it begins anew:
-``Checkpointer.scrub`` sees to that.
+``Checkpointer.scrub`` sees to that. Until it has, the file's ``user_version`` says that it is to be done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import apsw
 
@@ -19,6 +20,21 @@ from store.checksum import HEAD_BITS, content_sum, head_of
 from store.property_index import SEGMENT_BITS
 from store.sqlite.schema import SIZE_ON_DISK
 from store.sqlite.statements import chunks, marks
+
+_CUT_OFF, _IN_THE_WAL = 0, 1
+"""Values of ``user_version``: whether what was erased may be in the WAL still."""
+
+
+def is_in_the_wal(connection: apsw.Connection) -> bool:
+    """Whether something was erased, and the WAL has not been cut off since."""
+    ((version,),) = connection.execute("pragma user_version")
+    return bool(version == _IN_THE_WAL)
+
+
+def note_cut_off(connection: apsw.Connection) -> None:
+    """The WAL was cut off; outside of a transaction. A disk that takes nothing has it be cut off once more, later."""
+    with suppress(apsw.Error):
+        connection.execute(f"pragma user_version = {_CUT_OFF}").fetchall()
 
 
 def erase(connection: apsw.Connection, effect: EraseMessages) -> None:
@@ -39,6 +55,7 @@ def erase(connection: apsw.Connection, effect: EraseMessages) -> None:
             if connection.changes():
                 there.append(row[ID])
         _forget_values(connection, there)
+        execute(f"pragma user_version = {_IN_THE_WAL}").fetchall()
         effect.freed_bytes = before - _logged_bytes(connection, ids)
         effect.ids = there
         execute(

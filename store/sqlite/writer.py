@@ -25,6 +25,7 @@ from store.ports import Batch, OnCommit
 from store.property_index import IndexedSpan
 from store.sqlite.checkpointer import Checkpointer
 from store.sqlite.database import connect_writer
+from store.sqlite.erasing import is_in_the_wal
 from store.sqlite.garbage import Garbage
 from store.sqlite.log_tail import EMPTY, LogTail, read_tail
 from store.sqlite.routes import Routes
@@ -108,8 +109,8 @@ class SqliteWriter(GroupCommit):
         """Held while something is written, by whichever thread."""
         self._slow_share = 0.0
         """Of the last commits, about, the share that took longer than ``COMMIT_NOW_SECONDS``."""
-        # What a gateway that was killed had erased, and had not cut off yet, is in the WAL still.
-        self._checkpointer.scrub_now(self._connection)
+        if is_in_the_wal(self._connection):  # of a gateway that was killed
+            self._checkpointer.scrub_now(self._connection)
         self._thread = threading.Thread(target=self._run, name=f"writer {path.stem}", daemon=True)
         self._thread.start()
 

@@ -78,9 +78,9 @@ class ServerProcess:
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
-        """Processor time used so far, user and system, over all threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Processor time used so far, user and system, over all threads, to the nanosecond."""
+        # clock_getcpuclockid(3), which Python does not have: /proc counts in hundredths of a second.
+        return time.clock_gettime(~self.pid << 3 | 2)
 
     def _first_line(self) -> str:
         assert self._process.stdout is not None

@@ -40,9 +40,18 @@ def _value(dice: Random) -> Any:
     )
 
 
+_LINE: dict[str, Any] = {
+    "properties": dict.fromkeys(("body", "bodyType", "properties", "messageId", "annotations", "topic"))
+}
+"""A message as a line of JSON."""
+
+
 def _schema(document: Mapping[str, Any], operation: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that an operation takes."""
-    schema: dict[str, Any] = operation["requestBody"]["content"]["application/json"]["schema"]
+    """The attributes that an operation takes; of one that takes lines, those of a line."""
+    ((kind, content),) = operation["requestBody"]["content"].items()
+    if kind != "application/json":
+        return _LINE
+    schema: dict[str, Any] = content["schema"]
     reference = schema.get("$ref") or next(
         (part["$ref"] for part in schema.get("anyOf", ()) if "$ref" in part), None
     )
