@@ -99,7 +99,7 @@ class LogMachine(VpnMachine):
             assert not wanted or first >= wanted[-1]
         elif start.kind is StartKind.NEWEST:
             # No more than were asked for, of those of then; and no fewer, unless they were trimmed meanwhile.
-            if not resolved.is_live and resolved.last is not None:
+            if start.until is not None and resolved.last is not None:
                 told = [row for row in told if row[0] <= resolved.last]
             before = (row for row in told if row[0] < asked_id)
             wanted = [row[0] for row in before if any(takes(pattern, row[2]) for pattern in patterns)]
