@@ -31,12 +31,13 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.fitting import first_larger, first_not_larger, fitting
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.history import History
-from gateway.core.log.point import Point, check_point_name
+from gateway.core.log.point import Point
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
 from gateway.core.log.retention import Retention
 from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row
+from gateway.core.names import check_name
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
@@ -454,7 +455,7 @@ class Broker:
         Raises:
             Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken, REPLAY_DISABLED.
         """
-        check_point_name(name)
+        check_name("a point", name)
         self.policy.check_reads("there are no points in it")
         self.points.check(name)
 

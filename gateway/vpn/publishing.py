@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from amqp_ext.codec import CodecError
+from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic
 from gateway.core.broker import Broker, TooLarge
 from gateway.core.effects import Publication
@@ -31,6 +33,26 @@ from gateway.vpn.log_room import LogRoom, RoomMaker, WaitingMessages
 from gateway.vpn.settings import CurrentSettings
 from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.errors import WriteFailed
+
+
+def bare_offset_of(content: bytes, max_annotations_bytes: int) -> int:
+    """
+    Where the bare message of a message begins that a publisher sends.
+
+    Raises:
+        Refused: DECODE_ERROR, it is no message; RESOURCE_LIMIT, too much stands in front of it.
+    """
+    try:
+        bare = bare_offset(content)
+    except CodecError as error:
+        raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
+    if bare > max_annotations_bytes:
+        raise Refused(
+            ErrorCode.RESOURCE_LIMIT,
+            f"a message with {bare} bytes of header and annotations; at most {max_annotations_bytes} are "
+            "taken (max_annotations_bytes)",
+        )
+    return bare
 
 
 @dataclass(frozen=True, slots=True)

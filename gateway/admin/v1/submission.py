@@ -11,15 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Protocol
 
 from amqp_ext.addresses.queue_names import queue_of_topic
-from amqp_ext.codec import CodecError
 from amqp_ext.message.json_message import MessageFormError, message_of_line
-from amqp_ext.message.sections import bare_offset
 from gateway.admin.semp.envelope import problem_of
 from gateway.admin.v1.clients import HttpClient
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Kind
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.publishing import bare_offset_of
 
 MOST_LINE_BYTES: Final = 1_048_576
 """Bytes of a line. Reading JSON keeps the loop: 15 ms for so much; what is larger comes by AMQP."""
@@ -178,16 +177,7 @@ class Submission:
     def _checked(self, content: bytes) -> int:
         """Where a message's bare message begins, where it is one that is taken."""
         limits = self._limits
-        try:
-            bare = bare_offset(content)
-        except CodecError as error:
-            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from None
-        if bare > limits.max_annotations_bytes:
-            raise Refused(
-                ErrorCode.RESOURCE_LIMIT,
-                f"a message with {bare} bytes of annotations; at most {limits.max_annotations_bytes} are taken "
-                "(max_annotations_bytes)",
-            )
+        bare = bare_offset_of(content, limits.max_annotations_bytes)
         if len(content) > limits.max_message_bytes:
             raise Refused(
                 ErrorCode.MESSAGE_TOO_LARGE,

@@ -13,7 +13,7 @@ from proton import Link, Terminus
 
 from amqp_ext.addresses.queue_names import queue_of_topic
 from amqp_ext.codec import CodecError
-from amqp_ext.message.sections import bare_offset, bare_offsets, to_address
+from amqp_ext.message.sections import bare_offsets, to_address
 from amqp_ext.outcomes import REJECTED, RELEASED
 from gateway import log_keys
 from gateway.amqp.dialects.hooks import BatchedTransfers
@@ -31,7 +31,7 @@ from gateway.amqp.refusals import Denied
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.publishing import Publishing, Staged
+from gateway.vpn.publishing import Publishing, Staged, bare_offset_of
 
 DENIED_ADDRESSES: Final = 100
 """Addresses of a link's messages that are logged as not permitted: a peer cannot make the log grow without end."""
@@ -174,17 +174,7 @@ class Publisher(BaseLink):
         Raises:
             Refused: DECODE_ERROR, it is no message; RESOURCE_LIMIT, too much stands in front of it.
         """
-        try:
-            bare = bare_offset(content)
-        except CodecError as error:
-            raise Refused(ErrorCode.DECODE_ERROR, f"this is no AMQP message: {error}") from error
-        if bare > self._max_annotations_bytes:
-            raise Refused(
-                ErrorCode.RESOURCE_LIMIT,
-                f"a message with {bare} bytes of header and annotations; at most {self._max_annotations_bytes} are "
-                "taken (max_annotations_bytes)",
-            )
-        return bare
+        return bare_offset_of(content, self._max_annotations_bytes)
 
     def _publish(
         self, topic: str, contents: list[bytes], bares: list[int], deliveries: list[Any] | None

@@ -7,12 +7,7 @@ A point keeps no message alive: once the log was trimmed past it, it says so and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
-
-from gateway.core.errors import ErrorCode, Refused
-
-NAME_CHARACTERS: Final = 200
-"""Longest name of a point: as long as a queue's."""
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +28,3 @@ class ListedPoint(NamedTuple):
     point: Point
     is_trimmed: bool
     """Messages behind it are no longer in the log."""
-
-
-def check_point_name(name: str) -> str:
-    """
-    The name, if a point may be called so.
-
-    Raises:
-        Refused: INVALID_FIELD, it is blank, too long, or has characters that cannot be seen.
-    """
-    if not name.strip() or not name.isprintable() or len(name) > NAME_CHARACTERS:
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"a point's name has 1 to {NAME_CHARACTERS} printable characters, and {name[:40]!r} does not",
-        )
-    return name

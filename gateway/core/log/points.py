@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from gateway.core.effects import DeletePoint, Effect, SavePoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.history import History
-from gateway.core.log.point import Point, check_point_name
+from gateway.core.log.point import Point
+from gateway.core.names import check_name
 
 
 class Points(dict[str, Point]):
@@ -32,7 +33,7 @@ class Points(dict[str, Point]):
         Raises:
             Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
         """
-        check_point_name(name)
+        check_name("a point", name)
         if name in self:
             raise Refused(ErrorCode.ALREADY_EXISTS, f"a point named {name!r} exists already; delete it first")
 

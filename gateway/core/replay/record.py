@@ -11,9 +11,6 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple
 
-from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
-from gateway.core.errors import ErrorCode, Refused
-
 ENDPOINT: Final = "endpoint"
 """``kind``: a replay onto an endpoint."""
 
@@ -108,18 +105,3 @@ class ReplayRecord:
         fields = json.loads(text)
         fields["subscriptions"] = tuple(fields["subscriptions"])
         return cls(**fields)
-
-
-def check_replay_name(name: str) -> str:
-    """
-    The name, if a replay may be called so.
-
-    Raises:
-        Refused: INVALID_FIELD, it is blank, too long, or has characters that cannot be seen.
-    """
-    if not name.strip() or not name.isprintable() or len(name) > NAME_CHARACTERS:
-        raise Refused(
-            ErrorCode.INVALID_FIELD,
-            f"a replay's name has 1 to {NAME_CHARACTERS} printable characters, and {name[:40]!r} does not",
-        )
-    return name

@@ -12,7 +12,8 @@ from typing import Final
 from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from gateway.core.effects import DropReplayRecords, Effect, SaveReplayRecord
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.replay.record import ReplayRecord, check_replay_name
+from gateway.core.names import check_name
+from gateway.core.replay.record import ReplayRecord
 
 MOST_RECORDS: Final = 1_000
 """The default bound on how many are kept."""
@@ -65,7 +66,7 @@ class ReplayRecords:
             Refused: INVALID_FIELD for a bad name, ALREADY_EXISTS for one that is taken.
         """
         if name:
-            if check_replay_name(name) in self._by_name:
+            if check_name("a replay", name) in self._by_name:
                 raise Refused(
                     ErrorCode.ALREADY_EXISTS,
                     f"a replay named {name!r} is on record already; name it otherwise",

@@ -10,13 +10,13 @@ from itertools import count
 
 import pytest
 
-from store.errors import Deposed, StoreError, WriteFailed
+from store.errors import Deposed, WriteFailed
 from store.postgresql.statements import Connection
 from store.postgresql.transaction import FEW
 from tests.store.effects import publication, queue, settled, trimming
 from tests.store.postgresql.schema_state import state_of
 from tests.store.postgresql.test_writer import applied, check_state
-from tests.store.postgresql.vpn import Gateway, PostgresVpn
+from tests.store.postgresql.vpn import PostgresVpn
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.postgresql import eventually
 from tests.support.tcp_proxy import Fate, Proxy, Way
@@ -172,7 +172,7 @@ def test_taken_over_while_it_was_cut_off(vpn: PostgresVpn, asked: Connection, mo
         proxy.fate = OneMishap(Way.TO_SERVER, 0, Fate.HALVE_AND_CUT, b"lost")
         proxy.refuses = True
     lost = gateway.submit(publication(2, [b"lost"] * (FEW + 1), time_ms=MADE_MS))
-    other = _taking_over(vpn)
+    other = vpn.taken_over(vpn.stores())
     assert other.commit(publication(2, [b"theirs"], time_ms=MADE_MS)) is None
     proxy.refuses = False
     assert isinstance(gateway.wait(lost), Deposed)
@@ -201,19 +201,3 @@ def _break(proxy: Proxy) -> None:
     """There is no way to the server any more."""
     proxy.refuses = True
     proxy.cut()
-
-
-def _taking_over(vpn: PostgresVpn) -> Gateway:
-    """Another gateway, as soon as it can."""
-    stores = vpn.stores()
-    found: list[Gateway] = []
-
-    def takes_over() -> bool:
-        try:
-            found.append(vpn.gateway(stores))
-        except StoreError:
-            return False
-        return True
-
-    eventually(takes_over, "the takeover")
-    return found[0]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from gateway.core.effects import Effect
-from store.errors import Deposed, StoreError
+from store.errors import Deposed
 from store.ports import Batch
 from store.postgresql.check import check
 from store.postgresql.database import Database
@@ -25,7 +25,6 @@ from tests.store.postgresql.test_writer import applied, check_state
 from tests.store.postgresql.vpn import Gateway, PostgresVpn
 from tests.store.vpn_file import MADE_MS, empty_model
 from tests.support.naive_store import NaiveStore
-from tests.support.postgresql import eventually
 from tests.support.tcp_proxy import Fate, Proxy, Way
 
 ROUNDS = {"nightly": 300}
@@ -159,17 +158,7 @@ class Round:
 def _taken_over(vpn: PostgresVpn, proxy: Proxy) -> Gateway:
     """The next gateway, once the store is to be had."""
     stores = vpn.stores(proxy, partition_bits=PARTITION_BITS, lease_seconds=LEASE_SECONDS)
-    found: list[Gateway] = []
-
-    def takes_over() -> bool:
-        try:
-            found.append(vpn.gateway(stores))
-        except StoreError:
-            return False
-        return True
-
-    eventually(takes_over, "the takeover")
-    return found[0]
+    return vpn.taken_over(stores)
 
 
 @pytest.mark.timeout(600)  # a swallowed answer is waited for

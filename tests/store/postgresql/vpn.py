@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.core.effects import Effect, Publication
-from store.errors import WriteFailed
+from store.errors import StoreError, WriteFailed
 from store.ports import Batch, StoreOptions
 from store.postgresql.store import PostgresStore, PostgresStores
 from tests.store.vpn_file import MADE_MS
@@ -108,6 +108,20 @@ class PostgresVpn:
         found = Gateway((stores or self.stores()).open(self.name, MADE_MS, options))
         self.gateways.append(found)
         return found
+
+    def taken_over(self, stores: PostgresStores) -> Gateway:
+        """The next one, as soon as the store is to be had."""
+        found: list[Gateway] = []
+
+        def takes_over() -> bool:
+            try:
+                found.append(self.gateway(stores))
+            except StoreError:
+                return False
+            return True
+
+        eventually(takes_over, "the takeover")
+        return found[0]
 
     def write(self, batches: Sequence[Sequence[Effect]], options: StoreOptions = OPTIONS) -> None:
         """Commit batches, each told of without an error, and close."""

@@ -10,10 +10,11 @@ import pytest
 
 from amqp_ext.replay_id import ReplayId
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind, Until, UntilKind, parse_text
+from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from gateway.core.broker import Broker
 from gateway.core.effects import DeletePoint, SavePoint
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.log.point import NAME_CHARACTERS, Point
+from gateway.core.log.point import Point
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import LogState
 from gateway.core.replay.search import search_for
