@@ -36,7 +36,7 @@ INSTALLED = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
 ADMINISTRATION = {"fastapi", "prometheus_client", "starlette", "uvicorn"}
 MIGRATIONS = {"pluggy", "sqlite_utils"}
 PASSWORDS = {"asn1crypto", "scramp"}
-COMMANDS = {"gateway.cli.api", "gateway.cli.send", "gateway.cli.tail", "proton.reactor"}
+COMMANDS = {"gateway.cli.api", "gateway.cli.verbs.send", "gateway.cli.verbs.tail", "proton.reactor"}
 
 
 class Run:

@@ -11,20 +11,20 @@ from gateway.admin import rights
 from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.admin.administrators import SignIn
 from gateway.admin.metrics import metrics_routes
-from gateway.admin.semp.action_routes import action_routes
-from gateway.admin.semp.alarm_routes import alarm_routes
 from gateway.admin.semp.body_bound import BoundedBodies
-from gateway.admin.semp.endpoint_routes import config_routes
 from gateway.admin.semp.envelope import tell_errors
-from gateway.admin.semp.erasing_routes import erasing_routes
-from gateway.admin.semp.job_routes import dead_letter_routes, job_routes
-from gateway.admin.semp.monitor_routes import monitor_routes
-from gateway.admin.semp.plan_routes import plan_routes
-from gateway.admin.semp.replay_log_routes import log_routes
-from gateway.admin.semp.replay_point_routes import point_routes
-from gateway.admin.semp.replay_routes import replay_routes
 from gateway.admin.semp.resources import EncodedPaths, Resources
-from gateway.admin.semp.vpn_routes import reload_routes, vpn_routes
+from gateway.admin.semp.routes.actions import action_routes
+from gateway.admin.semp.routes.alarms import alarm_routes
+from gateway.admin.semp.routes.endpoints import config_routes
+from gateway.admin.semp.routes.erasing import erasing_routes
+from gateway.admin.semp.routes.jobs import dead_letter_routes, job_routes
+from gateway.admin.semp.routes.log_plan import plan_routes
+from gateway.admin.semp.routes.monitor import monitor_routes
+from gateway.admin.semp.routes.replay_log import log_routes
+from gateway.admin.semp.routes.replay_points import point_routes
+from gateway.admin.semp.routes.replays import replay_routes
+from gateway.admin.semp.routes.vpns import reload_routes, vpn_routes
 from gateway.admin.v1.log_routes import log_read_routes
 from gateway.admin.v1.publish_routes import publish_routes
 

@@ -31,7 +31,7 @@ _ALARM_COLUMNS: Final = ("raisedTime", "alarm", "description")
 
 
 class Shown(Protocol):
-    """A look at a Message VPN, as ``gateway.cli.top`` makes it."""
+    """A look at a Message VPN, as ``gateway.cli.verbs.top`` makes it."""
 
     @property
     def vpn(self) -> dict[str, Any]: ...

@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from gateway.cli import main
-from gateway.cli import top as looking
 from gateway.cli.api import Api as CliApi
 from gateway.cli.api import NotDone
 from gateway.cli.output import top_view
-from gateway.cli.top import Look, Watch
+from gateway.cli.verbs import top as looking
+from gateway.cli.verbs.top import Look, Watch
 from gateway.config import AdminListener
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client

@@ -11,7 +11,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from gateway.cli import main
-from gateway.cli import replay_commands as replays
+from gateway.cli.verbs import replays
 from tests.gateway.admin.conftest import Api
 from tests.support.client import Client, texts
 from tests.support.messages import data

@@ -20,8 +20,9 @@ from click.testing import CliRunner, Result
 from amqp_ext.codec import Timestamp
 from amqp_ext.message.json_object import as_object
 from gateway.cli import amqp_client as peer
-from gateway.cli import main, tail_reverse
+from gateway.cli import main
 from gateway.cli.message_text import as_line
+from gateway.cli.verbs import tail_reverse
 from tests.support.client import Client
 from tests.support.messages import APPLICATION_PROPERTIES, PROPERTIES, VALUE, data, section
 from tests.support.running import RunningGateway, settings_for
@@ -193,7 +194,7 @@ def test_where_to_go_on(rewind: Rewind, gateway: RunningGateway) -> None:
             stopping.start()
 
     stopping = threading.Thread(target=gateway.stop)
-    with patch("gateway.cli.tail.print", stop_at_2, create=True):
+    with patch("gateway.cli.verbs.tail.print", stop_at_2, create=True):
         result = rewind("tail", "log://a/b?rate=2", "--from", "beginning")
     stopping.join()
     assert result.exit_code == 1

@@ -153,6 +153,6 @@ def test_a_terminal_has_colours_if_it_may(
 
 def test_json_takes_no_rich() -> None:
     """A program that asks for JSON does not wait for what draws tables to load; nor does the definition of a verb."""
-    script = "import sys, gateway.cli.object_commands, gateway.cli.log_commands; print('rich' in sys.modules)"
+    script = "import sys, gateway.cli.verbs.objects, gateway.cli.verbs.log; print('rich' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "False\n"

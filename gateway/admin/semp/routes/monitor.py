@@ -18,8 +18,6 @@ from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
 from gateway.admin.semp.paging import Pages, encoded
-from gateway.admin.semp.replay_log_routes import LOG_STATE as LOG
-from gateway.admin.semp.replay_log_routes import log_attributes
 from gateway.admin.semp.resources import (
     QUEUES,
     TOPIC_ENDPOINTS,
@@ -30,6 +28,8 @@ from gateway.admin.semp.resources import (
     resources_of,
     vpn_of,
 )
+from gateway.admin.semp.routes.replay_log import LOG_STATE as LOG
+from gateway.admin.semp.routes.replay_log import log_attributes
 from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.endpoint import Endpoint

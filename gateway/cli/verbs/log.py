@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from gateway.cli.api import Api, api_options
-from gateway.cli.erase_command import erase
-from gateway.cli.log_plan import show_plan
 from gateway.cli.output.words import MEGABYTE, size
+from gateway.cli.verbs.erase import erase
+from gateway.cli.verbs.log_plan import show_plan
 
 _LOG = ("replayLogs", "default")
 _FILTER = (*_LOG, "topicFilterSubscriptions")

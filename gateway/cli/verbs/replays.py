@@ -9,8 +9,8 @@ from typing import Any, Final
 import click
 
 from gateway.cli.api import Api, NotDone, api_options
-from gateway.cli.job_commands import cancel_job, copy, pause, resume
 from gateway.cli.output.words import counted
+from gateway.cli.verbs.jobs import cancel_job, copy, pause, resume
 from gateway.core.replay.states import ReplayState
 
 LOOK_SECONDS = 0.2

@@ -21,7 +21,7 @@ from amqp_ext.message.sections import message_annotations
 from amqp_ext.replay_start import ReplayStartError, parse_text
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 from gateway.cli.message_text import as_line
-from gateway.cli.tail_reverse import ReverseTail
+from gateway.cli.verbs.tail_reverse import ReverseTail
 from gateway.core.endpoint.settings import EndpointKind
 
 LOGS = (AddressKind.LOG, AddressKind.PARTITION)
