@@ -146,6 +146,10 @@ class AdminListener:
     because a name that leads here by somebody else's doing lets his web page ask as if it were the
     administration's own."""
 
+    console: bool = True
+    """Whether `/` is the console, a page for people. What it shows is asked for with the rights of whoever signs
+    in, so that it opens nothing that is not open without it."""
+
     def url(self, port: int) -> str:
         """The address administrators use, with the port that was bound."""
         return f"{'https' if self.tls else 'http'}://{authority(self.host, port)}"

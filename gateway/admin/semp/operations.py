@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 from gateway.admin import rights
 from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.admin.administrators import SignIn
+from gateway.admin.console.pages import is_of_console
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.body_bound import BoundedBodies
 from gateway.admin.semp.envelope import tell_errors
@@ -29,7 +30,7 @@ from gateway.admin.v1.log_routes import log_read_routes
 from gateway.admin.v1.publish_routes import publish_routes
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
-"""What anybody may ask for."""
+"""What anybody may ask for, beside the files of the console."""
 
 
 def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
@@ -37,12 +38,16 @@ def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
     app.state.resources = Resources(administered)
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)
-    app.add_middleware(SignIn, users=administered.users, is_open=OPEN.__contains__)
+    app.add_middleware(SignIn, users=administered.users, is_open=_is_open)
     tell_errors(app)
     # As they are: an included router is built once more, at the first request, and the loop waits a tenth of a second
     # for that.
     app.router.routes.extend(metrics_routes().routes)
     app.router.routes.extend(_resources())
+
+
+def _is_open(path: str) -> bool:
+    return path in OPEN or is_of_console(path)
 
 
 def rights_needed() -> dict[tuple[str, str], rights.Right]:

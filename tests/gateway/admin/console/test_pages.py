@@ -1,0 +1,145 @@
+"""The files of the console over HTTP: what they are, how they are kept, and what a page may do."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from urllib.parse import urljoin
+
+import httpx
+import pytest
+
+from gateway.admin.console.pages import STATIC
+from gateway.config import AdminListener, User
+from tests.gateway.admin.conftest import Administer, Api, Start
+
+
+@pytest.fixture
+def http(api: Api) -> httpx.Client:
+    """The administration of a gateway without configuration."""
+    return api.http
+
+
+def named_by(page: str) -> list[str]:
+    """The files that a page names."""
+    return re.findall(r'(?:src|href)="([^"]+)"', page)
+
+
+def imported_by(script: str) -> list[str]:
+    """The modules that a script imports, as it writes them."""
+    return re.findall(r'\b(?:from|import)\s*\(?\s*"([^"]+)"', script)
+
+
+def test_the_page_and_all_that_it_loads_are_there(http: httpx.Client) -> None:
+    """From the page on, each file that is named is found, with its type, under the folder of its version."""
+    front = http.get("/")
+    assert front.status_code == 200
+    assert front.headers["content-type"] == "text/html; charset=utf-8"
+    waiting = [urljoin("/", name) for name in named_by(front.text)]
+    seen: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        assert re.match("/console/~[0-9a-f]{16}/", path), path
+        found = http.get(path)
+        assert found.status_code == 200, path
+        assert "immutable" in found.headers["cache-control"]
+        if path.endswith(".js"):
+            assert found.headers["content-type"] == "text/javascript; charset=utf-8"
+            waiting += [urljoin(path, name) for name in imported_by(found.text)]
+    assert any(path.endswith("/vendor/preact.js") for path in seen)
+
+
+def test_scripts_import_their_neighbours_alone() -> None:
+    """By relative paths: any other would be a second copy of a module, or come from elsewhere."""
+    scripts = list(STATIC.rglob("*.js"))
+    assert scripts
+    imports = {(str(path), name) for path in scripts for name in imported_by(path.read_text())}
+    assert [one for one in imports if not one[1].startswith(("./", "../"))] == []
+
+
+def test_a_file_is_sent_compressed_or_as_it_is(http: httpx.Client) -> None:
+    """As the client can take it; both are the same file."""
+    path = "/console/vendor/preact.js"
+    source = (STATIC / "vendor" / "preact.js").read_bytes()
+    with http.stream("GET", path, headers={"Accept-Encoding": "br;q=1.0, gzip;q=0.8, *;q=0.1"}) as answer:
+        assert answer.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(b"".join(answer.iter_raw())) == source
+    for accepted in ("", "identity", "gzip;q=0", "br"):
+        with http.stream("GET", path, headers={"Accept-Encoding": accepted}) as answer:
+            assert "content-encoding" not in answer.headers
+            assert b"".join(answer.iter_raw()) == source
+            assert answer.headers["vary"] == "Accept-Encoding"
+
+
+def test_a_file_that_is_known_is_not_sent_again(http: httpx.Client) -> None:
+    """304 to its tag, alone or among others; anything else is answered with the file."""
+    first = http.get("/")
+    assert first.headers["cache-control"] == "no-cache"
+    tag = first.headers["etag"]
+    for known in (tag, f'W/"x", {tag}'):
+        again = http.get("/", headers={"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["etag"] == tag
+        assert "content-security-policy" in again.headers
+    assert http.get("/", headers={"If-None-Match": 'W/"x"'}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/console/app.js", "/console/vendor/uplot.css"])
+def test_what_a_page_may_do_is_bounded(http: httpx.Client, path: str) -> None:
+    """Scripts of this address alone, none in the page, in no frame of another."""
+    headers = http.get(path).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'self'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-opener-policy"] == "same-origin"
+
+
+def test_the_page_has_no_script_and_no_style_in_it(http: httpx.Client) -> None:
+    """The policy would keep a browser from running them."""
+    page = http.get("/").text
+    assert re.search(r"<script(?![^>]*\bsrc=)", page) is None
+    assert "<style" not in page
+    assert re.search(r"\s(?:on\w+|style)=", page) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/",
+        "/console/nothing.js",
+        "/console/../pages.py",
+        "/console/%2e%2e/pages.py",
+        "/console/..%2fpages.py",
+        "/console/~0000000000000000/app.js",
+        "/console/vendor",
+        "/console//etc/passwd",
+    ],
+)
+def test_nothing_else_is_there(http: httpx.Client, path: str) -> None:
+    """No path leads out of the folder, and none to another version's files."""
+    url = httpx.URL(str(http.base_url)).copy_with(raw_path=path.encode())
+    assert http.get(url).status_code == 404
+
+
+def test_anybody_may_load_the_page(start: Start, administer: Administer) -> None:
+    """It shows nothing by itself: who wants to see more has to sign in, where users are configured."""
+    http = administer(start(users={"ann": User(vpns=("default",))})).http
+    assert http.get("/").status_code == 200
+    assert http.get("/console/app.js").status_code == 200
+    assert http.get("/console/nothing").status_code == 404
+    assert http.get("/consoles").status_code == 401
+    assert http.get("/SEMP/v2/monitor/msgVpns").status_code == 401
+
+
+def test_the_console_can_be_turned_off(start: Start, administer: Administer) -> None:
+    """There is nothing at `/` then, as before there was a console."""
+    http = administer(start(admin=AdminListener(port=0, console=False))).http
+    for path in ("/", "/console/app.js"):
+        assert http.get(path).status_code == 404
+    assert http.get("/healthz").status_code == 200
