@@ -45,6 +45,7 @@ from gateway.ledger import Ledger
 from gateway.tls import TlsError
 from gateway.users import Users
 from gateway.vpn.clock import Clock
+from gateway.vpn.jobs.ports import JobPorts
 from gateway.vpn.message_vpns import MessageVpns, OpenArchive
 from gateway.vpn.telemetry.span import SpanExport
 from gateway.vpn.tuning import Tuning
@@ -178,6 +179,7 @@ class Gateway:
         stores = ChosenStores(self._folder.path, self._open_stores, self._engine)
         try:
             self._spans = open_telemetry(settings.telemetry)
+            self._users = Users(settings)
             self._vpns = MessageVpns(
                 self._configuration,
                 self._folder.path,
@@ -189,10 +191,9 @@ class Gateway:
                 open_archive=self._open_archive,
                 spans=self._spans,
                 follow=stores.follow,
-                open_remote=CopyPublisher,
+                job_ports=JobPorts(CopyPublisher, self._users.permissions_in),
             )
             self._vpns.start()
-            self._users = Users(settings)
             self._container = Container(settings, self._users, self._vpns)
             self.amqp = await self._container.start()
             self._admin_server = AdminServer(self, self, listener=settings.admin)
@@ -228,6 +229,8 @@ class Gateway:
             reloaded = reconcile(self.settings, fresh.settings)
             self._configuration = replace(fresh, settings=reloaded.settings)
             changed_users = self._users.reload(reloaded.settings)
+            for vpn in self._vpns.values():
+                vpn.jobs.users_changed()
             for renew in (
                 partial(self._container.reload, reloaded.settings, changed_users),
                 partial(self._admin_server.reload, reloaded.settings.admin, changed_users),

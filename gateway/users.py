@@ -169,3 +169,7 @@ class Users:
     def permissions(self, name: str) -> Permissions:
         """The rules of a user; where no users are configured there are none, and everything is permitted."""
         return self._permissions.get(name, NOTHING) if self._users else OPEN
+
+    def permissions_in(self, name: str, vpn: str) -> Permissions:
+        """The same, in a Message VPN; nothing, where the user may not enter it."""
+        return self.permissions(name) if self.may_enter(name, vpn) else NOTHING

@@ -14,7 +14,7 @@ with AMQP need for the same, by the user's ``consume`` and ``publish`` lists.
 Invariant: no operation is permitted by silence. A route without a right cannot be declared (``tree.Tree``).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -22,13 +22,13 @@ from fastapi import Body, Depends, Query, Request
 from fastapi.routing import APIRoute
 
 from amqp_ext.addresses.address import AddressKind, parse_target
-from amqp_ext.addresses.texts import AddressError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.administrators import Administrator, administrator_of, entrant_of
 from gateway.admin.semp.resources import Name, resources_of
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.permissions import Action
+from gateway.vpn.jobs.rights import Demand, to_copy, to_return
 
 MOST_PATTERNS: Final = 16
 """Topic patterns that one request may read."""
@@ -132,53 +132,22 @@ def require_reading(administrator: Administrator, topic: str) -> None:
 
 
 async def _copied(administrator: _Administrator, body: _Unchecked = None) -> None:
-    if not isinstance(body, dict) or body.get("replayTarget", ""):
-        # What goes to another gateway goes there as the configuration's user: that is no user's own to send.
-        await _whole_vpn(administrator)
-        return
-    said = body.get("subscriptions")
+    given = body if isinstance(body, dict) else {}
+    said = given.get("subscriptions")
     patterns = [str(pattern) for pattern in said] if isinstance(said, list) else []
-    for pattern in [pattern for pattern in patterns if not pattern.startswith("!")] or [">"]:
-        _require_log(administrator, pattern)
-    _require_target(administrator, body.get("target"))
-
-
-def _require_log(administrator: Administrator, pattern: str) -> None:
-    """What is copied is read, as by ``log://``."""
-    try:
-        administrator.require_any(
-            f"read log://{pattern}: it takes the right to consume it, or to administer it",
-            (Action.CONSUME, AddressKind.LOG, pattern),
-            (Action.ADMINISTER, AddressKind.LOG, pattern),
-        )
-    except TopicSyntaxError:
-        administrator.require(AddressKind.LOG, ">")
-
-
-def _require_target(administrator: Administrator, address: Any) -> None:
-    """To publish to an address; what is none is said to be by the operation."""
-    try:
-        target = parse_target(address) if isinstance(address, str) else None
-    except AddressError:
-        target = None
-    if target is None or target.kind not in (AddressKind.QUEUE, AddressKind.TOPIC):
-        administrator.require(AddressKind.LOG, ">")
-        return
-    administrator.require_any(
-        f"publish to {target.kind.value}://{target.name}: it takes the right to publish to it, or to administer it",
-        (Action.PUBLISH, target.kind, target.name),
-        (Action.ADMINISTER, target.kind, target.name),
+    _require_all(
+        administrator, to_copy(patterns, given.get("target"), is_remote=bool(given.get("replayTarget", "")))
     )
 
 
 async def _returned(administrator: _Administrator, name: Name, body: _Unchecked = None) -> None:
-    await _queue(administrator, name)
     target = body.get("target") if isinstance(body, dict) else None
-    if target:
-        _require_target(administrator, target)
-    else:
-        # Where each goes is said in the message, by whoever could publish to the queue.
-        await _whole_vpn(administrator)
+    _require_all(administrator, to_return(name, target))
+
+
+def _require_all(administrator: Administrator, demands: Sequence[Demand]) -> None:
+    for demand in demands:
+        administrator.require_any(demand.what, *demand.rules)
 
 
 async def _own_replay(

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from gateway.config import AlarmThresholds, Limits, Vpn
@@ -45,7 +46,7 @@ from gateway.vpn.endpoints import Endpoints
 from gateway.vpn.erasing import Erasing
 from gateway.vpn.jobs.job import JobShared
 from gateway.vpn.jobs.jobs import Jobs
-from gateway.vpn.jobs.remote_target import OpenRemote
+from gateway.vpn.jobs.ports import JobPorts
 from gateway.vpn.log import MessageLog
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
@@ -89,7 +90,7 @@ class MessageVpn:
         spans: SpanSink | None = None,
         sample_ratio: float = 0.0,
         elsewhere: Callable[[], Refused] | None = None,
-        open_remote: OpenRemote | None = None,
+        job_ports: JobPorts | None = None,
     ) -> None:
         """
         Take up where the store was left; ``start`` goes on.
@@ -104,7 +105,7 @@ class MessageVpn:
             sample_ratio: Of messages that bring no trace context, those that are traced.
             elsewhere: It only reads, and is never started: another gateway has the store, and serves whoever wants
                 anything else. Where that is.
-            open_remote: Publishes copies at other gateways; where there is none, nobody does.
+            job_ports: Nobody publishes at other gateways where there are none, and everybody may do everything.
         """
         self.name = name
         self.runtime = runtime
@@ -193,6 +194,7 @@ class MessageVpn:
         )
         feeds.connect(broker.erasing, dead_letters, replays)
         consumers.connect(dead_letters, replays)
+        ports = job_ports or JobPorts()
         self.jobs = Jobs(
             JobShared(
                 broker,
@@ -204,12 +206,13 @@ class MessageVpn:
                 pace,
                 selection,
                 runtime,
+                partial(ports.why_not, name),
             ),
             self.endpoints,
             self.log,
             cache,
             current,
-            open_remote,
+            ports.open_remote,
         )
         self.erasing = Erasing(
             broker,

@@ -39,7 +39,7 @@ from gateway.core.log.cache_budget import CacheBudget
 from gateway.vpn.clock import Clock, SteadyClock, SystemClock
 from gateway.vpn.declared import redeclare
 from gateway.vpn.following import Following
-from gateway.vpn.jobs.remote_target import OpenRemote
+from gateway.vpn.jobs.ports import JobPorts
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role.endable_loop import EndableLoop
 from gateway.vpn.role.standby_reads import StandbyReads
@@ -98,7 +98,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         open_archive: OpenArchive | None = None,
         spans: SpanSink | None = None,
         follow: Follow | None = None,
-        open_remote: OpenRemote | None = None,
+        job_ports: JobPorts | None = None,
     ) -> None:
         """
         Open all that are configured, and all that administrators made.
@@ -112,7 +112,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             spans: Takes spans of messages; None where nothing is traced.
             open_archive: Opens the archive of a log; where there is none, an archive in the settings is an error.
             follow: Reads a store on a standby while another gateway has it; where there is none, nobody reads then.
-            open_remote: Publishes copies at other gateways; where there is none, nobody does.
+            job_ports: Of all of them; nobody publishes at other gateways where there are none.
 
         Raises:
             store.errors.StoreError: A file cannot be used; an engine is not installed; a store was written by a later
@@ -129,7 +129,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
         self._open_archive = open_archive
         self._spans = spans
         self._follow = follow
-        self._open_remote = open_remote
+        self._job_ports = job_ports
         self._loop = asyncio.get_running_loop()
         self._turn = asyncio.Lock()
         self._vpns: dict[str, MessageVpn] = {}
@@ -242,7 +242,7 @@ class MessageVpns(Mapping[str, MessageVpn]):
             self._archive(vpn, store.recovered.log.generation),
             self._spans,
             0.0 if settings.telemetry is None else settings.telemetry.sample_ratio,
-            open_remote=self._open_remote,
+            job_ports=self._job_ports,
         )
         made.set_limits(settings.limits, settings.alarms)
         if endable is not None:

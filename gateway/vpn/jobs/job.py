@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -59,6 +60,8 @@ class JobShared:
     pace: HistoryPace
     selection: SelectionTurns
     runtime: Runtime
+    why_not: Callable[[ReplayRecord], str]
+    """Why a job may not go on in its requester's name, as users are now; empty where it may."""
 
 
 class Progress(NamedTuple):
@@ -132,9 +135,12 @@ class Job(ABC):
         if self._task is not None:
             self._task.cancel()
 
-    async def pause(self) -> None:
+    async def pause(self, why: str = "") -> None:
         """
         Stop for now; returns when that is durable.
+
+        Args:
+            why: For its record, where nobody asked for it.
 
         Raises:
             Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
@@ -142,17 +148,19 @@ class Job(ABC):
         async with self._commands:
             await self._stop(PAUSED)
             self._check_under_way()
-            await self._save(replace(self.record, state=PAUSED, outcome=""))
+            await self._save(replace(self.record, state=PAUSED, outcome=why[:500]))
 
     async def resume(self) -> None:
         """
         Go on; returns when that is durable.
 
         Raises:
-            Refused: PRECONDITION_FAILED, it is over; INTERNAL, the store could not write.
+            Refused: PRECONDITION_FAILED, it is over; NOT_ALLOWED, its requester may not do it any more; INTERNAL, the
+                store could not write.
         """
         async with self._commands:
             self._check_under_way()
+            self._check_permitted()
             if self.record.state != RUNNING:
                 await self._save(replace(self.record, state=RUNNING, outcome=""))
             self._wanted = RUNNING
@@ -189,6 +197,23 @@ class Job(ABC):
                 ErrorCode.PRECONDITION_FAILED,
                 f"the job {self.record.name!r} is over: it is {self.record.state}",
             )
+
+    def _check_permitted(self) -> None:
+        why = self._shared.why_not(self.record)
+        if why:
+            raise Refused(
+                ErrorCode.NOT_ALLOWED,
+                f"the job {self.record.name!r} stays as it is: {why}; begin one of your own",
+            )
+
+    async def check_requester(self) -> None:
+        """Users are others now: it pauses, durably, if its requester may not do any more what it does."""
+        why = self._shared.why_not(self.record) if self.record.state == RUNNING else ""
+        if not why:
+            return
+        self._wanted = PAUSED
+        with suppress(Refused):
+            await self.pause(why)
 
     # --- progress -------------------------------------------------------------------------------------------------
 

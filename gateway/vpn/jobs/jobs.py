@@ -4,6 +4,7 @@ The jobs of a Message VPN: begun, found by name, paused, resumed, cancelled, and
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -51,6 +52,7 @@ class Jobs:
         self._open_remote = open_remote
         self._jobs: dict[str, Job] = {}
         """Those that are not over, by name; and those that ended since somebody looked."""
+        self._checking: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Take up what a stop interrupted; what was paused stays so."""
@@ -65,6 +67,15 @@ class Jobs:
                 continue
             self._jobs[record.name] = job
             job.start()
+        # By what the configuration says now.
+        self.users_changed()
+
+    def users_changed(self) -> None:
+        """Users may do other things now: a job whose requester may not do it any more pauses, and says so."""
+        for job in self._jobs.values():
+            checking = self._shared.runtime.loop.create_task(job.check_requester())
+            self._checking.add(checking)
+            checking.add_done_callback(self._checking.discard)
 
     def close(self) -> None:
         """What is on its way is committed, and nothing else is begun."""

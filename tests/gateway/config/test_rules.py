@@ -178,3 +178,48 @@ def test_a_queue_is_not_its_own_dead_message_queue() -> None:
 def test_free_ports_do_not_collide() -> None:
     """Any number of listeners may ask for a free port."""
     assert len(parse("[[listener]]\nport = 0\n[[listener]]\nport = 0\n[admin]\nport = 0").listeners) == 2
+
+
+FAR = "[vpn.default.replay_target.far]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"{FAR}url = 'far:5672'", "is no URL of a peer"),
+        (f"{FAR}url = 'http://far'", "is no URL of a peer"),
+        (f"{FAR}url = 'amqp://'", "is no URL of a peer"),
+        (f"{FAR}url = 'amqp://far:0'", "is no URL of a peer"),
+        (f"{FAR}url = 'amqp://far:99999'", "is no URL of a peer"),
+        (f"{FAR}url = 'amqps://ann:secret@far'", "has a user in it"),
+        (f"{FAR}url = 'amqps://far/queue'", "has more than host and port"),
+        (f"{FAR}url = 'amqps://far?a=b'", "has more than host and port"),
+        (f"{FAR}url = 'amqps://far'\nuser = 'ann'", "it takes both, or none"),
+        (f"{FAR}url = 'amqps://far'\npassword_file = 'secret'", "it takes both, or none"),
+        (f"{FAR}url = 'amqp://far'\ntls_ca = 'ca.pem'", "tls_ca"),
+        (f"{FAR}url = 'amqps://far'\nuser = ''\npassword_file = 'secret'", "user"),
+        ("[vpn.default.replay_target.'far away']\nurl = 'amqps://far'", "a label has 1 to 64"),
+        (f"[vpn.default.replay_target.{'f' * 65}]\nurl = 'amqps://far'", "a label has 1 to 64"),
+    ],
+)
+def test_what_no_target_of_copies_can_be(text: str, said: str) -> None:
+    """One problem each, in words; a password in the URL is not repeated there."""
+    (problem,) = problems(text)
+    assert problem.startswith("vpn.default.replay_target")
+    assert said in problem
+    assert "secret@" not in problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "url = 'amqp://far'",
+        "url = 'amqp://[::1]:5673/'",
+        "url = 'amqps://far:5671'\nvpn = 'test'\nuser = 'ann'\npassword_file = 'secret'\ntls_ca = 'ca.pem'",
+    ],
+)
+def test_a_target_of_copies(text: str) -> None:
+    """A peer with or without TLS, and with a name and a password or without any."""
+    target = parse(FAR + text).vpns["default"].replay_targets["far"]
+    assert target.url in text
+    assert (target.user is None) == (target.password_file is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,9 +12,9 @@ import pytest
 import structlog
 
 from amqp_ext.sasl.passwords import hash_password
-from gateway.config import User, Vpn
+from gateway.config import User, Vpn, read
 from tests.support.client import Client
-from tests.support.running import RunningGateway, settings_for
+from tests.support.running import STOP_SECONDS, RunningGateway, settings_for
 
 PASSWORD = "secret"
 # As few rounds as are allowed: what is tried here is not the hash.
@@ -62,3 +63,41 @@ def login(_ending: ExitStack) -> Login:
         return _ending.enter_context(Client(gateway.url, user=(name, PASSWORD), **more))
 
     return login
+
+
+class Reloaded:
+    """A gateway, and the file of its users."""
+
+    def __init__(self, folder: Path, ending: ExitStack) -> None:
+        self._file = folder / "gateway.toml"
+        self._folder = folder
+        self._ending = ending
+        self.gateway: RunningGateway
+
+    def write(self, users: str) -> None:
+        """Make these the users."""
+        listener = f"[[listener]]\nport = 0\n{self.listener}\n"
+        self._file.write_text(f'data = "{self._folder / "data"}"\n{listener}[admin]\nport = 0\n{users}')
+
+    def start(self, users: str, listener: str = "") -> RunningGateway:
+        """Start with these users, and a listener of which this is said."""
+        self.listener = listener
+        self.write(users)
+        self.gateway = self._ending.enter_context(RunningGateway(read(self._file)))
+        return self.gateway
+
+    def reload(self, users: str) -> None:
+        """Have the gateway read these users."""
+        self.write(users)
+        loop, gateway = self.gateway.call(lambda running: (asyncio.get_running_loop(), running))
+        asyncio.run_coroutine_threadsafe(gateway.reload(), loop).result(STOP_SECONDS)
+
+
+@pytest.fixture
+def reloaded(tmp_path: Path, _ending: ExitStack) -> Reloaded:
+    return Reloaded(tmp_path, _ending)
+
+
+def user(name: str, rules: str = "") -> str:
+    """The table of a user."""
+    return f"[user.{name}]\npassword = '{HASH}'\n{rules}\n"

@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from amqp_ext.sasl.passwords import hash_password
-from gateway.config import read
-from tests.gateway.permissions.conftest import HASH, Login
+from tests.gateway.permissions.conftest import HASH, Login, Reloaded, user
 from tests.support.client import Client
 from tests.support.frames import SASL_HEADER
 from tests.support.messages import data, message_to
-from tests.support.running import STOP_SECONDS, RunningGateway
-
-
-class Reloaded:
-    """A gateway, and the file of its users."""
-
-    def __init__(self, folder: Path, ending: ExitStack) -> None:
-        self._file = folder / "gateway.toml"
-        self._folder = folder
-        self._ending = ending
-        self.gateway: RunningGateway
-
-    def write(self, users: str) -> None:
-        """Make these the users."""
-        listener = f"[[listener]]\nport = 0\n{self.listener}\n"
-        self._file.write_text(f'data = "{self._folder / "data"}"\n{listener}[admin]\nport = 0\n{users}')
-
-    def start(self, users: str, listener: str = "") -> RunningGateway:
-        """Start with these users, and a listener of which this is said."""
-        self.listener = listener
-        self.write(users)
-        self.gateway = self._ending.enter_context(RunningGateway(read(self._file)))
-        return self.gateway
-
-    def reload(self, users: str) -> None:
-        """Have the gateway read these users."""
-        self.write(users)
-        loop, gateway = self.gateway.call(lambda running: (asyncio.get_running_loop(), running))
-        asyncio.run_coroutine_threadsafe(gateway.reload(), loop).result(STOP_SECONDS)
-
-
-@pytest.fixture
-def reloaded(tmp_path: Path, _ending: ExitStack) -> Reloaded:
-    return Reloaded(tmp_path, _ending)
-
-
-def user(name: str, rules: str = "") -> str:
-    """The table of a user."""
-    return f"[user.{name}]\npassword = '{HASH}'\n{rules}\n"
+from tests.support.running import STOP_SECONDS
 
 
 def relayed(client: Client, to: str) -> str:

@@ -1,7 +1,8 @@
 """Jobs: the log copied into an address, and dead letters sent back; begun, paused, resumed, cancelled."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +19,7 @@ from gateway.admin.semp.resources import QUEUES, Name, check_log, endpoint_of, v
 from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.vpn.jobs.dead_letters import count_dead
+from gateway.vpn.jobs.job import Job
 from gateway.vpn.jobs.requests import CopyRequest, ReturnRequest
 
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
@@ -90,6 +92,9 @@ class _DeadGroup(InVpn):
 BEGUN: Final = resource("ReplayJobBegun", _Begun)
 DEAD_GROUP: Final = resource("DeadMsgGroup", _DeadGroup)
 
+_Command: TypeAlias = Callable[[Job, str], Awaitable[None]]
+"""What is done with a job, by the administrator of this name."""
+
 _Asking = Annotated[Administrator, Depends(administrator_of)]
 
 
@@ -131,38 +136,21 @@ def job_routes() -> APIRouter:
             {"replayName": record.name, "firstMsgId": record.position, "lastMsgId": record.end - 1},
         )
 
-    @tree.put("/replayLogs/{log}/pauseReplay", rights.OWN_REPLAY, summary="Ours: pause a job", responses=DONE)
-    async def pause(request: Request, vpn: Name, log: Name, body: OfReplay) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        await administration.vpn.jobs.find(body.replayName).pause()
-        return answer(request)
+    def declare_command(name: str, summary: str, command: _Command) -> None:
+        @tree.put(f"/replayLogs/{{log}}/{name}", rights.OWN_REPLAY, summary=summary, responses=DONE)
+        async def tell(
+            request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking
+        ) -> Answer:
+            administration = vpn_of(request, vpn)
+            check_log(log)
+            await command(administration.vpn.jobs.find(body.replayName), administrator.name)
+            return answer(request)
 
-    @tree.put(
-        "/replayLogs/{log}/resumeReplay",
-        rights.OWN_REPLAY,
-        summary="Ours: have a paused job go on",
-        responses=DONE,
+    declare_command("pauseReplay", "Ours: pause a job", lambda job, by: job.pause())
+    declare_command("resumeReplay", "Ours: have a paused job go on", lambda job, by: job.resume())
+    declare_command(
+        "cancelReplay", "Ours: end a job; what it has published stays", lambda job, by: job.cancel(by)
     )
-    async def resume(request: Request, vpn: Name, log: Name, body: OfReplay) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        await administration.vpn.jobs.find(body.replayName).resume()
-        return answer(request)
-
-    @tree.put(
-        "/replayLogs/{log}/cancelReplay",
-        rights.OWN_REPLAY,
-        summary="Ours: end a job; what it has published stays",
-        responses=DONE,
-    )
-    async def cancel(
-        request: Request, vpn: Name, log: Name, body: OfReplay, administrator: _Asking
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        await administration.vpn.jobs.find(body.replayName).cancel(administrator.name)
-        return answer(request)
 
     @tree.put(
         "/queues/{name}/returnDead",
