@@ -10,6 +10,7 @@ over.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -317,6 +318,12 @@ class ArchivedLog:
                 return found
             position = segment.last + 1
 
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        self._refreshed()
+        segments, last = self._state.segments, self._state.last
+        ends = [segment.last_ms for segment in segments]
+        return [_position_since(segments, ends, time_ms, last) for time_ms in times_ms]
+
     def time_of(self, message_id: int) -> int | None:
         def read(segment: Segment, groups: RowGroups) -> int | None:
             group = groups.at(segment, message_id)
@@ -356,6 +363,18 @@ class ArchivedLog:
             return (row_groups.id_at(table, places[-1]), group.first) if places else (None, group.first)
 
         return self._read(before - 1, read)
+
+
+def _position_since(segments: Sequence[Segment], ends: Sequence[int], time_ms: int, last: int) -> int:
+    """Where a time lies, evenly within a file; ``ends`` are the files' last times."""
+    at = bisect_left(ends, time_ms)
+    if at == len(segments):
+        return last + 1
+    segment = segments[at]
+    length_ms, passed_ms = segment.last_ms - segment.first_ms + 1, time_ms - segment.first_ms
+    if passed_ms <= 0:
+        return segment.first
+    return segment.first + (segment.last - segment.first) * passed_ms // length_ms
 
 
 def _run_of(state: State) -> ArchivedRun:

@@ -414,6 +414,12 @@ class Archive(Protocol):
     def first_since(self, time_ms: int) -> int | None:
         """The first id that arrived at or after a time; None where all that is archived arrived before."""
 
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """
+        About where times lie in it: for each, the id from which on all arrived then or later; one past its last where
+        nothing did. No file is read for it: within a file, ids are taken to have come evenly.
+        """
+
     def time_of(self, message_id: int) -> int | None:
         """When a message arrived, if the archive has it."""
 
@@ -504,6 +510,13 @@ class Reader(LogProbe, Protocol):
     def attempts(self, cursor: int, first: int = 0, last: int = MAX_ID) -> list[tuple[int, int]]:
         """
         (id, failed deliveries) of the messages from ``first`` to ``last`` that have any with this cursor's endpoint.
+        """
+
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """
+        Where in the log times lie: for each of them the lowest id, not below the log's first one, from which on all
+        that is there arrived then or later. One past the newest message where nothing did. One read, whatever is
+        stored: binary searches in one statement, each as deep as the log is long.
         """
 
     def lengths_page(self, position: int, end: int, patterns: Sequence[str]) -> LengthPage:

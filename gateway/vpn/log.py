@@ -27,6 +27,7 @@ from gateway.core.replay.starts import (
     resolve,
 )
 from gateway.vpn.committer import Committer
+from gateway.vpn.replay.log_histogram import LogHistogram
 from gateway.vpn.replay.log_listing import LogListing
 from gateway.vpn.replay.log_search import CountBack, LogSearch, SearchShared
 from gateway.vpn.user_turns import ADMINISTRATION
@@ -41,6 +42,8 @@ class MessageLog:
         self._search = search
         self.listing = LogListing(search)
         """Lists of it, for people."""
+        self.histogram = LogHistogram(search, broker.history)
+        """When what is in it came, for people."""
         self._now_ms = search.runtime.clock.now_ms
 
     # --- what it holds --------------------------------------------------------------------------------------------

@@ -389,6 +389,21 @@ class LogHistory:
                 return found
         return None
 
+    async def positions_since(self, times_ms: Sequence[int], user: str = ADMINISTRATION) -> list[int]:
+        """
+        Where times lie: for each the lowest id from which on all arrived then or later. Exact in the log, and evenly
+        within each file of the archive, where that has what was before; raises as ``last_matching``.
+        """
+        store, archive, first_id = self._store, self._archive, self._history.first_id
+        # With where the store itself begins: what is known of that here may be older.
+        looked = partial(store.positions_since, [0, *times_ms])
+        stored_from, *stored = await asyncio.wrap_future(store.submit(looked))
+        early = [time_ms for time_ms, found in zip(times_ms, stored, strict=True) if found <= stored_from]
+        if archive is None or first_id >= stored_from or not early:
+            return stored
+        archived = await self._from_archive(first_id, user, partial(archive.positions_since, early))
+        return [min(max(found, first_id), stored_from) for found in archived] + stored[len(early) :]
+
     async def time_of(self, message_id: int, user: str) -> int | None:
         """When a message arrived, if log or archive has it; raises as ``last_matching``."""
         store, archive = self._store, self._archive

@@ -398,6 +398,12 @@ class SqliteReader:
         return self._number("select id from message where id >= ? and held is null order by id limit 1", low)
 
     @_reads
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """See ``store.ports.Reader``; beside a busy interpreter many statements would each wait for their turn."""
+        found: list[Any] = self._connection.execute(_POSITIONS_SINCE, [json.dumps(list(times_ms))]).fetchall()
+        return [position for (position,) in found]
+
+    @_reads
     def time_of(self, message_id: int) -> int | None:
         return self._number("select time from message where id = ? and held is null", message_id)
 
@@ -418,6 +424,24 @@ class SqliteReader:
             if len(rows) < self._page_rows:
                 return None
             before, _ = rows[-1]
+
+
+_POSITIONS_SINCE: Final = """
+    with recursive searched (number, time, low, high) as (
+        select wanted.key, wanted.value, log.first_id,
+            max(log.first_id, coalesce((select max(id) + 1 from message), 0))
+            from json_each(?) as wanted, log
+        union all
+        select number, searched.time,
+            iif(message.time < searched.time, message.id + 1, low),
+            iif(message.time < searched.time, high, (low + high) / 2)
+            from searched join message
+            on message.id = (select min(id) from message where id >= (low + high) / 2)
+            where low < high
+    )
+    select low from searched where low >= high order by number
+"""
+"""Below ``high`` there is a message in every step, so that each one halves what is left."""
 
 
 @cache

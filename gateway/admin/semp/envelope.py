@@ -21,6 +21,7 @@ from amqp_ext.replay_start import ReplayStartError
 from amqp_ext.topics import TopicSyntaxError
 from gateway.admin.audit import asked_of
 from gateway.core.errors import ErrorCode, Refused
+from store.errors import LogTrimmed, ReadFailed
 
 ROOT: Final = "/SEMP/v2"
 
@@ -119,7 +120,7 @@ REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     },
     503: {
         "model": Failure,
-        "description": "The store could not write, another gateway is active, or the gateway is ending.",
+        "description": "The store could not write or read, another gateway is active, or the gateway is ending.",
     },
 }
 """What any of these resources may answer but 200, for the OpenAPI document."""
@@ -208,6 +209,11 @@ def tell_errors(app: FastAPI) -> None:
         if error.code.replay_error is not None:
             more = {"replayError": error.code.replay_error, "subcode": error.code.subcode}
         return told(request, refusal(error), **more)
+
+    @app.exception_handler(ReadFailed)
+    @app.exception_handler(LogTrimmed)
+    async def not_read(request: Request, error: Exception) -> JSONResponse:
+        return told(request, SempError("FAIL", f"It cannot be read now: {error}; try again later.", 503))
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:

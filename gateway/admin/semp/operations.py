@@ -19,6 +19,7 @@ from gateway.admin.semp.routes.actions import action_routes
 from gateway.admin.semp.routes.alarms import alarm_routes
 from gateway.admin.semp.routes.endpoints import config_routes
 from gateway.admin.semp.routes.erasing import erasing_routes
+from gateway.admin.semp.routes.histogram import histogram_routes
 from gateway.admin.semp.routes.jobs import dead_letter_routes, job_routes
 from gateway.admin.semp.routes.log_plan import plan_routes
 from gateway.admin.semp.routes.monitor import monitor_routes
@@ -76,6 +77,7 @@ def _resources() -> list[BaseRoute]:
         dead_letter_routes(),
         erasing_routes(),
         monitor_routes(),
+        histogram_routes(),
         alarm_routes(),
         plan_routes(),
         log_read_routes(),

@@ -28,6 +28,7 @@ from store.ports import MAX_ID, DiskUse, LengthPage, LogPage, RoutedPage, Search
 from store.postgresql.reading import packed
 from store.postgresql.reading.connection import ANSWER_SECONDS, STATEMENT_MS, ReadConnection, Value
 from store.postgresql.reading.packed import Packed, number
+from store.postgresql.reading.positions import positions_since
 from store.postgresql.reading.search import PAGE_IDS, look_up, scan, topic_condition
 from store.postgresql.text import read_text
 from store.property_index import IndexedSpan, span_at
@@ -514,6 +515,11 @@ class PostgresReader:
             f"{self._if_told} order by id limit 1",
             low,
         )
+
+    @_reads
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """See ``store.ports.Reader``."""
+        return [number(row[0]) for row in self.connection.ask(positions_since(self._newest), [times_ms])]
 
     @_reads
     def time_of(self, message_id: int) -> int | None:

@@ -132,6 +132,10 @@ class StandbyReader:
         """See ``LogProbe``."""
         return self._primary.first_since(time_ms)
 
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        """See ``store.ports.Reader``."""
+        return self._primary.positions_since(times_ms)
+
     def time_of(self, message_id: int) -> int | None:
         """See ``LogProbe``."""
         return self._primary.time_of(message_id)

@@ -143,6 +143,13 @@ class ChangingStore(_Pool):
             (row[0] for row in self.world.logged(self.world.first_id, MAX_ID) if row[1] >= time_ms), None
         )
 
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        rows = self.world.logged(self.world.first_id, MAX_ID)
+        return [
+            max([self.world.first_id, *(row[0] + 1 for row in rows if row[1] < time_ms)])
+            for time_ms in times_ms
+        ]
+
     def time_of(self, message_id: int) -> int | None:
         row = self.world.rows.get(message_id)
         return row[1] if row is not None and message_id >= self.world.first_id else None
@@ -199,6 +206,10 @@ class ChangingArchive(_Pool):
     def first_since(self, time_ms: int) -> int | None:
         rows = self.world.logged(1, self.look().last_id + 1)
         return next((row[0] for row in rows if row[1] >= time_ms), None)
+
+    def positions_since(self, times_ms: Sequence[int]) -> list[int]:
+        rows = self.world.logged(1, self.look().last_id + 1)
+        return [max([1, *(row[0] + 1 for row in rows if row[1] < time_ms)]) for time_ms in times_ms]
 
     def time_of(self, message_id: int) -> int | None:
         row = self.world.rows.get(message_id) if message_id <= self.look().last_id else None

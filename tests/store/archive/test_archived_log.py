@@ -138,6 +138,10 @@ def test_probes_know_what_the_list_knows(archived: Archived) -> None:
             found, before = log.last_page(matches, before)
         wanted = [row[ID] for row in archived.rows if matches is None or matches(row[TOPIC])]
         assert found == (wanted[-1] if wanted else None)
+    times = [archived.rows[0][TIME_MS] - 1, *(row[TIME_MS] for row in archived.rows)]
+    places = log.positions_since([*times, times[-1] + 1])
+    assert places == sorted(places)  # within a file they are guesses
+    assert (places[0], places[-1]) == (archived.first, archived.last + 1)
     counted: dict[str, list[int]] = {}
     position = archived.first
     while position <= archived.last:

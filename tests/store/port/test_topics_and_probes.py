@@ -17,7 +17,7 @@ from store.ports import Reader
 from store.postgresql.reading import reader as postgresql_reader
 from store.sqlite import reader as sqlite_reader
 from store.topic_condition import MOST_LITERALS, MOST_WILDCARDS
-from tests.store.effects import publication, queue
+from tests.store.effects import publication, queue, trimming
 from tests.store.histories import histories
 from tests.store.port.vpns import StoredVpn
 from tests.store.topics import topic_patterns, topics_near
@@ -106,6 +106,27 @@ def test_a_date_is_found_exactly(new_vpn: NewVpn, effects: list[Effect]) -> None
     for time in range(MADE_MS - 2, MADE_MS + 30):
         naive = next((row[ID] for row in rows if row[TIME_MS] >= time), None)
         assert reader.first_since(time) == naive
+
+
+@PROBED
+@given(effects=_sparse_logs(), trimmed=st.integers(0, 30))
+@example(effects=[], trimmed=0)
+def test_times_are_found_together(new_vpn: NewVpn, effects: list[Effect], trimmed: int) -> None:
+    """For every time there is, and others: a place in the log before which all arrived earlier, and no other did."""
+    vpn = new_vpn()
+    model = vpn.write([effects])
+    first = min(trimmed, model.last_id) + 1
+    if first > 1:
+        vpn.commit([trimming(model, first)])
+    logged = [row for row in model.messages.values() if row[HELD] is None and row[ID] >= first]
+    reader = vpn.open_reader()
+    times = list(range(MADE_MS - 2, MADE_MS + 30))
+    positions = reader.positions_since(times)
+    assert len(positions) == len(times)
+    for time, position in zip(times, positions, strict=True):
+        assert first <= position <= model.last_id + 1
+        assert all((row[TIME_MS] >= time) == (row[ID] >= position) for row in logged)
+    assert reader.positions_since([]) == []
 
 
 @PROBED
