@@ -198,6 +198,11 @@ def _add_vpn(families: _Families, vpn: MessageVpn, clients: int) -> None:
             "Direct messages that nobody took.",
             vpn.counters.direct_dropped_messages,
         ),
+        (
+            "rewind_dead_discarded_messages",
+            "Dead messages that their dead message queue did not take.",
+            counters.dead_discarded_messages,
+        ),
         ("rewind_commits", "Transactions of the store.", counters.commits),
         ("rewind_commit_batches", "Batches in those: turns of the loop.", counters.batches),
         ("rewind_commit_failures", "Transactions that failed.", counters.failed_commits),

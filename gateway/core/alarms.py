@@ -31,6 +31,7 @@ class AlarmKind(enum.Enum):
     CLOCK = "clock"
     DISK_TIME = "disk-time-left"
     LOG_TIME = "replay-log-time-kept"
+    DISCARDED = "dead-messages-discarded"
 
 
 @dataclass(frozen=True, slots=True)

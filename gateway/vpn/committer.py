@@ -233,16 +233,14 @@ class Committer:
         """From the writer's thread."""
         self._loop.call_soon_threadsafe(self._committed, batches, error)
 
-    @staticmethod
-    def _answer(batch: Batch) -> None:
+    def _answer(self, batch: Batch) -> None:
         """
         Tell the publishers of a few messages, each on its way at once: they may wait for it before they send the next,
         while what else follows is the same a little later.
         """
         for effect in batch.effects:
             if isinstance(effect, Publication):
-                client, deliveries = effect.receipt
-                client.accepted(deliveries, at_once=True)
+                self._accept(effect, at_once=True)
 
     def _committed(
         self, batches: list[Batch], error: WriteFailed | None, *, is_answered: bool = False
@@ -277,15 +275,28 @@ class Committer:
                     for endpoint in broker.committed(effect):
                         touched[endpoint.name] = None
                     if not is_answered:
-                        client, deliveries = effect.receipt
-                        client.accepted(deliveries)
-            self.pending_bytes -= batch.size_bytes
-            for then in batch.then:
-                then(None)
+                        self._accept(effect)
+            self._tell_then(batch, None)
         counters.commit_messages.add(counters.published_messages - published)
         for listener in self._listeners:
             listener.committed(touched, news)
         self._offer_room()
+
+    def _accept(self, publication: Publication, *, at_once: bool = False) -> None:
+        """Tell a publisher. A mistake in what it does with that is not to keep others from being told."""
+        client, deliveries = publication.receipt
+        try:
+            client.accepted(deliveries, at_once=at_once)
+        except Exception as mistake:
+            self._runtime.report("commit_not_told", mistake)
+
+    def _tell_then(self, batch: Batch, error: WriteFailed | None) -> None:
+        self.pending_bytes -= batch.size_bytes
+        for then in batch.then:
+            try:
+                then(error)
+            except Exception as mistake:
+                self._runtime.report("commit_not_told", mistake)
 
     def _deposed(self, error: Deposed) -> None:
         """
@@ -312,10 +323,11 @@ class Committer:
                     self._broker.failed(effect)
                     self._cache.skip(effect.rows[-1][ID] + 1)
                     client, deliveries = effect.receipt
-                    client.not_stored(deliveries, refused)
-            self.pending_bytes -= batch.size_bytes
-            for then in batch.then:
-                then(error)
+                    try:
+                        client.not_stored(deliveries, refused)
+                    except Exception as mistake:
+                        self._runtime.report("commit_not_told", mistake)
+            self._tell_then(batch, error)
         for listener in self._listeners:
             listener.not_committed()
         self._offer_room()

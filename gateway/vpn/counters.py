@@ -50,6 +50,8 @@ class Counters:
     failed_commits: int = 0
     direct_dropped_messages: int = 0
     """Direct messages that nobody took, or that there was no room for: nobody was told."""
+    dead_discarded_messages: int = 0
+    """Dead messages that their dead message queue did not take."""
     activity: int = 0
     """Batches published or settled: whether there is live traffic."""
     commit_messages: Histogram = field(default_factory=lambda: Histogram(_BATCH_BOUNDS))

@@ -190,7 +190,7 @@ class MessageVpn:
             tracing,
         )
         self.dead_letters = dead_letters = DeadLetterMover(
-            broker, self.publishing, consumers, committer, history, cache, runtime
+            broker, self.publishing, consumers, committer, history, cache, counters, runtime
         )
         feeds.connect(broker.erasing, dead_letters, replays)
         consumers.connect(dead_letters, replays)
@@ -227,7 +227,9 @@ class MessageVpn:
             dead_letters.is_moving,
         )
         self.expiry = Expiry(broker, feeds, runtime)
-        self.alarms = AlarmWatch(broker, committer, reader, self.durability, lease, runtime, archive)
+        self.alarms = AlarmWatch(
+            broker, committer, reader, self.durability, lease, runtime, archive, dead_letters.discarded
+        )
         self.sizing = Sizing(broker, reader, counters, self.alarms, runtime)
         self.ageing = Ageing(broker, reader, trimmer, runtime)
         self.topic_retention = TopicRetention(

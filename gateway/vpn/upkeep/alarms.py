@@ -19,6 +19,7 @@ from gateway.core.log.plan import LogPlan
 from gateway.vpn.committer import Committer
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
+from gateway.vpn.upkeep.dead_letters import Discarded
 from gateway.vpn.upkeep.durability import DurabilityWatch
 from store.ports import Archive, Reader
 
@@ -28,9 +29,11 @@ LOOK_SECONDS: Final = 1.0
 TURN_ENDPOINTS: Final = 500
 """Endpoints looked at in one turn of the loop: well below a millisecond."""
 
+DISCARDED_MS: Final = 3_600_000
+"""For so long after a dead message was discarded that is an alarm: long enough for somebody to see it."""
 
-_OF_THE_WHOLE: Final = frozenset(AlarmKind) - {AlarmKind.LOG_USE, AlarmKind.ENDPOINT_USE}
-"""Alarms about no quota."""
+_OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.ENDPOINT_USE})
+"""Alarms about a quota."""
 
 
 class AlarmWatch:
@@ -43,7 +46,12 @@ class AlarmWatch:
         lease: Lease | None,
         runtime: Runtime,
         archive: Archive | None = None,
+        discarded: dict[str, Discarded] | None = None,
     ) -> None:
+        """
+        Args:
+            discarded: Dead messages that their queues did not take; what is old is taken out.
+        """
         self.thresholds = AlarmThresholds()
         self._broker = broker
         self._committer = committer
@@ -51,6 +59,7 @@ class AlarmWatch:
         self._durability = durability
         self._lease = lease
         self._archive = archive
+        self._discarded = discarded if discarded is not None else {}
         self._loop = runtime.loop
         self._clock = runtime.clock
         self._now_ms = runtime.clock.now_ms
@@ -147,6 +156,7 @@ class AlarmWatch:
             )
             self._alarms.note(AlarmKind.ARCHIVE, "", text, self._now_ms())
         self._alarms.note(AlarmKind.CLOCK, "", self._clock.problem(), self._now_ms())
+        self._note_discarded()
         self._alarms.keep(self._is_current)
         self._alarms.note_use(
             AlarmKind.LOG_USE,
@@ -157,6 +167,15 @@ class AlarmWatch:
             self._now_ms(),
         )
         self._left = list(broker.endpoints.values())
+
+    def _note_discarded(self) -> None:
+        now_ms, discarded = self._now_ms(), self._discarded
+        for queue, found in list(discarded.items()):
+            text: str | None = f"dead messages are discarded: {queue!r} does not take them: {found.reason}"
+            if now_ms - found.time_ms >= DISCARDED_MS:
+                del discarded[queue]
+                text = None
+            self._alarms.note(AlarmKind.DISCARDED, queue, text, now_ms)
 
     def _check(self, count: int) -> None:
         thresholds, now_ms = self.thresholds, self._now_ms()
@@ -174,7 +193,7 @@ class AlarmWatch:
                 )
 
     def _is_current(self, alarm: Alarm) -> bool:
-        if alarm.kind in _OF_THE_WHOLE:
+        if alarm.kind not in _OF_USE:
             return True
         if alarm.kind is AlarmKind.LOG_USE:
             return alarm.threshold_percent in self.thresholds.log_percent

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.codec import Long, Timestamp
@@ -30,6 +30,7 @@ from gateway.core.errors import Refused
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
 from gateway.vpn.committer import Committer
+from gateway.vpn.counters import Counters
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.publishing import Publishing
@@ -41,24 +42,30 @@ TRY_AGAIN_S: Final = 1.0
 
 
 class _Copies:
-    """The publisher of the copies for one dead message queue: what that does not take is discarded, and logged."""
+    """The publisher of the copies for one dead message queue."""
 
-    def __init__(self, queue: str, log: Any) -> None:
-        self._queue = queue
-        self._log = log
+    def __init__(self) -> None:
+        self.refused_messages = 0
+        """What the queue does not take."""
+        self.reason = ""
+        self.are_offered = False
+        """The queue has said what it takes: what is not stored after that is put again."""
 
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         pass
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
-        self._log.warning(
-            "dead_messages_discarded",
-            **{
-                log_keys.ENDPOINT: self._queue,
-                log_keys.MESSAGES: len(deliveries),
-                log_keys.REASON: refused.text if refused is not None else "nobody takes them",
-            },
-        )
+        if not self.are_offered:
+            self.refused_messages += len(deliveries)
+            self.reason = refused.text if refused is not None else "nobody takes them"
+
+
+class Discarded(NamedTuple):
+    """Dead messages that their queue did not take, and that are nowhere but in the log."""
+
+    reason: str
+    time_ms: int
+    """The last time, in ms since the epoch."""
 
 
 def dead_copy(row: Row, endpoint: str, reason: str, now_ms: int) -> tuple[bytes, int]:
@@ -91,6 +98,8 @@ class DeadLetters:
     keeper: Flow
     """Bound to nothing; has them between a write that failed and the next, so that they go to nobody else."""
     ids: list[int]
+    offered: _Copies = field(default_factory=_Copies)
+    """To the queue, the last time."""
 
 
 class DeadLetterMover:
@@ -104,6 +113,7 @@ class DeadLetterMover:
         committer: Committer,
         history: LogHistory,
         cache: MessageCache,
+        counters: Counters,
         runtime: Runtime,
     ) -> None:
         self._broker = broker
@@ -112,11 +122,14 @@ class DeadLetterMover:
         self._committer = committer
         self._history = history
         self._cache = cache
+        self._counters = counters
         self._runtime = runtime
         self._loop = runtime.loop
         self._most_under_way = runtime.tuning.dead_letters_under_way
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: dict[DeadLetters, None] = {}
+        self.discarded: dict[str, Discarded] = {}
+        """By dead message queue; whoever is told of them takes out what is old."""
 
     def is_dead_message_queue(self, name: str) -> bool:
         """Whether some endpoint's dead messages come to this queue."""
@@ -170,21 +183,39 @@ class DeadLetterMover:
         rows = self._broker.erasing.sized(rows)
         copies = [dead_copy(row, endpoint.name, letters.reason, letters.time_ms) for row in rows]
         contents, bares = [content for content, _ in copies], [bare for _, bare in copies]
+        offered = _Copies()
         self._publishing.put(
-            _Copies(letters.queue, self._runtime.log),
+            offered,
             queue_topic(letters.queue),
             contents,
             bares,
             list(letters.ids),
         )
+        offered.are_offered = True
         settlement = self._broker.settlements.begin(flow, letters.ids)
+        letters.offered = offered
         self._committer.commit(settlement.effects, lambda error: self._written(letters, settlement, error))
+
+    def _discarded(self, queue: str, copies: _Copies) -> None:
+        """Some are gone, durably: that is said, and counted."""
+        self._counters.dead_discarded_messages += copies.refused_messages
+        self.discarded[queue] = Discarded(copies.reason, self._runtime.clock.now_ms())
+        self._runtime.log.warning(
+            "dead_messages_discarded",
+            **{
+                log_keys.ENDPOINT: queue,
+                log_keys.MESSAGES: copies.refused_messages,
+                log_keys.REASON: copies.reason,
+            },
+        )
 
     def _written(
         self, letters: DeadLetters, settlement: PendingSettlement, error: WriteFailed | None
     ) -> None:
         if error is None:
             del self._under_way[letters]
+            if letters.offered.refused_messages:
+                self._discarded(letters.queue, letters.offered)
             self._consumers.settled_by_transaction(settlement)
             self._consumers.deliver(letters.endpoint)
             return

@@ -226,3 +226,44 @@ def test_nobody_is_told_that_a_message_is_durable_which_is_not(commits: Commits)
     commits.committer.add(published(1, watching, 7))
     commits.loop.run()
     assert commits.told == ["not stored [7]", "listeners"]
+
+
+class Mistaken(Watching):
+    """A publisher, or whoever else waits, in whom there is a mistake."""
+
+    def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
+        raise ValueError("a mistake")
+
+    def not_stored(self, deliveries: Any, refused: Refused | None) -> None:
+        raise ValueError("a mistake")
+
+    def then(self, error: WriteFailed | None) -> None:
+        raise ValueError("a mistake")
+
+
+@pytest.mark.parametrize("is_on_the_spot", [True, False])
+@pytest.mark.parametrize("error", [None, WriteFailed("the disk is full")])
+def test_who_cannot_be_told_keeps_nobody_from_being_told(
+    commits: Commits, error: WriteFailed | None, is_on_the_spot: bool
+) -> None:
+    """What is pending is counted as before, and room is offered: a mistake in one link stops no other."""
+    watching, mistaken = Watching(commits.told), Mistaken(commits.told)
+    committer = commits.committer
+    committer.tell(watching)
+    commits.store.now = (is_on_the_spot, error)
+    committer.add(published(1, mistaken, 7))
+    committer.add(published(2, watching, 8))
+    committer.commit([], mistaken.then)
+    committer.commit([], lambda _: commits.told.append("then"))
+    assert committer.pending_bytes > 0
+    commits.loop.run()
+    if commits.store.submitted:
+        commits.store.on_commit(commits.store.submitted, error)
+        commits.loop.run()
+    answer = "accepted [8]" if error is None else "not stored [8]"
+    assert [told.removesuffix(" at once") for told in commits.told if told != "broker"] == [
+        answer,
+        "then",
+        "listeners",
+    ]
+    assert committer.pending_bytes == 0

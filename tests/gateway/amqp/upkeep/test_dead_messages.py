@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from proton import Delivery
 
+from gateway.app import Gateway
 from gateway.config import Queue, Vpn
-from tests.gateway.amqp.conftest import Clock, Start
+from gateway.core.alarms import AlarmKind
+from tests.gateway.amqp.conftest import Clock, Connect, Start
 from tests.support.client import Client, texts
 from tests.support.messages import HEADER, data, section
 from tests.support.running import RunningGateway
@@ -93,3 +95,34 @@ def test_a_rejected_message_is_dead(gateway: RunningGateway, client: Client) -> 
     assert texts(dead) == [str(i) for i in range(10)]
     assert {m.annotations["x-opt-dead-reason"] for m in dead} == {"rejected"}
     assert gateway.depth("orders") == 0
+
+
+def test_what_the_dead_message_queue_does_not_take_is_counted(
+    clock: Clock, start: Start, connect: Connect
+) -> None:
+    """It is gone from both queues, and known to be: a number that rises, and an alarm for an hour."""
+    full = Vpn(queues={"orders": Queue(dead_message_queue="dead"), "dead": Queue(quota_messages=1)})
+    gateway = start(vpn=full)
+    client = connect(gateway)
+    client.sender("orders").send_all(data(i) for i in range(3))
+    consumer = client.receiver("orders", credit=3)
+    consumer.settle(consumer.take(3), Delivery.REJECTED)
+    client.wait(lambda: gateway.depth("orders") == 0, "they left")
+    assert gateway.depth("dead") == 1
+
+    def seen() -> tuple[int, list[str]]:
+        def look(running: Gateway) -> tuple[int, list[str]]:
+            vpn = running.vpns["default"]
+            vpn.alarms.check()
+            texts = [a.text for a in vpn.alarms.active() if a.kind is AlarmKind.DISCARDED]
+            return vpn.counters.dead_discarded_messages, texts
+
+        return gateway.call(look)
+
+    count, (text,) = seen()
+    assert (count, text[:48]) == (2, "dead messages are discarded: 'dead' does not tak")
+    assert "quota" in text
+    clock.ms += 3_599_000
+    assert len(seen()[1]) == 1
+    clock.ms += 1_001
+    assert seen() == (2, [])
