@@ -1,0 +1,98 @@
+// Server-Sent Events of the gateway, read by hand: what is not read yet holds the sender back, a refusal has its sentence,
+// and where the connection broke it goes on after the last event.
+
+import { ApiError, address, lost } from "./api.js";
+import { connection } from "./state.js";
+
+/**
+ * @typedef {object} Event
+ * @property {string} type
+ * @property {string} id Where to go on after it.
+ * @property {string} data
+ */
+
+/**
+ * The events in a stream of text, as they come. A part of an event that is cut is kept for the next call.
+ * @returns {(text: string) => Event[]}
+ */
+export function eventParser() {
+  let rest = "";
+  return (text) => {
+    rest += text.replaceAll("\r\n", "\n");
+    /** @type {Event[]} */
+    const found = [];
+    for (let end = rest.indexOf("\n\n"); end >= 0; end = rest.indexOf("\n\n")) {
+      const event = eventOf(rest.slice(0, end));
+      rest = rest.slice(end + 2);
+      if (event) found.push(event);
+    }
+    return found;
+  };
+}
+
+/** @param {string} text @returns {Event | null} */
+function eventOf(text) {
+  const event = { type: "message", id: "", data: "" };
+  for (const line of text.split("\n")) {
+    const [, name, value] = /^([a-z]+): ?(.*)$/s.exec(line) ?? [];
+    if (name === "event") event.type = value ?? "";
+    else if (name === "id") event.id = value ?? "";
+    else if (name === "data") event.data += (event.data ? "\n" : "") + value;
+  }
+  return event.id || event.data ? event : null;
+}
+
+/**
+ * Follow a stream of events until `signal` is aborted; a connection that breaks is made again.
+ * @param {string} path
+ * @param {import("./api.js").Query} query
+ * @param {object} handlers
+ * @param {(event: Event) => void | Promise<void>} handlers.onEvent Events wait until it has returned.
+ * @param {(isLive: boolean) => void} [handlers.onState]
+ * @param {string} [handlers.lastId] Go on after this event.
+ * @param {AbortSignal} handlers.signal
+ * @returns {Promise<string>} The id of the last event.
+ * @throws {ApiError} It is refused.
+ */
+export async function follow(path, query, { onEvent, onState, lastId = "", signal }) {
+  while (!signal.aborted) {
+    try {
+      const headers = { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) };
+      const response = await fetch(address(path, query), { headers, signal, cache: "no-store" });
+      if (!response.ok) {
+        const said = await response.json().catch(() => null);
+        throw new ApiError(response.status, said?.meta?.error?.description ?? `Refused: ${response.status}.`);
+      }
+      onState?.(true);
+      for await (const event of eventsOf(response)) {
+        if (event.data) await onEvent(event);
+        if (event.id) lastId = event.id;
+      }
+    } catch (error) {
+      if (signal.aborted) break;
+      if (error instanceof ApiError) throw error;
+      lost();
+    }
+    onState?.(false);
+    await answering(signal);
+  }
+  return lastId;
+}
+
+/** @param {Response} response */
+async function* eventsOf(response) {
+  const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+  const parse = eventParser();
+  while (reader) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    yield* parse(value);
+  }
+}
+
+/** Wait until the gateway answers again; half a second at least. @param {AbortSignal} signal */
+async function answering(signal) {
+  do {
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  } while (!connection.value.isUp && !signal.aborted);
+}

@@ -1,0 +1,20 @@
+// The pages: their names in the address, in the navigation, who sees them, and where they are.
+
+import { mayAdministerLog } from "./state.js";
+
+/**
+ * @typedef {object} Page
+ * @property {string} name In the address.
+ * @property {string} title
+ * @property {string} icon
+ * @property {() => boolean} isSeen By the user that is signed in.
+ * @property {() => Promise<{default: any}>} load Its component.
+ */
+
+/** What is of a Message VPN as a whole. */
+const inVpn = () => mayAdministerLog.value;
+
+/** In the order of the navigation. @type {Page[]} */
+export const PAGES = [
+  { name: "overview", title: "Overview", icon: "overview", isSeen: inVpn, load: () => import("./pages/overview.js") },
+];
