@@ -89,6 +89,10 @@ class Users:
         """Passwords that were right since."""
         return frozenset(name for name in {**before, **facts} if before.get(name) != facts.get(name))
 
+    def facts_of(self, name: str) -> object:
+        """All that is said of a user, to tell by whether other things were said of it before; None for nobody."""
+        return self._facts.get(name)
+
     @property
     def are_configured(self) -> bool:
         """Whether there is any user. Without, everyone may do everything."""
@@ -160,11 +164,15 @@ class Users:
 
     def has_global_access(self, name: str, access: GlobalAccess) -> bool:
         """Whether a user may do so much to the gateway as a whole."""
-        if not self._users:
-            return True
         levels = get_args(GlobalAccess)
+        return self.knows(name) and levels.index(self.global_access(name)) >= levels.index(access)
+
+    def global_access(self, name: str) -> GlobalAccess:
+        """What a user may do to the gateway as a whole."""
+        if not self._users:
+            return "read-write"
         user = self._users.get(name)
-        return user is not None and levels.index(user.global_access) >= levels.index(access)
+        return "none" if user is None else user.global_access
 
     def permissions(self, name: str) -> Permissions:
         """The rules of a user; where no users are configured there are none, and everything is permitted."""

@@ -1,9 +1,10 @@
-"""Who asks the administration: a user, known by name and password (HTTP Basic), by a bearer token (RFC 6750), or by a
-client certificate where nothing else is said; everyone on this machine where no users are configured.
+"""Who asks the administration: a user, known by name and password (HTTP Basic), by a bearer token (RFC 6750), by a
+session of the console, or by a client certificate where nothing else is said; everyone on this machine where no users
+are configured.
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses.address import AddressKind
 from gateway.admin.audit import CLIENTS_ROOT, asked_of
+from gateway.admin.console.sessions import Sessions, token_of
 from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
@@ -23,6 +25,10 @@ from gateway.password_checks import TooManyChecks
 from gateway.users import Users
 
 _LOG_IN: Final = "Give the name and password of a user (HTTP Basic), or a user's bearer token."
+_NO_CSRF_TOKEN: Final = (
+    "A request that changes something in a session of the console needs the header X-CSRF-Token: what GET /session "
+    "says as `csrfToken`."
+)
 _LATER: Final = "Too many passwords are being checked; try again in a moment."
 
 # What the OpenAPI document says of it; the answer to a wrong one is ours.
@@ -34,6 +40,10 @@ _CERTIFICATE: Final = "rewind.certificate"
 
 _CALLER: Final = "rewind.caller"
 """Key of a request's scope: who sent it."""
+
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing."""
 
 
 class _Caller(NamedTuple):
@@ -69,6 +79,19 @@ class Administrator:
     def name(self) -> str:
         """The user's; empty where no users are configured."""
         return self._name
+
+    @property
+    def global_access(self) -> GlobalAccess:
+        """What the user may do to the gateway as a whole."""
+        return self._users.global_access(self._name)
+
+    def may_enter(self, vpn: str) -> bool:
+        """Whether the user may use a Message VPN at all."""
+        return self._users.may_enter(self._name, vpn)
+
+    def may(self, action: Action, kind: AddressKind, name: str) -> bool:
+        """Whether a rule of the user permits it."""
+        return self._permissions.decide(action, kind, name).is_allowed
 
     def require_entry(self, vpn: str) -> None:
         """To use a Message VPN at all; an empty name is none.
@@ -150,19 +173,54 @@ async def _caller_of(users: Users, request: Request) -> _Caller:
     Raises:
         SempError: UNAUTHORIZED, with status 401: nobody who is known; with 429: too many passwords are being checked.
     """
-    generation, name = -1, None
-    while generation != users.generation:  # who was known before a reload may be nobody after it
-        generation = users.generation
-        try:
-            name = await _name_of(users, request) if users.are_configured else ""
-        except TooManyChecks as error:
-            raise SempError("UNAUTHORIZED", _LATER, 429) from error
+
+    async def name_of() -> str | None:
+        return await _name_of(users, request) if users.are_configured else ""
+
+    name, generation = await settled(users, name_of)
     if name is None and _may_be_anonymous(users, request):
         name = ANONYMOUS_USER
     if name is None:
         raise SempError("UNAUTHORIZED", _LOG_IN, 401)
     asked_of(request.scope).user = name
     return _Caller(name, generation)
+
+
+async def settled(users: Users, name_of: Callable[[], Awaitable[str | None]]) -> tuple[str | None, int]:
+    """
+    Who somebody is, by the users as they are when this returns, and the generation of those.
+
+    Raises:
+        SempError: UNAUTHORIZED with status 429, too many passwords are being checked.
+    """
+    generation, name = -1, None
+    while generation != users.generation:  # who was known before a reload may be nobody after it
+        generation = users.generation
+        try:
+            name = await name_of()
+        except TooManyChecks as error:
+            raise SempError("UNAUTHORIZED", _LATER, 429) from error
+    return name, generation
+
+
+def sessions_of(request: Request) -> Sessions:
+    """The sessions of the console."""
+    found: Sessions = request.app.state.sessions
+    return found
+
+
+async def name_if_known(request: Request) -> str | None:
+    """Who sent a request that anybody may send; None for nobody who is known, and says no name either.
+
+    Raises:
+        SempError: UNAUTHORIZED, with status 401: what it says of its user is wrong; or as for any request.
+    """
+    try:
+        return (await _caller_of(resources_of(request).users, request)).name
+    except SempError as error:
+        if error.http_status == 401 and "authorization" not in request.headers:
+            return None
+        raise
 
 
 def _may_be_anonymous(users: Users, request: Request) -> bool:
@@ -177,6 +235,14 @@ async def _name_of(users: Users, request: Request) -> str | None:
     header = request.headers.get("authorization", "")
     scheme, _, secret = header.partition(" ")
     if not header:
+        session = sessions_of(request).find(token_of(request.headers.getlist("cookie")))
+        if session is not None:
+            asked_of(request.scope).user = session.user
+            if request.method not in _SAFE and not session.has_csrf_token(
+                request.headers.get("x-csrf-token", "")
+            ):
+                raise SempError("UNAUTHORIZED", _NO_CSRF_TOKEN, 403)
+            return session.user
         return users.name_of_certificate(request.scope.get(_CERTIFICATE))
     if scheme.lower() == "bearer":
         return users.name_of_token(secret.strip())

@@ -26,6 +26,9 @@ _TURNED_AWAY: Final = frozenset({401, 403, 421})
 CLIENTS_ROOT: Final = "/v1/"
 """Of what clients ask for, who are no administrators: they have lines of their own."""
 
+SIGN_IN: Final = "/session"
+"""The path whose bodies have passwords: none goes into a line."""
+
 MOST_PATH: Final = 300
 MOST_BODY: Final = 500
 MOST_NAME: Final = 80
@@ -65,10 +68,11 @@ class AuditLog:
             return
         asked = asked_of(scope)
         is_client = scope["path"].startswith(CLIENTS_ROOT)
+        is_kept = not is_client and scope["path"] != SIGN_IN
 
         async def heard() -> Message:
             message = await receive()
-            if not is_client:  # whose messages are nothing for a log
+            if is_kept:  # messages of clients are nothing for a log
                 asked.body += message.get("body", b"")[: MOST_BODY - len(asked.body)]
             return message
 

@@ -20,7 +20,6 @@ from pydantic import BaseModel
 from gateway.admin.administered_gateway import AdministeredGateway, Health
 from gateway.admin.audit import AuditLog
 from gateway.admin.called_by import CalledBy
-from gateway.admin.console.pages import page_routes
 from gateway.admin.http_connection import HttpConnection
 from gateway.admin.semp.operations import add_semp
 from gateway.admin.tls_acceptor import Handshakes, TlsAcceptor
@@ -119,8 +118,7 @@ def create_app(
         return Readiness(status="unavailable", reason=reason, engine=engine)
 
     if administered is not None:
-        add_semp(app, administered)
-        app.router.routes.extend(page_routes(settings))
+        add_semp(app, administered, settings)
         app.state.clients = HttpClients(administered) if clients is None else clients
     app.add_middleware(CalledBy, settings=settings)
     app.add_middleware(AuditLog)

@@ -28,6 +28,9 @@ ROOT: Final = "/SEMP/v2"
 CLIENTS_ROOT: Final = "/v1"
 """Of what clients without AMQP ask for."""
 
+SESSION: Final = "/session"
+"""Of who has signed in with a browser."""
+
 CODES: Final = {
     "FAIL": 2,
     "NOT_FOUND": 6,
@@ -44,6 +47,10 @@ CODES: Final = {
 
 _CHALLENGES: Final = 'Basic realm="rewind", charset="UTF-8", Bearer realm="rewind"'
 """How one may log in, as RFC 9110 section 11.6.1 lists it."""
+
+_CHALLENGE_OF_SCRIPT: Final = 'Bearer realm="rewind"'
+"""The same for a script of a page, which asks by itself: at ``Basic`` the browser would ask for a name and a password,
+in a window of its own."""
 
 
 class SempError(Exception):
@@ -191,7 +198,11 @@ def told(
         "request": {"method": request.method, "uri": str(request.url)},
         "error": {"code": CODES[error.status], "status": error.status, "description": error.text, **more},
     }
-    headers = {"WWW-Authenticate": _CHALLENGES} if error.http_status == 401 else None
+    headers = None
+    if error.http_status == 401:
+        # Fetch Metadata Request Headers, W3C, section 2.1
+        is_script = request.headers.get("sec-fetch-dest") == "empty"
+        headers = {"WWW-Authenticate": _CHALLENGE_OF_SCRIPT if is_script else _CHALLENGES}
     content = {"meta": meta} if data is None else {"meta": meta, "data": data}
     return JSONResponse(content, status_code=error.http_status, headers=headers)
 
@@ -217,7 +228,7 @@ def tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
-        if not request.url.path.startswith((ROOT, CLIENTS_ROOT)):
+        if not request.url.path.startswith((ROOT, CLIENTS_ROOT, SESSION)):
             return await http_exception_handler(request, error)
         if error.status_code == 405:
             # The framework names those of the first route with this path alone.

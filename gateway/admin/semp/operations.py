@@ -1,5 +1,7 @@
 """All resources under ``/SEMP/v2``, and ``/metrics``, put on the application."""
 
+import time
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -10,10 +12,12 @@ from starlette.routing import BaseRoute
 from gateway.admin import rights
 from gateway.admin.administered_gateway import AdministeredGateway
 from gateway.admin.administrators import SignIn
-from gateway.admin.console.pages import is_of_console
+from gateway.admin.console.pages import is_of_console, page_routes
+from gateway.admin.console.session_routes import session_routes
+from gateway.admin.console.sessions import Sessions
 from gateway.admin.metrics import metrics_routes
 from gateway.admin.semp.body_bound import BoundedBodies
-from gateway.admin.semp.envelope import tell_errors
+from gateway.admin.semp.envelope import SESSION, tell_errors
 from gateway.admin.semp.resources import EncodedPaths, Resources
 from gateway.admin.semp.routes.actions import action_routes
 from gateway.admin.semp.routes.alarms import alarm_routes
@@ -29,13 +33,15 @@ from gateway.admin.semp.routes.replays import replay_routes
 from gateway.admin.semp.routes.vpns import reload_routes, vpn_routes
 from gateway.admin.v1.log_routes import log_read_routes
 from gateway.admin.v1.publish_routes import publish_routes
+from gateway.config import AdminListener
 
-OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", SESSION})
 """What anybody may ask for, beside the files of the console."""
 
 
-def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
-    """Have ``app`` administer a gateway."""
+def add_semp(app: FastAPI, administered: AdministeredGateway, settings: Callable[[], AdminListener]) -> None:
+    """Have ``app`` administer a gateway, with the settings in effect."""
+    app.state.sessions = Sessions(administered.users, time.monotonic, lambda: settings().console)
     app.state.resources = Resources(administered)
     app.add_middleware(EncodedPaths)
     app.add_middleware(BoundedBodies)
@@ -45,6 +51,8 @@ def add_semp(app: FastAPI, administered: AdministeredGateway) -> None:
     # for that.
     app.router.routes.extend(metrics_routes().routes)
     app.router.routes.extend(_resources())
+    app.router.routes.extend(session_routes(settings).routes)
+    app.router.routes.extend(page_routes(settings))
 
 
 def _is_open(path: str) -> bool:

@@ -14,7 +14,7 @@ from gateway.config import Settings
 from gateway.users import Users
 from gateway.vpn.message_vpns import MessageVpns
 
-OPEN = {"/healthz", "/readyz", "/openapi.json"}
+OPEN = {"/healthz", "/readyz", "/openapi.json", "/session"}
 """What anybody may ask."""
 
 

@@ -1,0 +1,369 @@
+"""Signing in with a browser, over HTTP: what the session may do, and what an adversary cannot."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+import trustme
+
+from amqp_ext.sasl import passwords
+from amqp_ext.sasl.passwords import hash_password
+from gateway.admin.console.sessions import COOKIE, MOST_PER_USER
+from gateway.config import AdminListener, Tls, User, Vpn, token_hash
+from tests.gateway.admin.conftest import Administer, Start
+from tests.support.running import RunningGateway
+
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+OTHER_HASH = hash_password("changed", salt=b"0123456789abcdef", iterations=4096)
+QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
+ANN = {"userName": "ann", "password": "secret"}
+USERS = {
+    "ann": User(password=HASH, token=token_hash("ann-s-token"), administer=("queue://*", "log://>")),
+    "ben": User(password=HASH, vpns=("default", "other"), global_access="read-only"),
+}
+
+
+@pytest.fixture
+def gateway(start: Start) -> RunningGateway:
+    """A gateway with users, and two Message VPNs."""
+    return start(users=USERS, vpns={"other": Vpn(enabled=False)})
+
+
+@pytest.fixture
+def http(gateway: RunningGateway, administer: Administer) -> httpx.Client:
+    """A browser, as far as it keeps cookies."""
+    return administer(gateway).http
+
+
+def sign_in(http: httpx.Client, **said: str) -> httpx.Response:
+    """As ann, or as is said."""
+    return http.post("/session", json=said or ANN)
+
+
+def signed_in(http: httpx.Client, **said: str) -> dict[str, Any]:
+    """The same, which has to succeed: what the page is told."""
+    answer = sign_in(http, **said)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["data"]
+    http.headers["X-CSRF-Token"] = found["csrfToken"]
+    return found
+
+
+def make_queue(http: httpx.Client, name: str = "q", **headers: str) -> int:
+    """How a request that changes something is answered."""
+    return http.post(QUEUES, json={"queueName": name}, headers=headers).status_code
+
+
+def test_who_has_not_signed_in_is_told_that_and_no_more(http: httpx.Client) -> None:
+    """No Message VPN, and no version."""
+    answer = http.get("/session")
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.json()["data"] == {
+        "userName": "",
+        "isSignedIn": False,
+        "isSignInNeeded": True,
+        "csrfToken": "",
+        "globalAccess": "none",
+        "msgVpns": [],
+        "version": "",
+    }
+    assert http.get(QUEUES).status_code == 401
+
+
+def test_a_password_or_a_token_signs_in(http: httpx.Client) -> None:
+    """The cookie is for this address alone and for no script; it is enough to look, and the page's token to change."""
+    for said in (ANN, {"token": "ann-s-token"}):
+        answer = sign_in(http, **said)
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith(f"{COOKIE}=")
+        attributes = {one.strip().lower() for one in cookie.split(";")[1:]}
+        assert attributes == {"httponly", "samesite=strict", "path=/"}
+        data = answer.json()["data"]
+        assert data == http.get("/session").json()["data"]
+        assert (data["userName"], data["isSignedIn"]) == ("ann", True)
+        assert data["globalAccess"] == "none"
+        assert data["msgVpns"] == [{"msgVpnName": "default", "state": "up", "mayAdministerLog": True}]
+        assert http.get(QUEUES).status_code == 200
+        name = said.get("token", "q")
+        assert make_queue(http, name, **{"X-CSRF-Token": data["csrfToken"]}) == 200
+        http.cookies.clear()
+        assert http.get(QUEUES).status_code == 401
+
+
+def test_what_is_shown_is_what_the_user_may_see(http: httpx.Client) -> None:
+    """Message VPNs that he may enter, and what they are; his access to the gateway."""
+    data = signed_in(http, userName="ben", password="secret")
+    assert data["globalAccess"] == "read-only"
+    assert data["msgVpns"] == [
+        {"msgVpnName": "default", "state": "up", "mayAdministerLog": False},
+        {"msgVpnName": "other", "state": "down", "mayAdministerLog": False},
+    ]
+    assert http.get("/SEMP/v2/monitor/msgVpns").status_code == 200
+    assert http.get("/SEMP/v2/monitor/msgVpns/default").status_code == 403
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"userName": "ann", "password": "Secret"},
+        {"userName": "ann", "password": ""},
+        {"userName": "nobody", "password": "secret"},
+        {"userName": "", "password": ""},
+        {"token": "ann-s-toke"},
+        {"token": token_hash("ann-s-token")},
+        {"token": ""},
+    ],
+)
+def test_who_is_not_known_gets_no_session(http: httpx.Client, said: dict[str, str]) -> None:
+    """One answer for all of them, without a cookie."""
+    answer = sign_in(http, **said)
+    assert answer.status_code == 401
+    assert answer.json()["meta"]["error"]["description"] == (
+        "The name or the password is wrong, or the token."
+    )
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"userName": "ann"},
+        {"password": "secret"},
+        {**ANN, "token": "ann-s-token"},
+        {**ANN, "more": "x"},
+        {"userName": "ann", "password": 1},
+        {"userName": "ann", "password": "x" * 1_001},
+        [],
+    ],
+)
+def test_half_of_a_sign_in_is_none(http: httpx.Client, said: Any) -> None:
+    """Said as a mistake in the request is, and without what was sent."""
+    answer = http.post("/session", json=said)
+    assert answer.status_code == 400
+    assert "secret" not in answer.text
+    assert "xxx" not in answer.text
+
+
+def test_nobody_signs_in_where_nobody_needs_to(start: Start, administer: Administer) -> None:
+    """The page is told that it may ask for everything."""
+    http = administer(start()).http
+    data = http.get("/session").json()["data"]
+    assert (data["isSignedIn"], data["isSignInNeeded"], data["userName"]) == (True, False, "")
+    assert data["globalAccess"] == "read-write"
+    assert data["msgVpns"] == [{"msgVpnName": "default", "state": "up", "mayAdministerLog": True}]
+    assert data["version"]
+    assert sign_in(http).status_code == 400
+    assert http.delete("/session").status_code == 200
+
+
+def test_a_change_needs_what_the_page_was_told(http: httpx.Client) -> None:
+    """The cookie comes with a request that another page made the browser send, too; this does not."""
+    token = signed_in(http)["csrfToken"]
+    del http.headers["X-CSRF-Token"]
+    for wrong in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": token[:-1]}, {"X-CSRF-Token": "é"}):
+        raw = {name: value.encode("latin-1") for name, value in wrong.items()}
+        answer = http.post(QUEUES, json={"queueName": "q"}, headers=raw)
+        assert answer.status_code == 403, wrong
+    assert http.delete("/session").status_code == 403
+    assert http.put("/SEMP/v2/action/reload").status_code == 403
+    assert http.get(QUEUES).json()["data"] == []
+    assert make_queue(http, **{"X-CSRF-Token": token}) == 200
+
+
+def test_one_session_s_token_is_no_other_s(http: httpx.Client, gateway: RunningGateway) -> None:
+    """Who has signed in himself has a token, and cannot use it in the session of another."""
+    signed_in(http)
+    with httpx.Client(base_url=http.base_url, trust_env=False) as other:
+        theirs = signed_in(other, userName="ben", password="secret")["csrfToken"]
+    assert make_queue(http, **{"X-CSRF-Token": theirs}) == 403
+
+
+def test_a_foreign_page_signs_nobody_in_or_out(http: httpx.Client) -> None:
+    """By its origin, whatever cookie and token come with it."""
+    token = signed_in(http)["csrfToken"]
+    foreign = {"Origin": "http://127.0.0.1:1", "X-CSRF-Token": token}
+    assert http.post("/session", json=ANN, headers=foreign).status_code == 403
+    assert http.delete("/session", headers=foreign).status_code == 403
+    assert make_queue(http, **foreign) == 403
+    assert http.get("/session", headers=foreign).status_code == 403
+    assert http.get("/session").json()["data"]["isSignedIn"]
+
+
+def test_a_form_signs_nobody_in(http: httpx.Client) -> None:
+    """What a page can send without a script is no JSON."""
+    assert http.post("/session", data=ANN).status_code == 400
+
+
+def test_signing_in_takes_no_session_that_the_browser_had(http: httpx.Client) -> None:
+    """One that somebody else put there would be his, too (session fixation); a session of before ends."""
+    http.cookies.set(COOKIE, "planted", domain="127.0.0.1", path="/")
+    answer = sign_in(http)
+    assert "planted" not in answer.headers["set-cookie"]
+    first = answer.cookies[COOKIE]
+    http.cookies.clear()
+    assert sign_in(http, **ANN).cookies[COOKIE] != first
+    http.cookies.clear()
+    http.cookies.set(COOKIE, first, domain="127.0.0.1", path="/")
+    second = sign_in(http).cookies[COOKIE]
+    http.cookies.clear()
+    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={first}"}).status_code == 401
+    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}=planted"}).status_code == 401
+    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={second}"}).status_code == 200
+
+
+def test_a_cookie_beside_ours_is_nobody_s(http: httpx.Client) -> None:
+    """A page of another port of this machine can set one of the same name: of two, neither is taken."""
+    ours = sign_in(http).cookies[COOKIE]
+    http.cookies.clear()
+    both = f"{COOKIE}=theirs; {COOKIE}={ours}"
+    assert http.get(QUEUES, headers={"Cookie": both}).status_code == 401
+
+
+def test_signing_out_ends_the_session(http: httpx.Client) -> None:
+    """For whoever has its cookie; and the browser forgets it."""
+    signed_in(http)
+    cookie = http.cookies[COOKIE]
+    answer = http.delete("/session")
+    assert answer.status_code == 200
+    assert answer.json()["data"]["isSignedIn"] is False
+    assert COOKIE not in http.cookies
+    assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={cookie}"}).status_code == 401
+    assert http.delete("/session").status_code == 200
+
+
+def test_who_says_who_he_is_needs_no_token_of_a_page(http: httpx.Client) -> None:
+    """A program with a password or a bearer token is no browser; and it is that user, whatever cookie comes too."""
+    signed_in(http, userName="ben", password="secret")
+    del http.headers["X-CSRF-Token"]
+    bearer = {"Authorization": "Bearer ann-s-token"}
+    assert make_queue(http, **bearer) == 200
+    data = http.get("/session", headers=bearer).json()["data"]
+    assert (data["userName"], data["csrfToken"]) == ("ann", "")
+    wrong = {"Authorization": "Bearer wrong"}
+    assert http.get("/session", headers=wrong).status_code == 401
+    assert http.get(QUEUES, headers=wrong).status_code == 401
+
+
+def test_a_page_s_script_is_not_asked_for_a_password_by_the_browser(http: httpx.Client) -> None:
+    """A browser would open a window of its own at Basic; anybody else is told of it."""
+    script = http.get(QUEUES, headers={"Sec-Fetch-Dest": "empty"})
+    assert script.status_code == 401
+    assert "Basic" not in script.headers["www-authenticate"]
+    assert "Basic" in http.get(QUEUES).headers["www-authenticate"]
+    assert "Basic" in http.get(QUEUES, headers={"Sec-Fetch-Dest": "document"}).headers["www-authenticate"]
+
+
+def test_a_reload_ends_the_sessions_of_users_that_have_changed(
+    http: httpx.Client, gateway: RunningGateway
+) -> None:
+    """Another password: who signed in with the old one may be somebody else. Others stay."""
+    signed_in(http)
+    with httpx.Client(base_url=http.base_url, trust_env=False) as other:
+        signed_in(other, userName="ben", password="secret")
+        changed = {**USERS, "ann": replace(USERS["ann"], password=OTHER_HASH)}
+        gateway.call(lambda running: running._users.reload(replace(running.settings, users=changed)))
+        assert http.get(QUEUES).status_code == 401
+        assert http.get("/session").json()["data"]["isSignedIn"] is False
+        assert other.get("/SEMP/v2/monitor/msgVpns").status_code == 200
+    assert sign_in(http).status_code == 401
+    assert sign_in(http, userName="ann", password="changed").status_code == 200
+
+
+def test_sessions_are_bounded_over_http(http: httpx.Client) -> None:
+    """Who signs in again and again keeps the newest."""
+    found = []
+    for _ in range(MOST_PER_USER + 1):
+        found.append(sign_in(http).cookies[COOKIE])
+        http.cookies.clear()
+    known = [http.get(QUEUES, headers={"Cookie": f"{COOKIE}={one}"}).status_code for one in found]
+    assert known == [401, *[200] * MOST_PER_USER]
+
+
+def test_the_console_turned_off_signs_nobody_in(start: Start, administer: Administer) -> None:
+    """There is nothing at `/session`, as at `/`."""
+    http = administer(start(users=USERS, admin=AdminListener(port=0, console=False))).http
+    for answer in (http.get("/session"), sign_in(http), http.delete("/session")):
+        assert answer.status_code == 404
+        assert "set-cookie" not in answer.headers
+
+
+def test_a_name_there_is_not_costs_as_much_as_a_wrong_password(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rounds of hashing are done for both: nobody finds out who is a user by the time it takes."""
+    rounds: list[int] = []
+    pbkdf2 = passwords.hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int, *more: Any) -> bytes:
+        rounds.append(iterations)
+        return pbkdf2(name, password, salt, iterations, *more)
+
+    monkeypatch.setattr(passwords.hashlib, "pbkdf2_hmac", counted)
+    for name in ("ann", "nobody"):
+        assert sign_in(http, userName=name, password="wrong").status_code == 401
+    assert len(rounds) == 2
+    assert rounds[0] == rounds[1] > 0
+
+
+Line = MutableMapping[str, Any]
+
+
+@pytest.fixture
+def logged() -> Iterator[list[Line]]:
+    """The lines about administration."""
+    lines: list[Line] = []
+
+    def keep(logger: Any, method: str, line: Line) -> Line:
+        if line["event"] in ("administered", "administration_refused"):
+            lines.append(line)
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    yield lines
+    structlog.reset_defaults()
+
+
+def test_signing_in_leaves_a_line_without_the_password(logged: list[Line], http: httpx.Client) -> None:
+    """Who, and what came of it, as for any change; what is done in the session has the user's name."""
+    assert sign_in(http, userName="ann", password="wr0ng").status_code == 401
+    signed_in(http)
+    assert make_queue(http) == 200
+    assert http.delete("/session").status_code == 200
+    assert [(line["event"], line["operation"], line["user"], line["status"]) for line in logged] == [
+        ("administration_refused", "POST /session", "ann", 401),
+        ("administered", "POST /session", "ann", 200),
+        ("administered", f"POST {QUEUES}", "ann", 200),
+        ("administered", "DELETE /session", "ann", 200),
+    ]
+    assert not [line for line in logged if "secret" in repr(line) or "wr0ng" in repr(line)]
+
+
+def test_under_tls_the_cookie_is_for_tls_alone(start: Start, tmp_path: Path) -> None:
+    """A browser does not send it in clear; and a client with a certificate needs none."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    for number, blob in enumerate(issued.cert_chain_pems):
+        blob.write_to_path(tmp_path / "server.pem", append=number > 0)
+    issued.private_key_pem.write_to_path(tmp_path / "server.key")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key", client_ca=tmp_path / "ca.pem")
+    users = {**USERS, "eve": User(certificate_names=("eve.example",))}
+    gateway = start(users=users, admin=AdminListener(port=0, tls=tls))
+    url = gateway.call(lambda running: running.admin[0])
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as http:
+        assert "; secure" in sign_in(http).headers["set-cookie"].lower()
+        assert http.get(QUEUES).status_code == 200
+    authority.issue_cert("client.invalid", common_name="eve.example").configure_cert(context)
+    with httpx.Client(base_url=url, verify=context, trust_env=False) as http:
+        assert http.get("/session").json()["data"]["userName"] == "eve"
