@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.broker import Broker
@@ -33,6 +34,8 @@ from gateway.vpn.replay.log_search import CountBack, LogSearch, SearchShared
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
 from store.ports import Reader
+
+T = TypeVar("T")
 
 
 class MessageLog:
@@ -67,6 +70,10 @@ class MessageLog:
     def reader(self) -> Reader:
         """Reads it, off the loop."""
         return self._search.reader
+
+    async def off_loop(self, work: Callable[[], T]) -> T:
+        """What is done with something that was read, on a thread that reads."""
+        return await asyncio.wrap_future(self._search.reader.submit(work))
 
     def check_reads(self, without: str) -> None:
         """

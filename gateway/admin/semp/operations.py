@@ -26,6 +26,7 @@ from gateway.admin.semp.routes.erasing import erasing_routes
 from gateway.admin.semp.routes.histogram import histogram_routes
 from gateway.admin.semp.routes.jobs import dead_letter_routes, job_routes
 from gateway.admin.semp.routes.log_plan import plan_routes
+from gateway.admin.semp.routes.messages import message_routes
 from gateway.admin.semp.routes.monitor import monitor_routes
 from gateway.admin.semp.routes.replay_log import log_routes
 from gateway.admin.semp.routes.replay_points import point_routes
@@ -85,6 +86,7 @@ def _resources() -> list[BaseRoute]:
         dead_letter_routes(),
         erasing_routes(),
         monitor_routes(),
+        message_routes(),
         histogram_routes(),
         alarm_routes(),
         plan_routes(),

@@ -5,7 +5,8 @@ permitted for it, and how it refuses.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from fastapi.responses import JSONResponse
 
 from gateway.admin.rights import Right, needs
 from gateway.admin.semp.documented import Responses
@@ -29,6 +30,12 @@ class Tree:
         """Show it."""
         return self._operation("GET", path, right, summary, responses)
 
+    def get_as_it_is(
+        self, path: str, right: Right, *, summary: str, responses: Responses
+    ) -> Callable[[F], F]:
+        """Give what is no JSON: the operation returns the answer itself."""
+        return self._operation("GET", path, right, summary, responses, Response)
+
     def post(self, path: str, right: Right, *, summary: str, responses: Responses) -> Callable[[F], F]:
         """Make one."""
         return self._operation("POST", path, right, summary, responses)
@@ -46,8 +53,19 @@ class Tree:
         return self._operation("DELETE", path, right, summary, responses)
 
     def _operation(
-        self, method: str, path: str, right: Right, summary: str, responses: Responses
+        self,
+        method: str,
+        path: str,
+        right: Right,
+        summary: str,
+        responses: Responses,
+        response_class: type[Response] = JSONResponse,
     ) -> Callable[[F], F]:
         return self.router.api_route(
-            path, methods=[method], summary=summary, dependencies=[needs(right)], responses=responses
+            path,
+            methods=[method],
+            summary=summary,
+            dependencies=[needs(right)],
+            responses=responses,
+            response_class=response_class,
         )

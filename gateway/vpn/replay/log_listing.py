@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from amqp_ext.message.json_sections import brief, is_erased
 from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.message.priority import priority_of
-from gateway.core.model import ID, Row
+from gateway.core.model import HELD, ID, Row
 from gateway.core.replay.search import PageWork, Search
 from gateway.vpn.replay.log_search import SearchShared
 from gateway.vpn.user_turns import ADMINISTRATION
-from store.errors import LogTrimmed
+from store.errors import LogTrimmed, ReadFailed
 
 CHUNK: Final = 256
 """Messages that are read at once, if they are small."""
@@ -41,6 +43,9 @@ class LoggedMessage(NamedTuple):
     topic: str
     priority: int
     size_bytes: int
+    content_type: str | None
+    correlation_id: str | None
+    is_erased: bool
 
 
 class LoggedMessages(NamedTuple):
@@ -74,6 +79,23 @@ class LogListing:
         self._history = shared.history
         self._reader = shared.reader
         self._turns = shared.turns
+
+    async def one(self, message_id: int) -> Row | None:
+        """
+        A message of the log, or of its archive; None where neither has it.
+
+        Raises:
+            store.errors.ReadFailed: The log cannot be read.
+        """
+        if message_id < self._history.first_id:
+            with suppress(ReadFailed):  # Then it is not known what the archive has.
+                await self._history.look()
+        if message_id < self._history.first_id:
+            return None
+        rows = await asyncio.wrap_future(self._history.messages([message_id]))
+        if not rows or (rows[0][HELD] is not None and not self._history.is_archived(message_id)):
+            return None
+        return rows[0]
 
     async def oldest_first(self, wanted: Wanted, position: int, end: int, count: int) -> LoggedMessages:
         """
@@ -158,7 +180,7 @@ def _select(wanted: Wanted, rows: Sequence[Row]) -> tuple[list[LoggedMessage], i
     work, found = PageWork(), list[LoggedMessage]()
     search = wanted.accepts
     for row in rows:
-        message_id, time_ms, topic, bare, _route, held, content = row
+        message_id, _, topic, _, _, held, _ = row
         if held is not None or not wanted.matches(topic):
             continue
         if search is not None:
@@ -166,6 +188,22 @@ def _select(wanted: Wanted, rows: Sequence[Row]) -> tuple[list[LoggedMessage], i
                 return found, message_id
             if not search.takes(row, work):
                 continue
-        priority = priority_of(content) if bare else DEFAULT_PRIORITY
-        found.append(LoggedMessage(message_id, time_ms, topic, priority, len(content)))
+        found.append(summary(row))
     return found, None
+
+
+def summary(row: Row) -> LoggedMessage:
+    """What a list says of a message."""
+    message_id, time_ms, topic, bare, _route, _held, content = row
+    priority = priority_of(content) if bare else DEFAULT_PRIORITY
+    content_type, correlation_id = brief(content, bare)
+    return LoggedMessage(
+        message_id,
+        time_ms,
+        topic,
+        priority,
+        len(content),
+        content_type,
+        correlation_id,
+        bool(bare) and is_erased(content, bare),
+    )

@@ -79,6 +79,7 @@ def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gat
         for parameter in ("log", "name", "topic", "client"):
             value = "default" if parameter == "log" and dice.random() < 0.9 else dice.choice(NAMES)
             url = url.replace(f"{{{parameter}}}", quote(value, safe=""))
+        url = url.replace("{message}", quote(str(dice.choice((1, 2, 20, 21, *VALUES))), safe=""))
         query = {
             one["name"]: str(dice.choice(VALUES))
             for one in operation.get("parameters", ())
@@ -91,7 +92,7 @@ def test_random_requests_leave_the_gateway_healthy(api: Api, client: Client, gat
         )
         assert answer.status_code < 500, (method, url, query, body, answer.text)
         seen.add(answer.status_code)
-        if answer.status_code in (200, 400):
+        if answer.status_code in (200, 400) and answer.headers["content-type"] == "application/json":
             assert answer.json()["meta"]["responseCode"] == answer.status_code
     assert {200, 400} <= seen
     stop_and_check(gateway, api, client)

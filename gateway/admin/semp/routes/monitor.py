@@ -1,23 +1,16 @@
 """What goes on: endpoints and their replays, flows, clients, the log and what is in it."""
 
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from typing_extensions import TypedDict
 
-from amqp_ext.replay_id import format_replay_id
-from amqp_ext.replay_start import from_options
-from amqp_ext.selector.lexer import SelectorError
-from amqp_ext.selector.selector import compile_selector
-from amqp_ext.topics import TopicFilter, TopicPattern
 from gateway.admin import rights
 from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
-from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
-from gateway.admin.semp.paging import Pages, encoded
+from gateway.admin.semp.envelope import Answer, answer, list_answer
+from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
     QUEUES,
     TOPIC_ENDPOINTS,
@@ -31,15 +24,12 @@ from gateway.admin.semp.resources import (
 from gateway.admin.semp.routes.replay_log import LOG_STATE as LOG
 from gateway.admin.semp.routes.replay_log import log_attributes
 from gateway.admin.semp.tree import Tree
-from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.replay.search import Search
 from gateway.core.replay.states import ReplayState
 from gateway.ledger import Kind
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
-from gateway.vpn.replay.log_listing import LoggedMessage, Order, Wanted
 from gateway.vpn.role.waiting_vpn import WaitingVpn
 
 
@@ -98,27 +88,12 @@ class _OfTopicEndpoint(TypedDict):
     topicEndpointName: str
 
 
-class _Message(TypedDict):
-    msgId: int
-    replicationGroupMsgId: str
-    spooledTime: int
-    spooledTimeMs: int
-    topic: str
-    priority: int
-    contentSize: int
-
-
 VPN: Final = resource("MsgVpnState", _Vpn)
 CLIENT: Final = resource("Client", _Client)
-MESSAGE: Final = resource("LoggedMsg", _Message)
 FLOWS: Final = {
     EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, _Flow),
     EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
 }
-
-
-MOST_PATTERNS: Final = 100
-"""Topic patterns of a list of messages: each topic is held against all of them."""
 
 
 def monitor_routes() -> APIRouter:
@@ -179,62 +154,6 @@ def monitor_routes() -> APIRouter:
         administration = vpn_of(request, vpn)
         check_log(log)
         return answer(request, paging.shown(await log_attributes(administration)))
-
-    @tree.get(
-        "/{vpn}/replayLogs/{log}/msgs",
-        rights.WHOLE_VPN,
-        summary="Messages of the log, the oldest or the newest first",
-        responses=listed(MESSAGE),
-    )
-    async def messages(
-        request: Request,
-        vpn: Name,
-        log: Name,
-        paging: Pages,
-        start: Annotated[str, Query(description="Ours: any replay start.")] = "beginning",
-        topic: Annotated[
-            str | None, Query(description="Ours: a topic pattern; `subscribe` by another name.")
-        ] = None,
-        until: Annotated[
-            str | None, Query(description="Ours: the end: `now`, a date, `#123` or `rmid1:…`.")
-        ] = None,
-        subscribe: Annotated[
-            list[str] | None,
-            Query(
-                description="Ours: topic patterns; those with `!` are exceptions.", max_length=MOST_PATTERNS
-            ),
-        ] = None,
-        selector: Annotated[str | None, Query(description="Ours: a JMS selector.", max_length=10_000)] = None,
-        order: Annotated[Order, Query(description="Ours: which message comes first.")] = Order.OLDEST,
-    ) -> Answer:
-        administration = vpn_of(request, vpn)
-        check_log(log)
-        running = administration.vpn
-        if paging.where:
-            raise SempError(
-                "INVALID_PARAMETER",
-                "Messages are chosen by `start`, `until`, `subscribe` and `selector`, not by `where`.",
-            )
-        patterns = (*(subscribe or ()), *([topic] if topic is not None else ())) or (">",)
-        wanted = _wanted(patterns, selector)
-        place = _place_of(paging.after)
-        if place is None:
-            asked = {"replay-start": start} | ({} if until is None else {"until": until})
-            range_ = from_options(asked)
-            assert range_ is not None
-            resolved = await while_waiting(request, running.log.resolve_start(range_, patterns))
-            end = running.log.next_id if resolved.last is None else resolved.last + 1
-            end = min(end, running.log.next_id)
-            place = (resolved.first, end) if order is Order.OLDEST else (end, resolved.first)
-        position, bound = place
-        # A rare topic may be far away.
-        found = await while_waiting(
-            request, administration.logged_messages(wanted, position, bound, paging.count, order)
-        )
-        generation = running.broker.log.generation
-        page = [paging.shown(_message(message, generation)) for message in found.messages]
-        cursor = None if found.position is None else encoded(f"{found.position}:{bound}")
-        return list_answer(request, page, cursor)
 
     return tree.router
 
@@ -374,31 +293,3 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
         }
         found[f"{number:012}"] = {name_attribute(endpoint): endpoint.name, **shown}
     return found
-
-
-def _wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
-    matches = TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True).matches
-    if not selector:
-        return Wanted(patterns, matches)
-    try:
-        return Wanted(patterns, matches, Search(compile_selector(selector).matches))
-    except SelectorError as error:
-        raise SempError("INVALID_PARAMETER", f"`selector` is none: {error}") from None
-
-
-def _place_of(cursor: str | None) -> tuple[int, int] | None:
-    """The position, and the bound beside it, of a cursor."""
-    found = None if cursor is None else re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", cursor)
-    return None if found is None else (int(found[1]), int(found[2]))
-
-
-def _message(message: LoggedMessage, generation: int) -> _Message:
-    return {
-        "msgId": message.message_id,
-        "replicationGroupMsgId": format_replay_id(generation, message.message_id),
-        "spooledTime": message.time_ms // 1_000,
-        "spooledTimeMs": message.time_ms,
-        "topic": message.topic,
-        "priority": message.priority,
-        "contentSize": message.size_bytes,
-    }

@@ -1,0 +1,76 @@
+"""Attributes of messages in lists, and how a list of them is asked for."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from typing_extensions import TypedDict
+
+from amqp_ext.replay_id import format_replay_id
+from amqp_ext.selector.lexer import SelectorError
+from amqp_ext.selector.selector import compile_selector
+from amqp_ext.topics import TopicFilter, TopicPattern
+from gateway.admin.semp.documented import resource
+from gateway.admin.semp.envelope import SempError
+from gateway.core.replay.search import Search
+from gateway.vpn.replay.log_listing import LoggedMessage, Wanted
+
+MOST_PATTERNS: Final = 100
+"""Topic patterns of a list of messages: each topic is held against all of them."""
+
+
+class ListedMessage(TypedDict):
+    """What a list says of a message; nothing of it is read from the body."""
+
+    msgId: int
+    replicationGroupMsgId: str
+    spooledTime: int
+    spooledTimeMs: int
+    topic: str
+    priority: int
+    contentSize: int
+    contentType: str | None
+    correlationId: str | None
+    isErased: bool
+
+
+MESSAGE: Final = resource("LoggedMsg", ListedMessage)
+
+
+def listed_message(message: LoggedMessage, generation: int) -> ListedMessage:
+    """A message in a list; ``generation`` is the log's."""
+    return {
+        "msgId": message.message_id,
+        "replicationGroupMsgId": format_replay_id(generation, message.message_id),
+        "spooledTime": message.time_ms // 1_000,
+        "spooledTimeMs": message.time_ms,
+        "topic": message.topic,
+        "priority": message.priority,
+        "contentSize": message.size_bytes,
+        "contentType": message.content_type,
+        "correlationId": message.correlation_id,
+        "isErased": message.is_erased,
+    }
+
+
+def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:
+    """
+    Which messages are asked for.
+
+    Raises:
+        amqp_ext.topics.TopicSyntaxError: A pattern is none.
+        SempError: INVALID_PARAMETER, the selector is none.
+    """
+    matches = TopicFilter([TopicPattern.parse(pattern) for pattern in patterns], implicit_all=True).matches
+    if not selector:
+        return Wanted(patterns, matches)
+    try:
+        return Wanted(patterns, matches, Search(compile_selector(selector).matches))
+    except SelectorError as error:
+        raise SempError("INVALID_PARAMETER", f"`selector` is none: {error}") from None
+
+
+def place_of(cursor: str | None) -> tuple[int, int] | None:
+    """The position, and the bound beside it, of a cursor."""
+    found = None if cursor is None else re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", cursor)
+    return None if found is None else (int(found[1]), int(found[2]))
