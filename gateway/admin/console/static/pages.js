@@ -17,4 +17,5 @@ const inVpn = () => mayAdministerLog.value;
 /** In the order of the navigation. @type {Page[]} */
 export const PAGES = [
   { name: "overview", title: "Overview", icon: "overview", isSeen: inVpn, load: () => import("./pages/overview.js") },
+  { name: "log", title: "Log", icon: "log", isSeen: inVpn, load: () => import("./pages/log.js") },
 ];

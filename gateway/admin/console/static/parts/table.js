@@ -1,6 +1,7 @@
 // A table of which only the rows that are seen are in the page: ten rows or five thousand feel alike.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../html.js";
+import { isNarrow } from "../state.js";
 
 /** Pixels, as in the style sheet. */
 export const ROW_HEIGHT = 30;
@@ -31,11 +32,14 @@ const NEAR = 40;
  * @property {() => void} [onNearStart]
  * @property {(top: number) => void} [onScroll] Pixels from the top.
  * @property {(element: HTMLElement | null) => void} [scroller] Told the element that scrolls.
+ * @property {number} [shift] Rows that were put in front, less those taken away there: what is seen stays where it is.
+ * @property {boolean} [stays] The top stays in view while rows are put in front.
  * @property {any} [foot]
  */
 
 /** @param {TableProps} props */
-export function Table({ label, columns, rows, rowKey, onOpen, openKey = null, empty, fill = false, onNearEnd, onNearStart, onScroll, scroller, foot }) {
+export function Table({ label, columns: given, rows, rowKey, onOpen, openKey = null, empty, fill = false, onNearEnd, onNearStart, onScroll, scroller, shift = 0, stays = false, foot }) {
+  const columns = isNarrow.value ? given.filter((column) => !column.wide) : given;
   const box = useRef(/** @type {any} */ (null));
   const [view, setView] = useState({ first: 0, last: 60 });
 
@@ -44,11 +48,16 @@ export function Table({ label, columns, rows, rowKey, onOpen, openKey = null, em
     if (!element || !fill) return;
     const first = Math.max(0, Math.floor(element.scrollTop / ROW_HEIGHT) - BEYOND);
     const last = Math.ceil((element.scrollTop + element.clientHeight) / ROW_HEIGHT) + BEYOND;
-    setView((before) => (before.first === first && before.last === last ? before : { first, last }));
+    setView((seen) => (seen.first === first && seen.last === last ? seen : { first, last }));
     if (last + NEAR >= rows.length) onNearEnd?.();
     if (first - NEAR <= 0) onNearStart?.();
   };
-  useLayoutEffect(look, [rows, fill]);
+  const before = useRef(shift);
+  useLayoutEffect(() => {
+    if (fill && shift !== before.current && !stays) box.current.scrollTop += (shift - before.current) * ROW_HEIGHT;
+    before.current = shift;
+    look();
+  }, [rows, fill, shift]);
   useEffect(() => {
     scroller?.(box.current);
     if (!fill) return;
@@ -62,7 +71,6 @@ export function Table({ label, columns, rows, rowKey, onOpen, openKey = null, em
   const first = fill ? Math.min(view.first, rows.length) : 0;
   const last = fill ? Math.min(view.last, rows.length) : rows.length;
   const shown = rows.slice(first, last);
-  // Columns keep their shades while rows move.
   return html`<div
     class="table-box ${fill ? "fill" : ""}"
     ref=${box}
@@ -83,7 +91,7 @@ export function Table({ label, columns, rows, rowKey, onOpen, openKey = null, em
               html`<th
                 key=${column.key}
                 scope="col"
-                class="${column.align ?? ""} ${column.wide ? "wide" : ""}"
+                class=${column.align ?? ""}
                 style=${{ width: column.width }}
               >
                 ${column.title}
@@ -110,7 +118,7 @@ function Row({ columns, row, index, isOpen, onOpen }) {
   return html`<tr class=${isOpen ? "open" : ""} aria-rowindex=${index + 2} onClick=${onOpen && (() => onOpen(row))}>
     ${columns.map((column, place) => {
       const cell = column.cell(row);
-      return html`<td key=${column.key} class="${column.align ?? ""} ${column.wide ? "wide" : ""} ${column.mono ? "mono" : ""}">
+      return html`<td key=${column.key} class="${column.align ?? ""} ${column.mono ? "mono" : ""}">
         ${onOpen && place === 0
           ? html`<button type="button" class="row-button" aria-expanded=${String(isOpen)} onClick=${(/** @type {Event} */ event) => (event.stopPropagation(), onOpen(row))}>
               ${cell}

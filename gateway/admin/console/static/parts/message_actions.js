@@ -1,0 +1,90 @@
+// What is done with one message: it is copied to a queue, or its content is erased.
+
+import { all, at, put } from "../api.js";
+import { html, useState } from "../html.js";
+import * as words from "../words.js";
+import { Note, Refusal } from "./basics.js";
+import { Confirm } from "./dialog.js";
+import { Check, Choice, Field } from "./fields.js";
+import { usePolled } from "./polled.js";
+import { toast } from "./toasts.js";
+
+/**
+ * The queues and topic endpoints of a Message VPN.
+ * @param {string} vpn
+ * @returns {Promise<{name: string, collection: "queues" | "topicEndpoints"}[]>}
+ */
+export async function endpointsOf(vpn) {
+  const [queues, topicEndpoints] = await Promise.all([
+    all(at`monitor/msgVpns/${vpn}/queues`, { select: "queueName,kind" }),
+    all(at`monitor/msgVpns/${vpn}/topicEndpoints`, { select: "topicEndpointName" }),
+  ]);
+  return [
+    ...queues.filter((one) => one.kind !== "stream").map((one) => ({ name: one.queueName, collection: /** @type {"queues"} */ ("queues") })),
+    ...topicEndpoints.map((one) => ({ name: one.topicEndpointName, collection: /** @type {"topicEndpoints"} */ ("topicEndpoints") })),
+  ];
+}
+
+/** @param {{vpn: string, message: any, onClose: () => void}} props */
+export function CopyMessage({ vpn, message, onClose }) {
+  const endpoints = usePolled(() => endpointsOf(vpn), [vpn], 0);
+  const [to, setTo] = useState("");
+  const found = endpoints.data ?? [];
+  const chosen = found[Number(to)];
+  return html`<${Confirm}
+    title="Copy message #${message.msgId} to a queue"
+    action="Copy it"
+    disabled=${!chosen}
+    onClose=${onClose}
+    onDo=${async () => {
+      if (!chosen) return;
+      const base = chosen.collection === "queues" ? at`action/msgVpns/${vpn}/queues/${chosen.name}` : at`action/msgVpns/${vpn}/topicEndpoints/${chosen.name}`;
+      await put(`${base}/copyMsgFromReplayLog`, { replicationGroupMsgId: message.replicationGroupMsgId });
+      toast(`Message #${message.msgId} lies on ${chosen.name} now.`);
+    }}
+  >
+    <p>One message, as it is in the log, is put behind what lies there. Consumers get it as any other.</p>
+    <${Refusal} error=${endpoints.error} />
+    ${endpoints.data && found.length === 0 && html`<${Note}>There is no queue and no topic endpoint.<//>`}
+    <${Choice}
+      label="Queue or topic endpoint"
+      value=${to}
+      options=${[["", "Choose one"], ...found.map((one, place) => [String(place), one.collection === "queues" ? one.name : `${one.name} (topic endpoint)`])]}
+      onInput=${setTo}
+    />
+  <//>`;
+}
+
+/** @param {{vpn: string, message: any, onClose: () => void, onDone: () => void}} props */
+export function EraseMessage({ vpn, message, onClose, onDone }) {
+  const path = at`action/msgVpns/${vpn}/replayLogs/default/redactMsg`;
+  const [reason, setReason] = useState("");
+  const [isSure, setSure] = useState(false);
+  const preview = usePolled(() => put(path, { msgId: [message.msgId], preview: true }), [vpn, message.msgId], 0);
+  const copies = preview.data?.deadMsgIds?.length ?? 0;
+  return html`<${Confirm}
+    title="Erase the content of message #${message.msgId}?"
+    action="Erase"
+    danger=${true}
+    typed=${String(message.msgId)}
+    disabled=${!preview.data || !isSure}
+    onClose=${onClose}
+    onDo=${async () => {
+      const done = await put(path, { msgId: [message.msgId], reason: reason.trim(), expectedMsgCount: preview.data?.msgCount });
+      toast(`${words.counted(done.msgCount, "message")} erased.`);
+      onDone();
+    }}
+  >
+    <p>
+      Body, properties and annotations are overwritten, wherever this gateway has them. Offset, time and topic stay. It cannot
+      be taken back, and what consumers, archives and backups have is not touched.
+    </p>
+    <${Refusal} error=${preview.error} />
+    ${preview.data &&
+    html`<${Note}>
+      <b>${words.counted(preview.data.msgCount, "message")}</b> would be erased${copies ? `, ${words.counted(copies, "copy", "copies")} among the dead letters included` : ""}.
+    <//>`}
+    <${Field} label="Reason" value=${reason} onInput=${setReason} hint="Kept in the place of the content, for all to read." />
+    <${Check} label="I know that this cannot be taken back" checked=${isSure} onInput=${setSure} />
+  <//>`;
+}
