@@ -33,6 +33,11 @@ SPARK_RUN = SPARK_TESTS | {Path(__file__).parent / "docs"}
 
 HAS_SPARK = find_spec("pyspark") is not None
 
+CONSOLE_TESTS = Path(__file__).parent / "console"
+"""Tests that need a browser, and what steers it."""
+
+HAS_PLAYWRIGHT = find_spec("playwright") is not None
+
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2 * 2**30
 """What must be free there, or the tests' folders lie on the disk: some tests write hundreds of megabytes."""
@@ -45,7 +50,7 @@ settings.register_profile("ci", max_examples=100, deadline=None, derandomize=Tru
 settings.register_profile("nightly", max_examples=5_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
-collect_ignore = [] if HAS_SPARK else [*SPARK_FOLDERS]
+collect_ignore = [*([] if HAS_SPARK else SPARK_FOLDERS), *([] if HAS_PLAYWRIGHT else ["console"])]
 
 
 def pytest_configure() -> None:
@@ -62,8 +67,13 @@ def pytest_configure() -> None:
 def pytest_report_header() -> list[str]:
     """Says where folders lie, and so when tests are left out, which would otherwise look like a pass."""
     where = os.environ.get("PYTEST_DEBUG_TEMPROOT")
-    left_out = f"no pyspark here: of tests, {', '.join(SPARK_FOLDERS)} are left out"
-    return [f"folders of tests: in {where}"] * bool(where) + [left_out] * (not HAS_SPARK)
+    no_spark = f"no pyspark here: of tests, {', '.join(SPARK_FOLDERS)} are left out"
+    no_browser = "no playwright here: of tests, console is left out"
+    return [
+        *[f"folders of tests: in {where}"] * bool(where),
+        *[no_spark] * (not HAS_SPARK),
+        *[no_browser] * (not HAS_PLAYWRIGHT),
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +86,8 @@ def postgresql() -> Iterator[Server]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Marks all tests of SPARK_FOLDERS ``spark``, before -m selects by marker, and gives those time that take long.
+    Marks all tests of SPARK_FOLDERS ``spark``, those of the console ``console``, before -m selects by marker, and gives
+    those time that take long.
 
     Puts the long ones first: of two workers none shall wait for the other's last file.
     """
@@ -84,6 +95,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark") and not SPARK_RUN.intersection(item.path.parents):
             raise pytest.UsageError(f"{item.nodeid}: tox looks for tests of Spark in {SPARK_RUN}")
+        if CONSOLE_TESTS in item.path.parents:
+            item.add_marker(pytest.mark.console)
         if SPARK_TESTS.intersection(item.path.parents):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(SPARK_SECONDS))  # one of the test's own goes before
