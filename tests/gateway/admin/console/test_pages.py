@@ -27,7 +27,7 @@ def named_by(page: str) -> list[str]:
 
 def imported_by(script: str) -> list[str]:
     """The modules that a script imports, as it writes them."""
-    return re.findall(r'\b(?:from|import)\s*\(?\s*"([^"]+)"', script)
+    return re.findall(r'(?<!")\b(?:from|import)\s*\(?\s*"([^"]+)"', script)
 
 
 def test_the_page_and_all_that_it_loads_are_there(http: httpx.Client) -> None:
