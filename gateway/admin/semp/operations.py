@@ -25,6 +25,7 @@ from gateway.admin.semp.routes.endpoints import config_routes
 from gateway.admin.semp.routes.erasing import erasing_routes
 from gateway.admin.semp.routes.histogram import histogram_routes
 from gateway.admin.semp.routes.jobs import dead_letter_routes, job_routes
+from gateway.admin.semp.routes.live import live_routes
 from gateway.admin.semp.routes.log_plan import plan_routes
 from gateway.admin.semp.routes.messages import message_routes
 from gateway.admin.semp.routes.monitor import monitor_routes
@@ -87,6 +88,7 @@ def _resources() -> list[BaseRoute]:
         erasing_routes(),
         monitor_routes(),
         message_routes(),
+        live_routes(),
         histogram_routes(),
         alarm_routes(),
         plan_routes(),

@@ -1,7 +1,7 @@
 """
-The two forms that messages of the log are sent in over HTTP: JSON lines, and Server-Sent Events.
+The forms that messages of the log are sent in over HTTP: JSON lines, Server-Sent Events, and events of many at once.
 
-In both, a message is one JSON text on one line. An event's ``id`` is the message's offset, and the ``Last-Event-ID``
+In all, a message is one JSON text on one line. An event's ``id`` is the message's offset, and the ``Last-Event-ID``
 that a browser sends when it connects again. Events without data move it, and are shown to nobody: so a browser that has
 seen no message yet misses none, and for one that waits for rare ones the log need not be looked through again.
 
@@ -20,16 +20,33 @@ RETRY_MS: Final = 1_000
 """Milliseconds after which a browser connects again."""
 
 
+ANY: Final = 1 << 62
+"""Messages: no bound."""
+
+MOST_LISTED: Final = 500
+"""Messages in an event of many: more than anybody reads."""
+
+LISTED_PAUSE_S: Final = 0.05
+"""Seconds from one event of many to the next: as often as an eye sees a difference."""
+
+
 class LogForm(Protocol):
     """A form of messages."""
 
     content_type: str
+    most_messages: int
+    """That are written at once."""
+    pause_s: float
+    """Seconds from one writing to the next, at least."""
 
     def head(self, first_id: int) -> bytes:
         """What comes before all messages, of which the first may be this one."""
 
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
         """Messages with their JSON texts."""
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """All that ``messages`` has made since the last time, up to this message, as it is written."""
 
     def nothing(self, next_id: int) -> bytes:
         """Nothing below an id is to come."""
@@ -45,6 +62,8 @@ class JsonLines:
     """A message a line; a last line ``{"error": …}`` where not all could be sent."""
 
     content_type = "application/x-ndjson"
+    most_messages = ANY
+    pause_s = 0.0
 
     def head(self, first_id: int) -> bytes:
         """Nothing."""
@@ -53,6 +72,10 @@ class JsonLines:
     def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
         """A line each."""
         return ("\n".join(texts) + "\n").encode()
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """One behind the other."""
+        return b"".join(pieces)
 
     def nothing(self, next_id: int) -> bytes:
         """Nothing: not every reader of lines takes an empty one."""
@@ -71,6 +94,8 @@ class ServerSentEvents:
     """An event a message."""
 
     content_type = "text/event-stream"
+    most_messages = ANY
+    pause_s = 0.0
 
     def head(self, first_id: int) -> bytes:
         """From where on messages come, should the connection break before the first."""
@@ -81,6 +106,10 @@ class ServerSentEvents:
         return "".join(
             [f"id: {row[ID]}\ndata: {text}\n\n" for row, text in zip(rows, texts, strict=True)]
         ).encode()
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """One behind the other."""
+        return b"".join(pieces)
 
     def nothing(self, next_id: int) -> bytes:
         """A comment, so that whatever lies between sees that the connection lives."""
@@ -93,3 +122,18 @@ class ServerSentEvents:
     def error(self, problem: dict[str, Any]) -> bytes:
         """An event with the error."""
         return b"event: error\ndata: " + json.dumps({"error": problem}).encode() + b"\n\n"
+
+
+class ListedEvents(ServerSentEvents):
+    """An event for all messages that have come since the last one, a JSON array: for a page that shows them."""
+
+    most_messages = MOST_LISTED
+    pause_s = LISTED_PAUSE_S
+
+    def messages(self, rows: Sequence[Row], texts: Sequence[str]) -> bytes:
+        """Members of the array."""
+        return ",".join(texts).encode()
+
+    def joined(self, pieces: Sequence[bytes], last_id: int) -> bytes:
+        """The event."""
+        return b"event: msgs\nid: %d\ndata: [%b]\n\n" % (last_id, b",".join(pieces))

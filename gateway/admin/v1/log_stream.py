@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from starlette.types import Receive, Send
 
-from amqp_ext.message.json_rows import JsonRows
 from gateway.admin.semp.envelope import problem_of
 from gateway.admin.v1.clients import HttpClient
 from gateway.admin.v1.log_forms import LogForm
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import Row
+from gateway.core.model import ID, Row
 from gateway.core.replay.starts import Resolved
 from gateway.ledger import Kind
 from gateway.vpn.clock import Clock
@@ -55,6 +55,13 @@ class Feed(Protocol):
         """Send nothing any more."""
 
 
+class Texts(Protocol):
+    """Makes JSON of messages (``amqp_ext.message.json_rows.JsonRows``)."""
+
+    def texts(self, rows: Sequence[Row], end_id: int | None) -> Sequence[str]:
+        """The JSON text of each; ``end_id`` is the last message before live, if it is among them."""
+
+
 class LogStream:
     """
     One reader's messages on their way (``gateway.vpn.clients.ConsumerLink``).
@@ -69,7 +76,7 @@ class LogStream:
         self,
         client: HttpClient,
         form: LogForm,
-        texts: JsonRows,
+        texts: Texts,
         limit: int | None,
         abort: Callable[[], None],
         lease: Lease | None,
@@ -89,6 +96,8 @@ class LogStream:
         self._heartbeat_s = heartbeat_s
         self._pieces: list[bytes] = []
         self._size = 0
+        self._messages = 0
+        self._last_id = 0
         self._row_bytes = 1
         self._at_once = RowsAtOnce(clock.seconds, MOST_ROWS)
         self._spent = 0.0
@@ -97,6 +106,7 @@ class LogStream:
         """The client has gone."""
         self._refused: Refused | None = None
         self._news = asyncio.Event()
+        self._over = asyncio.Event()
 
     # --- what the feed calls ------------------------------------------------------------------------------------
 
@@ -105,7 +115,11 @@ class LogStream:
         free = PIECE_BYTES - self._size
         if free <= 0 or self._spent >= TURN_S or self._is_over:
             return 0
-        room = min(self._at_once.count, max(free // self._row_bytes, 1))
+        room = min(
+            self._at_once.count,
+            max(free // self._row_bytes, 1),
+            self._form.most_messages - self._messages,
+        )
         return room if self._left is None else min(room, self._left)
 
     def send(self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None) -> None:
@@ -115,6 +129,8 @@ class LogStream:
             piece = self._form.messages(rows, self._texts.texts(rows, end_id))
         self._pieces.append(piece)
         self._size += len(piece)
+        self._messages += len(rows)
+        self._last_id = rows[-1][ID]
         self._row_bytes = len(piece) // len(rows) or 1
         self.sent += len(rows)
         self._spent += self._seconds() - began
@@ -139,6 +155,7 @@ class LogStream:
         """All that was asked for was sent."""
         self._is_over = True
         self._news.set()
+        self._over.set()
 
     def refuse(self, refused: Refused) -> None:
         """It cannot go on."""
@@ -163,8 +180,9 @@ class LogStream:
                 if self._lease is not None and not self._lease.holds():
                     await self._wait_for_lease(self._lease)
                     continue
-                piece = b"".join(self._pieces)
+                piece = self._form.joined(self._pieces, self._last_id)
                 self._pieces.clear()
+                self._messages = 0
                 await _write(send, piece)
                 del piece
                 # Written, or the socket's buffer has it: the loop's next turn is for others.
@@ -173,6 +191,7 @@ class LogStream:
                 self.client.account.holds(Kind.UNSETTLED, 0)
                 if not self._is_over:
                     feed.run()
+                    await self._rest()
             await send(
                 {"type": "http.response.body", "body": self._end(feed, resolved.last), "more_body": False}
             )
@@ -200,6 +219,13 @@ class LogStream:
             if not self._pieces and (self._lease is None or self._lease.holds()):
                 await _write(send, self._form.nothing(feed.position))
 
+    async def _rest(self) -> None:
+        """What comes meanwhile is written together."""
+        if self._form.pause_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._form.pause_s):
+                    await self._over.wait()
+
     async def _wait_for_lease(self, lease: Lease) -> None:
         self._news.clear()
         lease.wait(self._news.set)
@@ -210,7 +236,7 @@ class LogStream:
     def _drop(self) -> None:
         """What was not written is not to be, as another gateway may have the store."""
         self._pieces.clear()
-        self._size = 0
+        self._size = self._messages = 0
 
     def _stopped(self) -> None:
         assert self.client.refused is not None

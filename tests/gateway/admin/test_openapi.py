@@ -55,6 +55,8 @@ def test_a_thousand_requests_of_schemathesis_find_no_mistake(
         session.trust_env = False
         for found in schema.get_all_operations():
             operation = found.ok()
+            if operation.path.endswith("/live"):
+                continue  # its answer has no end
 
             @settings(
                 max_examples=EXAMPLES,
