@@ -43,6 +43,10 @@ class Tuning:
     replay_ahead_without_consumer: int = 1_000
     """Messages that a replay puts on an endpoint that nobody consumes (Solace, "Message Replay": at most 1,000)."""
 
+    replay_ahead_bytes: int = 32 * 1024 * 1024
+    """Content that the replays of a Message VPN onto endpoints keep ahead of their consumers, all together: each has
+    an equal share of it."""
+
     dead_letters_under_way: int = 1_000
     """Messages of one endpoint that are on their way to its dead message queue, beyond which no more are taken off: on
     a disk that takes nothing, a backlog of dead messages must not become memory."""

@@ -50,6 +50,9 @@ class BlockedReplays(Protocol):
     def check_blocked(self, endpoint: Endpoint) -> None:
         """The endpoint's consumers with selectors have looked at all that is there."""
 
+    def is_hungry(self, endpoint: Endpoint) -> None:
+        """The endpoint's consumers can take more than a replay has put there."""
+
 
 class BeingErased(Protocol):
     """What is being erased."""
@@ -110,6 +113,11 @@ class EndpointFeed:
         """Something is being handed out: what changes by that, as with a dead message that made room, waits."""
         self._is_changed = False
 
+    @property
+    def kept(self) -> KeptRows:
+        """Contents that are here, for what is to be handed out."""
+        return self._kept
+
     def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
         """
         Contents that are at hand and will be wanted soon.
@@ -163,9 +171,13 @@ class EndpointFeed:
                 continue
             ids = endpoint.peek(endpoint.share(flow))
             if not ids:
-                if not self._read_ahead() and (endpoint.replay is None or not endpoint.replay.is_reading):
-                    for hungry in list(endpoint.flows):
-                        hungry.link.nothing_to_send()
+                if self._read_ahead():
+                    return
+                if endpoint.replay is not None and endpoint.replay.is_reading:
+                    self._replays.is_hungry(endpoint)
+                    return
+                for hungry in list(endpoint.flows):
+                    hungry.link.nothing_to_send()
                 return
             rows = self._rows(ids)
             if not rows:

@@ -8,9 +8,12 @@ not (by priority, by selectors, given back), they lie in a dictionary until all 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 
 from gateway.core.erasing import with_markers
-from gateway.core.model import ID, Row
+from gateway.core.model import CONTENT, ID, Row
+
+CONTENT_OF = itemgetter(CONTENT)
 
 
 class KeptRows:
@@ -25,6 +28,11 @@ class KeptRows:
 
     def __len__(self) -> int:
         return len(self._ids) or len(self._by_id)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their content; each is looked at."""
+        return sum(map(len, map(CONTENT_OF, self._rows or self._by_id.values())))
 
     def keep(self, ids: Sequence[int], rows: Sequence[Row]) -> None:
         """

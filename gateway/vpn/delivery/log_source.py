@@ -100,6 +100,14 @@ class LogSource:
             self._next = Future()
             self._next.set_result((page._replace(rows=with_markers(page.rows, markers)), taken))
 
+    def let_go(self) -> None:
+        """Nothing is wanted for a while: what was read and not taken is read again."""
+        if self._waits:
+            return  # It is told of that page, and can say so again.
+        if self._next is not None:
+            self._next.cancel()
+        self._page = self._next = None
+
     def close(self) -> None:
         """Nobody reads on: no page is kept, and nobody woken by one that is under way."""
         if self._next is not None:

@@ -9,7 +9,7 @@ into the store at that moment is read as it is committed, and live messages line
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
@@ -26,6 +26,7 @@ from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
 from gateway.vpn.delivery.log_source import LogSource
 from gateway.vpn.log_history import LogHistory
+from gateway.vpn.replay.content_ahead import ContentAhead, held_bytes
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import Reader
@@ -92,11 +93,20 @@ class _ReplayCursor(LogCursor):
 
 
 class ReplayPump:
-    def __init__(self, shared: PumpShared, feed: EndpointFeed, owner: PumpOwner, *, ahead: int) -> None:
+    def __init__(
+        self,
+        shared: PumpShared,
+        feed: EndpointFeed,
+        owner: PumpOwner,
+        *,
+        ahead: int,
+        most_bytes: Callable[[], int],
+    ) -> None:
         """
         Args:
             ahead: Messages put on an endpoint ahead of a bound consumer, where the endpoint has no max_unsettled of
                 its own: its max delivered-unacked.
+            most_bytes: Content that it keeps ahead of consumers, before it waits for them.
         """
         endpoint = feed.endpoint
         assert endpoint.replay is not None
@@ -110,6 +120,13 @@ class ReplayPump:
         self._endpoint = endpoint
         self._replay: Replay = endpoint.replay
         self._ahead = ahead
+        self._kept = ContentAhead(feed.kept, most_bytes)
+        self._most_bytes = most_bytes
+        self.waits_for_hunger = False
+        """It keeps as much content as it may: consumers take of it what they can, before there is more."""
+        self._is_hungry = False
+        self._unmarked: int | None = None
+        """A message that may be the last before live, and was put before that could be known."""
         self._read_from(self._replay.position)
 
     def _read_from(self, position: int) -> None:
@@ -120,6 +137,7 @@ class ReplayPump:
         self._routed: list[Row] = []
         """Messages that the log did not take, and that lie on the endpoint by their routes: they have their place
         between those that it did."""
+        self._routed_bytes = 0
         patterns = {
             text: None for _, texts in replay.subscriptions for text in endpoint.topics.patterns_with(texts)
         }
@@ -171,12 +189,18 @@ class ReplayPump:
 
     def run(self) -> None:
         """Go on as far as there is room. Called when messages were committed or acknowledged."""
+        self.waits_for_hunger = False
         while not self.is_over:
             if self._cursor.is_finished or self._replay.is_forced:
                 self._finish()
                 return
             room = self._room()
-            if room <= 0:
+            if room > 0 and not self._is_hungry and self._replay.live_from is None:
+                self.waits_for_hunger = self._kept.is_full
+            if room <= 0 or self.waits_for_hunger:
+                if not self._endpoint.flows:
+                    # It may be a long time until somebody comes.
+                    self._source.let_go()
                 return
             try:
                 found = self._source.read(min(room, STEP_ROWS))
@@ -203,7 +227,7 @@ class ReplayPump:
             of_log = logged(rows)
             if len(of_log) < len(rows):
                 backlog = self._endpoint.backlog
-                self._routed += [
+                routed = [
                     row
                     for row in rows
                     if row[HELD] is not None
@@ -212,11 +236,36 @@ class ReplayPump:
                     # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
                     and row[ID] not in backlog.references
                 ]
+                self._routed += routed
+                self._routed_bytes += sum(map(held_bytes, routed))
             chosen, is_end = self._cursor.offer_logged(of_log, position, end, room)
-            if is_end and self._replay.end_id is None:
-                # After a restart it is known already, and may have been acknowledged.
-                self._replay.found_end(chosen[-1][0])
+            self._find_end(chosen, is_end=is_end)
             self._put(chosen)
+            if chosen:
+                self._is_hungry = False
+
+    def feed_hungry(self) -> None:
+        """Consumers have taken what there was: a step more is put, whatever is kept."""
+        if self.waits_for_hunger:
+            self._is_hungry = True
+            self.run()
+
+    def _find_end(self, chosen: list[Row], *, is_end: bool) -> None:
+        """Which of these is the last message before live, if one is; and whether it can be waited for."""
+        cursor, replay = self._cursor, self._replay
+        if chosen:
+            self._unmarked = None
+        if is_end and replay.end_id is None:
+            # After a restart it is known already, and may have been acknowledged.
+            replay.found_end(chosen[-1][0])
+        elif cursor.held_back is not None and self._routed_bytes >= self._most_bytes():
+            # What the log did not take waits behind it, and there may be any number of that.
+            self._unmarked = cursor.held_back[ID]
+            chosen.append(cursor.held_back)
+            cursor.held_back = None
+        elif cursor.caught_up and self._unmarked is not None and replay.end_id is None:
+            # It has its mark, if it is still here.
+            replay.found_end(self._unmarked)
 
     def _room(self) -> int:
         if self._replay.live_from is not None:
@@ -230,6 +279,7 @@ class ReplayPump:
         """The contents of these messages are no more."""
         self._source.erased(markers)
         self._routed = with_markers(self._routed, markers)
+        self._routed_bytes = sum(map(held_bytes, self._routed))
         held_back = self._cursor.held_back
         if held_back is not None:
             (self._cursor.held_back,) = with_markers([held_back], markers)
@@ -251,13 +301,16 @@ class ReplayPump:
                 self._committer.commit(self._broker.replay_commands.reads_archive(self._endpoint))
         position = self._read_up_to
         passed = [row for row in self._routed if row[ID] < position]
-        self._routed = self._routed[len(passed) :]
+        if passed:
+            self._routed = self._routed[len(passed) :]
+            self._routed_bytes -= sum(map(held_bytes, passed))
         size = sum(map(len, map(CONTENT_OF, self._broker.erasing.sized(rows))))
         rows = sorted([*rows, *passed]) if passed else rows
         ids, routed = list(map(ID_OF, rows)), list(map(ID_OF, passed))
         self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)
         if rows:
             self._feed.keep(ids, rows)
+            self._kept.added(rows)
             self._feed.run()
 
     def _hand_over(self) -> None:

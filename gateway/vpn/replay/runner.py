@@ -7,7 +7,9 @@ The rules are the broker's (``gateway.core.replay.commands``); here they meet co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from gateway import log_keys
 from gateway.core.effects import Effect
@@ -23,6 +25,8 @@ from gateway.vpn.replay.records import DELETED, REPLACED, EndpointRecords
 from gateway.vpn.settings import CurrentSettings
 from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.errors import ReadFailed, WriteFailed
+
+T = TypeVar("T")
 
 TRY_AGAIN_S = 1.0
 """Seconds after a failed write until what a replay must have durable is written again."""
@@ -122,29 +126,42 @@ class ReplayRunner:
         if replay.is_reading:
             self._loop.create_task(self._resume_stopped(endpoint))
 
-    async def _resume_stopped(self, endpoint: Endpoint) -> None:
+    async def _resume_stopped(self, endpoint: Endpoint, after: int | None = None) -> None:
         """
         Go on where a stop interrupted. What the log had not taken, and lay between what the replay had put, is put
         first; so is known of all that is put again how often its delivery failed.
+
+        Args:
+            after: What came by routes is put already, up to this id; None: nothing is.
         """
         replay, number = endpoint.replay, endpoint.cursor_number
         if replay is None:
             return  # It was deleted, before its turn came.
+
+        def is_still() -> bool:
+            return endpoint.cursor_number == number and endpoint.replay is replay and replay.is_reading
+
         try:
-            failed, rows = await self._read_stopped(endpoint, replay.position)
+            failed = await self._read(partial(self._shared.reader.attempts, number))
+            if not is_still():
+                return
+            endpoint.note_attempts(failed)
+            backlog = endpoint.backlog
+            if after is None:
+                after = min(cursor.floor for cursor in backlog.parts.values())
+            routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
+            while after + 1 < replay.position:
+                page = await self._read(
+                    partial(self._shared.reader.routed_page, routes, after, replay.position)
+                )
+                if not is_still():
+                    return
+                self._put_stopped(endpoint, replay, page.rows)
+                after = page.position - 1
         except ReadFailed as error:
             self._shared.runtime.report("endpoint_read_failed", error)
-            self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay)
+            self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay, after)
             return
-        if endpoint.cursor_number != number or endpoint.replay is not replay or not replay.is_reading:
-            return
-        endpoint.note_attempts(failed)
-        backlog = endpoint.backlog
-        rows = [row for row in rows if row[ID] not in backlog.references and backlog.has(row)]
-        if rows:
-            ids = [row[ID] for row in rows]
-            self._broker.replay_commands.put(endpoint, ids, rows, 0, ids, replay.position)
-            self._feeds.of(endpoint).keep(ids, rows)
         if set(endpoint.subscriptions) != set(replay.subscriptions[-1][1]):
             # The configuration says others than when it was stopped.
             self._committer.commit(
@@ -152,35 +169,45 @@ class ReplayRunner:
             )
         self.resume(endpoint)
 
-    def _resume_again(self, endpoint: Endpoint, replay: Replay) -> None:
+    def _resume_again(self, endpoint: Endpoint, replay: Replay, after: int | None) -> None:
         if endpoint.replay is replay and replay.is_reading:
-            self._loop.create_task(self._resume_stopped(endpoint))
+            self._loop.create_task(self._resume_stopped(endpoint, after))
 
-    async def _read_stopped(
-        self, endpoint: Endpoint, position: int
-    ) -> tuple[list[tuple[int, int]], list[Row]]:
-        """Failed deliveries on an endpoint, and what came to it by routes before a position."""
-        number, backlog, reader = endpoint.cursor_number, endpoint.backlog, self._shared.reader
-        routes = sorted({route for part in backlog.parts for route in backlog.route_numbers(part)})
-        floor = min(cursor.floor for cursor in backlog.parts.values())
+    def _put_stopped(self, endpoint: Endpoint, replay: Replay, rows: Sequence[Row]) -> None:
+        """Messages that came by routes are on the endpoint, before what the replay puts next."""
+        backlog, feed = endpoint.backlog, self._feeds.of(endpoint)
+        rows = [row for row in rows if row[ID] not in backlog.references and backlog.has(row)]
+        if not rows:
+            return
+        ids = [row[ID] for row in rows]
+        self._broker.replay_commands.put(endpoint, ids, rows, 0, ids, replay.position)
+        if feed.kept.size_bytes < self._share_bytes():
+            # Further contents are read again when they are handed out.
+            feed.keep(ids, rows)
 
-        def read() -> tuple[list[tuple[int, int]], list[Row]]:
-            rows: list[Row] = []
-            after = floor
-            while after + 1 < position:
-                page = reader.routed_page(routes, after, position)
-                rows += page.rows
-                after = page.position - 1
-            return reader.attempts(number), rows
-
-        return await asyncio.wrap_future(reader.submit(read))
+    async def _read(self, read: Callable[[], T]) -> T:
+        return await asyncio.wrap_future(self._shared.reader.submit(read))
 
     def resume(self, endpoint: Endpoint) -> None:
         """Go on with a replay that is active."""
         pump = self._pumps[endpoint.name] = ReplayPump(
-            self._shared, self._feeds.of(endpoint), self, ahead=self._settings.limits.max_unsettled_per_flow
+            self._shared,
+            self._feeds.of(endpoint),
+            self,
+            ahead=self._settings.limits.max_unsettled_per_flow,
+            most_bytes=self._share_bytes,
         )
         self._loop.call_soon(pump.run)
+
+    def _share_bytes(self) -> int:
+        """Content that each replay may keep ahead of consumers."""
+        return self._shared.runtime.tuning.replay_ahead_bytes // max(len(self._pumps), 1)
+
+    def is_hungry(self, endpoint: Endpoint) -> None:
+        """Consumers can take more than the endpoint's replay has put there."""
+        pump = self._pumps.get(endpoint.name)
+        if pump is not None and pump.waits_for_hunger:
+            self._loop.call_soon(pump.feed_hungry)
 
     def cancel(self, endpoint: Endpoint, *, force_complete: bool = False) -> None:
         """
@@ -329,6 +356,7 @@ class ReplayRunner:
         Consumers with selectors have looked at all that is there: if a replay waits for them to take what they do not
         want, it would wait for ever, and somebody should know (Solace, "Replaying to Exclusive Queues").
         """
+        self.is_hungry(endpoint)
         replay = endpoint.replay
         if replay is None or replay.is_blocked or not replay.is_under_way or replay.outstanding <= 0:
             return

@@ -31,6 +31,7 @@ sizes = st.builds(
     window=st.integers(1, 6),
     page_rows=st.integers(1, 4),
     tail_bytes=st.sampled_from([1, 1, 1_000, 100_000]),
+    ahead_bytes=st.sampled_from([1, 600, 1_000_000]),
     ahead=st.integers(1, 5),
     quantum=st.integers(1, 4),
     is_quick=st.sampled_from([False, False, True]),

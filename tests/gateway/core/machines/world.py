@@ -123,6 +123,7 @@ class Sizes:
     window: int = 4
     page_rows: int = 2
     tail_bytes: int = 1_000
+    ahead_bytes: int = 1_000_000
     ahead: int = 3
     quantum: int = 2
     is_quick: bool = False
@@ -153,6 +154,7 @@ class World:
             longest_pause=quantum,
             replay_ahead_without_consumer=sizes.ahead + 1,
             dead_letters_under_way=quantum,
+            replay_ahead_bytes=sizes.ahead_bytes,
         )
         self.contents: dict[int, Content] = {}
         """By the number of the endpoint's cursor; those that are durable, or about to be."""
@@ -442,7 +444,9 @@ class World:
             assert replay.state is ReplayState.ACTIVE
             ahead = endpoint.settings.max_unsettled or self.limits.max_unsettled_per_flow
             full = min(ahead, self.tuning.replay_ahead_without_consumer)
-            assert replay.outstanding >= full, "it goes on as long as there is room"
+            pump = self.vpn.replays._pumps[endpoint.name]
+            assert replay.outstanding >= full or pump.waits_for_hunger, "it goes on as long as there is room"
+            assert replay.outstanding > 0
         is_exclusive = endpoint.settings.exclusive is not Exclusivity.NONE
         for consumer in self.consumers:
             flow = consumer.flow

@@ -1,0 +1,144 @@
+"""What a replay keeps ahead of its endpoint's consumers is bounded in bytes, however large messages are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.app import Gateway
+from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.vpn.replay.pump import ReplayPump
+from gateway.vpn.tuning import Tuning
+from tests.gateway.amqp.conftest import Start
+from tests.support.client import Client, texts
+from tests.support.messages import APPLICATION_PROPERTIES, data, section
+from tests.support.running import RunningGateway
+
+SELECTOR = "apache.org:selector-filter:string"
+SIZE = 20_000
+MESSAGES = 60
+AHEAD = 100_000
+PAGE = 50_000
+
+MOST = AHEAD + PAGE + SIZE
+"""What is kept, one step more of a page, and the message by which it was too much."""
+
+VPN = Vpn(
+    queues={"q": Queue(subscriptions=("log/>", "other/>"))},
+    replay_log=ReplayLog(topics=("log/>",)),
+)
+
+
+@pytest.fixture
+def gateway(given: dict[str, Any], start: Start) -> RunningGateway:
+    """A gateway that keeps little ahead, and reads small pages from its store."""
+    given["tuning"] = Tuning(replay_ahead_bytes=AHEAD, replay_ahead_without_consumer=MESSAGES)
+    return start(vpn=VPN, limits=Limits(tail_bytes=1, read_page_bytes=PAGE))
+
+
+@pytest.fixture
+def largest(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The most content that was kept at a time: ready to be handed out, and beside the log."""
+    found = {"kept": 0, "routed": 0}
+    put = ReplayPump._put
+
+    def watched(pump: ReplayPump, rows: Any) -> None:
+        found["routed"] = max(found["routed"], pump._routed_bytes)
+        put(pump, rows)
+        found["kept"] = max(found["kept"], pump._feed.kept.size_bytes)
+
+    monkeypatch.setattr(ReplayPump, "_put", watched)
+    return found
+
+
+def large(number: int) -> bytes:
+    return section(APPLICATION_PROPERTIES, {"odd": bool(number % 2)}) + data(f"{number:06}" + "x" * SIZE)
+
+
+def numbers(received: Any) -> list[int]:
+    return [int(text[:6]) for text in texts(received)]
+
+
+def waits(gateway: RunningGateway) -> bool:
+    """Whether the replay waits for consumers."""
+
+    def look(running: Gateway) -> bool:
+        pump = running.vpns["default"].replays._pumps.get("q")
+        return pump is not None and pump.waits_for_hunger
+
+    return gateway.call(look)
+
+
+def test_a_consumer_that_settles_late_gets_all_of_it(
+    gateway: RunningGateway, client: Client, largest: dict[str, int]
+) -> None:
+    """Little is kept while it takes nothing; what it has taken and not settled holds nothing up."""
+    client.sender("topic://log/a").send_all(map(large, range(MESSAGES)))
+    receiver = client.receiver("q?replay-start=beginning", credit=1)
+    first = receiver.take(1)
+    client.wait(lambda: waits(gateway), "the replay waits for the consumer")
+    receiver.flow(MESSAGES)
+    assert numbers([*first, *receiver.take(MESSAGES - 1)]) == [*range(MESSAGES)]
+    assert AHEAD <= largest["kept"] <= MOST
+
+
+def test_a_selector_sees_all_of_it(gateway: RunningGateway, client: Client, largest: dict[str, int]) -> None:
+    """What a consumer does not want holds nothing up, either; it is there for others."""
+    client.sender("topic://log/a").send_all(map(large, range(MESSAGES)))
+    odd = client.receiver("q?replay-start=beginning", filters={SELECTOR: "odd = TRUE"}, credit=MESSAGES)
+    assert numbers(odd.take(MESSAGES // 2)) == [*range(1, MESSAGES, 2)]
+    assert numbers(client.receiver("q").drain()) == [*range(0, MESSAGES, 2)]
+    assert largest["kept"] <= MOST
+
+
+def test_nobody_consumes(gateway: RunningGateway, client: Client, largest: dict[str, int]) -> None:
+    """Less is put on the queue than may be by their number, and no page is kept; who comes later gets all."""
+    client.sender("topic://log/a").send_all(map(large, range(MESSAGES)))
+    gateway.call(lambda running: running.vpns["default"].endpoints.find("q"))
+    client.receiver("q?replay-start=beginning").close()
+    client.wait(lambda: waits(gateway), "the replay waits for a consumer")
+    assert gateway.call(lambda running: running.vpns["default"].replays._pumps["q"]._source._page) is None
+    assert numbers(client.receiver("q").drain()) == [*range(MESSAGES)]
+    assert AHEAD <= largest["kept"] <= MOST
+
+
+def test_what_the_log_does_not_take_is_bounded_beside_it(
+    gateway: RunningGateway, client: Client, largest: dict[str, int]
+) -> None:
+    """
+    An adversary puts any number of messages that the log does not take between two that it does, under a replay that
+    waits. They are not gathered until the next logged one is found.
+    """
+    logged, other = client.sender("topic://log/a"), client.sender("topic://other/a")
+    logged.send_all([large(0), large(1), *map(large, range(2, 10))])
+    receiver = client.receiver("q?replay-start=beginning", credit=1)
+    first = receiver.take(1)
+    client.wait(lambda: waits(gateway), "the replay waits for the consumer")
+    other.send_all(map(large, range(10, MESSAGES)))
+    receiver.flow(MESSAGES)
+    assert numbers([*first, *receiver.take(MESSAGES - 1)]) == [*range(MESSAGES)]
+    assert 0 < largest["routed"] <= MOST
+    assert largest["kept"] <= MOST
+
+
+def test_a_start_does_not_gather_what_came_beside_a_replay(gateway: RunningGateway, client: Client) -> None:
+    """It is on the queue again in its place, and its contents are read when they are wanted."""
+    client.sender("topic://log/a").send_all([large(0)])
+    receiver = client.receiver("q?replay-start=beginning")
+    client.sender("topic://other/a").send_all(map(large, range(1, MESSAGES - 1)))
+    client.sender("topic://log/a").send_all([large(MESSAGES - 1)])
+    receiver.close()
+    client.cut()
+    gateway.restart()
+
+    def kept(running: Gateway) -> tuple[int, int]:
+        vpn = running.vpns["default"]
+        endpoint = vpn.endpoints.find("q")
+        assert endpoint is not None
+        return vpn.replays._feeds.of(endpoint).kept.size_bytes, endpoint.depth
+
+    with Client(gateway.url) as reader:
+        reader.wait(lambda: gateway.call(kept)[1] == MESSAGES, "all of it is there again")
+        assert 0 < gateway.call(kept)[0] <= MOST
+        assert numbers(reader.receiver("q").drain()) == [*range(MESSAGES)]
