@@ -25,13 +25,13 @@ from gateway.core.log.history import ArchivedRun
 from gateway.core.model import ID, UNROUTED, Row
 from gateway.core.replay.search import PageWork, Search
 from store.archive import row_groups
-from store.archive.erasures import Erasure
+from store.archive.erasures import ErasedList, Erasure, Erasures
 from store.archive.errors import LogError
 from store.archive.manifest import Manifest, Segment, State
 from store.archive.row_groups import CANNOT_BE_READ, ArchivedMessage, RowGroup, RowGroups
 from store.archive.storage import storage_at
 from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import LogPage, SearchPage, TallyPage, TopicPage
+from store.ports import BegunErasure, LogPage, SearchPage, TallyPage, TopicPage
 from store.read_pool import drain
 
 T = TypeVar("T")
@@ -129,12 +129,36 @@ class ArchivedLog:
             self.run = _run_of(state)
             return state
 
-    def erase(self, ids: Collection[int], time_ms: int, reason: str) -> None:
+    def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure:
+        with self._erasures() as erasures:
+            return _begun(erasures.begin(ids, Erasure(time_ms, reason), self._generation))
+
+    def end_erasure(self, begun: BegunErasure, *, is_done: bool) -> None:
+        found = ErasedList(begun.name, self._generation, Erasure(begun.time_ms, begun.reason), begun.ids)
+        with self._erasures() as erasures:
+            if is_done:
+                erasures.finish(found)
+            else:
+                erasures.abandon(found)
+
+    def begun_erasures(self) -> list[BegunErasure]:
+        try:
+            with self._erasures() as erasures:
+                return [_begun(found) for found in erasures.begun() if found.generation == self._generation]
+        except WriteFailed as error:
+            raise ReadFailed(str(error)) from error
+
+    @contextmanager
+    def _erasures(self) -> Iterator[Erasures]:
+        """
+        Raises:
+            WriteFailed: With them something cannot be done.
+        """
         self._refreshed()
         assert self._manifest is not None
         try:
             with self._refreshing:
-                self._manifest.erasures.add(ids, Erasure(time_ms, reason), self._generation)
+                yield self._manifest.erasures
         except (LogError, *CANNOT_BE_READ) as error:
             raise WriteFailed(f"the archive: {self._told(error)}") from error
 
@@ -375,6 +399,10 @@ def _position_since(segments: Sequence[Segment], ends: Sequence[int], time_ms: i
     if passed_ms <= 0:
         return segment.first
     return segment.first + (segment.last - segment.first) * passed_ms // length_ms
+
+
+def _begun(found: ErasedList) -> BegunErasure:
+    return BegunErasure(found.name, *found.erasure, found.ids)
 
 
 def _run_of(state: State) -> ArchivedRun:

@@ -358,6 +358,15 @@ class DiskUse(NamedTuple):
     """On the same disk; None where nobody knows: the engine is on another machine."""
 
 
+class BegunErasure(NamedTuple):
+    """Messages of an archive that are about to be erased."""
+
+    name: str
+    time_ms: int
+    reason: str
+    ids: Sequence[int]
+
+
 class Archive(Protocol):
     """
     A replay log's archive: what the log no longer has, in pages that are bounded as a reader's are.
@@ -390,14 +399,26 @@ class Archive(Protocol):
     def look(self) -> ArchivedRun:
         """What it has now."""
 
-    def erase(self, ids: Collection[int], time_ms: int, reason: str) -> None:
+    def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure:
         """
-        The content of these messages is no more, whether they are archived already or will be: from now on everybody
-        who reads the archive is given markers (``amqp_ext.message.erased``). Returns when that is durable.
+        The content of these messages is about to be erased; returns when it is durable that it is. Readers do not go by
+        it yet.
 
         Raises:
             WriteFailed: It cannot be written.
         """
+
+    def end_erasure(self, begun: BegunErasure, *, is_done: bool) -> None:
+        """
+        It is erased, whether it is archived already or will be: from now on everybody who reads the archive is given
+        markers (``amqp_ext.message.erased``). Or it is not, and all is as it was. Returns when that is durable.
+
+        Raises:
+            WriteFailed: It cannot be written; it is begun still.
+        """
+
+    def begun_erasures(self) -> Sequence[BegunErasure]:
+        """What was begun, and did not end; the oldest first."""
 
     def log_page(self, position: int, end: int, patterns: Sequence[str]) -> LogPage:
         """Messages from ``position`` on, below ``end``; see ``Reader.log_page``."""

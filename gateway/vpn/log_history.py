@@ -28,7 +28,7 @@ from gateway.vpn.counters import ArchiveReads
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
 from store.errors import LogTrimmed, ReadFailed
-from store.ports import Archive, LogPage, Reader, SearchPage, TallyPage, TopicPage
+from store.ports import Archive, BegunErasure, LogPage, Reader, SearchPage, TallyPage, TopicPage
 
 T = TypeVar("T")
 
@@ -119,16 +119,40 @@ class LogHistory:
         """Whether the archive is known to have an id."""
         return self._history.is_archived(message_id)
 
-    async def erase_archived(self, ids: Collection[int], time_ms: int, reason: str) -> None:
+    async def begin_erasure(self, ids: Collection[int], time_ms: int, reason: str) -> BegunErasure | None:
         """
-        Have the log's archive, where it has one, give markers for these messages; durable when it returns.
+        Have the log's archive, where it has one, know that these messages are about to be erased; durable when it
+        returns.
 
         Raises:
             WriteFailed, ReadFailed: It cannot be written, or read.
         """
         archive = self._archive
-        if archive is not None:
-            await asyncio.wrap_future(archive.submit(partial(archive.erase, ids, time_ms, reason)))
+        if archive is None:
+            return None
+        return await asyncio.wrap_future(archive.submit(partial(archive.begin_erasure, ids, time_ms, reason)))
+
+    async def end_erasure(self, begun: BegunErasure | None, *, is_done: bool) -> None:
+        """
+        From now on the archive gives markers for these messages, or it is as if nothing had begun; durable when it
+        returns.
+
+        Raises:
+            WriteFailed, ReadFailed: It cannot be written, or read: it is begun still.
+        """
+        archive = self._archive
+        if archive is not None and begun is not None:
+            await asyncio.wrap_future(archive.submit(partial(archive.end_erasure, begun, is_done=is_done)))
+
+    async def begun_erasures(self) -> Sequence[BegunErasure]:
+        """
+        What was begun in the archive, and did not end.
+
+        Raises:
+            ReadFailed: It cannot be read.
+        """
+        archive = self._archive
+        return [] if archive is None else await asyncio.wrap_future(archive.submit(archive.begun_erasures))
 
     async def drained(self) -> None:
         """Wait until all that was being read when this was asked was given to whoever had asked for it."""

@@ -43,7 +43,7 @@ from gateway.vpn.delivery.readers import Readers
 from gateway.vpn.delivery.selection_turns import SelectionTurns
 from gateway.vpn.delivery.streams import Streams
 from gateway.vpn.endpoints import Endpoints
-from gateway.vpn.erasing import Erasing
+from gateway.vpn.erasing.erasing import Erasing
 from gateway.vpn.jobs.job import JobShared
 from gateway.vpn.jobs.jobs import Jobs
 from gateway.vpn.jobs.ports import JobPorts
@@ -271,6 +271,7 @@ class MessageVpn:
         self.unused.start()
         self.durability.start()
         self.jobs.start()
+        self.erasing.start()
 
     def _lease(self) -> Lease | None:
         committer, current = self.committer, self._settings
@@ -321,6 +322,7 @@ class MessageVpn:
     def _stop(self) -> None:
         self.publishing.close()
         self.jobs.close()
+        self.erasing.close()
         self.expiry.close()
         self.alarms.close()
         self.sizing.close()

@@ -6,6 +6,10 @@ compaction has written the files anew, without the contents.
 are nobody else's, so that whoever may write to the archive can add one beside an archiver, on a store, too. A list is
 removed once every file that has one of its ids was written by a compaction that knew it. Readers look at the lists
 before they look at the manifest: a list that is gone by then was obeyed by the files that the manifest names.
+
+The log's store is another place, and one of the two has to be first. So a list is ``….begun`` before the store's
+commit, and nobody goes by it; it is a list, ``….json``, after that. One that is found ``….begun`` by a gateway that
+starts tells what the last one was at when it ended: it carries that out, once more where the store had it already.
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ from store.archive.storage import ArchiveStorage
 FOLDER: Final = "_erased"
 FORMAT: Final = 1
 
+LIST: Final = ".json"
+BEGUN: Final = ".begun"
+
 KEPT: Final = frozenset({"offset", "enqueuedTime", "topic", "partition", "replayId"})
 """Columns that stay as they are."""
 
@@ -39,6 +46,29 @@ class Erasure(NamedTuple):
 
     time_ms: int
     reason: str
+
+
+class ErasedList(NamedTuple):
+    """One erasure, as a file has it."""
+
+    name: str
+    """Of the file, without its ending."""
+    generation: int
+    """Of the log."""
+    erasure: Erasure
+    ids: Sequence[int]
+    """Rising."""
+
+    def encoded(self) -> bytes:
+        """The file."""
+        entry = {
+            "format": FORMAT,
+            "generation": self.generation,
+            "time": self.erasure.time_ms,
+            "reason": self.erasure.reason,
+            "ids": self.ids,
+        }
+        return (json.dumps(entry, separators=(",", ":")) + "\n").encode()
 
 
 class Erasures:
@@ -58,34 +88,57 @@ class Erasures:
         Raises:
             ArchiveError: A list cannot be read: what is erased is not known.
         """
-        names = [name for name in self._storage.names(FOLDER) if name.endswith(".json")]
+        names = [name.removesuffix(LIST) for name in self._storage.names(FOLDER) if name.endswith(LIST)]
         new = [name for name in names if name not in self._lists]
         for name in new:
-            text = self._storage.read(f"{FOLDER}/{name}")
-            if text is not None:
-                self._lists[name] = _read(text, f"{FOLDER}/{name} of the archive {self._storage.where}")
+            found = self._read(name, LIST)
+            if found is not None:
+                self._lists[name] = found.generation, dict.fromkeys(found.ids, found.erasure)
         if new:
             self._sum_up()
 
-    def add(self, ids: Collection[int], erasure: Erasure, generation: int) -> None:
+    def begin(self, ids: Collection[int], erasure: Erasure, generation: int) -> ErasedList:
         """
-        These are erased, whether they are archived already or not; returns when that is durable.
+        These are about to be erased; returns when it is durable that they are. Readers do not go by it yet.
 
         Raises:
             ArchiveError: It cannot be written.
         """
-        entry = {
-            "format": FORMAT,
-            "generation": generation,
-            "time": erasure.time_ms,
-            "reason": erasure.reason,
-            "ids": sorted(ids),
-        }
-        name = f"{erasure.time_ms:020}-{secrets.token_hex(8)}.json"
-        text = (json.dumps(entry, separators=(",", ":")) + "\n").encode()
-        self._storage.publish(f"{FOLDER}/{name}", lambda file: file.write(text))
-        self._lists[name] = generation, dict.fromkeys(ids, erasure)
+        name = f"{erasure.time_ms:020}-{secrets.token_hex(8)}"
+        begun = ErasedList(name, generation, erasure, sorted(ids))
+        self._publish(begun, BEGUN)
+        return begun
+
+    def finish(self, begun: ErasedList) -> None:
+        """
+        They are erased, whether they are archived already or not; returns when that is durable.
+
+        Raises:
+            ArchiveError: It cannot be written; it is begun still.
+        """
+        self._publish(begun, LIST)
+        self._lists[begun.name] = begun.generation, dict.fromkeys(begun.ids, begun.erasure)
         self._sum_up()
+        self._storage.remove(f"{FOLDER}/{begun.name}{BEGUN}")
+
+    def abandon(self, begun: ErasedList) -> None:
+        """
+        They are not erased after all.
+
+        Raises:
+            ArchiveError: It cannot be written; it is begun still.
+        """
+        self._storage.remove(f"{FOLDER}/{begun.name}{BEGUN}")
+
+    def begun(self) -> list[ErasedList]:
+        """
+        What was begun, and neither finished nor abandoned; the oldest first.
+
+        Raises:
+            ArchiveError: It cannot be read.
+        """
+        names = [name.removesuffix(BEGUN) for name in self._storage.names(FOLDER) if name.endswith(BEGUN)]
+        return [found for name in names if (found := self._read(name, BEGUN)) is not None]
 
     def lists(self) -> dict[str, tuple[int, Collection[int]]]:
         """(Generation, ids) of each, by name."""
@@ -93,7 +146,7 @@ class Erasures:
 
     def remove(self, name: str) -> None:
         """Every file that has one of a list's ids is without the contents; they stay known here."""
-        self._storage.remove(f"{FOLDER}/{name}")
+        self._storage.remove(f"{FOLDER}/{name}{LIST}")
 
     def of(self, message_id: int) -> Erasure | None:
         """When and why a message was erased, if it was."""
@@ -126,6 +179,17 @@ class Erasures:
             for at, column in enumerate(batch.columns)
         ]  # fmt: skip
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def _publish(self, what: ErasedList, ending: str) -> None:
+        text = what.encoded()
+        self._storage.publish(f"{FOLDER}/{what.name}{ending}", lambda file: file.write(text))
+
+    def _read(self, name: str, ending: str) -> ErasedList | None:
+        """What a file says, if it is there."""
+        text = self._storage.read(f"{FOLDER}/{name}{ending}")
+        if text is None:
+            return None
+        return _decoded(name, text, f"{FOLDER}/{name}{ending} of the archive {self._storage.where}")
 
     def _sum_up(self) -> None:
         every: dict[int, Erasure] = {}
@@ -164,12 +228,12 @@ def _blank(row: dict[str, Any], erasure: Erasure) -> dict[str, Any]:
     return found | {name: value for name, value in (("body", NO_BODY), ("bodyType", "value")) if name in row}
 
 
-def _read(text: bytes, name: str) -> tuple[int, dict[int, Erasure]]:
+def _decoded(name: str, text: bytes, place: str) -> ErasedList:
     try:
         entry = json.loads(text)
         if entry["format"] > FORMAT:
-            raise ArchiveError(f"{name} was written by a later version: use that.")
+            raise ArchiveError(f"{place} was written by a later version: use that.")
         erasure = Erasure(int(entry["time"]), str(entry["reason"]))
-        return int(entry["generation"]), {int(i): erasure for i in entry["ids"]}
+        return ErasedList(name, int(entry["generation"]), erasure, [int(i) for i in entry["ids"]])
     except (ValueError, KeyError, TypeError) as error:
-        raise ArchiveError(f"{name} is damaged: {error!r}.") from error
+        raise ArchiveError(f"{place} is damaged: {error!r}.") from error

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.api import Api, api_options
+from gateway.cli.output.words import counted, number
 
 _REDACT: Final = ("replayLogs", "default", "redactMsg")
 
@@ -26,6 +27,7 @@ MOST_SHOWN: Final = 10
     help="Beside a selector: a topic pattern; several may be given.",
 )
 @click.option("--reason", default="", help="Kept in the place of the content, and in the gateway's log.")
+@click.option("--with-copies", is_flag=True, help="The copies that replays made, too.")
 @click.option("--preview", is_flag=True, help="Say what would be erased, and erase nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @api_options
@@ -37,6 +39,7 @@ def erase(
     until: str | None,
     subscribe: tuple[str, ...],
     reason: str,
+    with_copies: bool,
     preview: bool,
     yes: bool,
 ) -> None:
@@ -45,6 +48,8 @@ def erase(
     wanted["subscribe"] = list(subscribe) or None
     wanted |= _ids(messages)
     body = {name: value for name, value in wanted.items() if value is not None}
+    if with_copies:
+        body["withCopies"] = True
     found = api.ask("PUT", "action", *_REDACT, body={**body, "preview": True})["data"]
     if preview:
         api.done(found, _told(found, "would be erased"))
@@ -54,7 +59,12 @@ def erase(
     if not yes:
         click.confirm(f"{_told(found, 'will be erased')}. There is no way back. Go on?", abort=True, err=True)
     # What is erased is what was shown.
-    body = {"msgId": found["msgIds"], "expectedMsgCount": found["msgCount"], "reason": reason}
+    body = {
+        "msgId": found["msgIds"],
+        "expectedMsgCount": found["msgCount"],
+        "reason": reason,
+        "withCopies": with_copies,
+    }
     done = api.ask("PUT", "action", *_REDACT, body=body)["data"]
     sentence = _told(done, "erased")
     if not done["scrubbed"]:
@@ -64,22 +74,37 @@ def erase(
 
 def _ids(messages: tuple[str, ...]) -> dict[str, list[Any] | None]:
     numbers = [text.removeprefix("#") for text in messages if not text.startswith("rmid1:")]
-    for number in numbers:
-        if not (number.isascii() and number.isdigit() and len(number) < 20):
-            raise click.BadParameter(f"{number!r} is no id; write 123, #123 or rmid1:…")
+    for text in numbers:
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise click.BadParameter(f"{text!r} is no id; write 123, #123 or rmid1:…")
     named = [text for text in messages if text.startswith("rmid1:")]
-    return {"msgId": [int(number) for number in numbers] or None, "replicationGroupMsgId": named or None}
+    return {"msgId": [int(text) for text in numbers] or None, "replicationGroupMsgId": named or None}
 
 
 def _told(found: dict[str, Any], what: str) -> str:
-    count = found["msgCount"]
-    ids = ", ".join(map(str, found["msgIds"][:MOST_SHOWN]))
-    told = f"{count:,} message{'' if count == 1 else 's'} {what}"
+    count, erased = found["msgCount"], set(found["msgIds"])
+    told = f"{counted(count, 'message')} {what}"
     if count:
-        told += f" ({ids}{', …' if count > MOST_SHOWN else ''})"
+        told += f" ({_shown(found['msgIds'])})"
     if found["deadMsgIds"]:
-        told += f", {len(found['deadMsgIds']):,} of them copies of dead ones"
+        told += f", {number(len(found['deadMsgIds']))} of them copies of dead ones"
+    copies = [i for i in found["copyMsgIds"] if i in erased]
+    if copies:
+        told += f", {number(len(copies))} of them copies that replays made"
     if found["missingMsgIds"]:
-        missing = ", ".join(map(str, found["missingMsgIds"][:MOST_SHOWN]))
-        told += f"; not there: {missing}{', …' if len(found['missingMsgIds']) > MOST_SHOWN else ''}"
+        told += f"; not there: {_shown(found['missingMsgIds'])}"
+    stay = [i for i in found["copyMsgIds"] if i not in erased]
+    if stay:
+        told += (
+            f"; {counted(len(stay), 'copy', 'copies')} that replays made stay ({_shown(stay)}): --with-copies"
+        )
+    origins = [i for i in found["originMsgIds"] if i not in erased]
+    if origins:
+        told += f"; what they are copies of stays ({_shown(origins)})"
+    if found["copiedTo"]:
+        told += f"; copied to other gateways, which know nothing of this: {', '.join(found['copiedTo'])}"
     return told
+
+
+def _shown(ids: list[int]) -> str:
+    return f"{', '.join(map(str, ids[:MOST_SHOWN]))}{', …' if len(ids) > MOST_SHOWN else ''}"

@@ -112,7 +112,7 @@ class Job(ABC):
 
     @abstractmethod
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
+        """The contents of these messages are no more (``gateway.vpn.erasing.erasing.Holder``)."""
 
     def _said(self) -> str:
         """What became of it, once it is complete."""

@@ -83,7 +83,7 @@ class Jobs:
             job.close()
 
     def erased(self, markers: Mapping[int, Row]) -> None:
-        """The contents of these messages are no more (``gateway.vpn.erasing.Holder``)."""
+        """The contents of these messages are no more (``gateway.vpn.erasing.erasing.Holder``)."""
         for job in self._jobs.values():
             job.erased(markers)
 

@@ -9,12 +9,13 @@ import pytest
 from click.testing import CliRunner
 from proton import Link, Message, Terminus
 
+from amqp_ext.codec import Long, Symbol
 from amqp_ext.message.erased import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
 from gateway.config import Limits, Queue, ReplayLog, Vpn
-from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check
+from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
 from tests.support.client import Client, Received
-from tests.support.messages import data
+from tests.support.messages import data, section
 from tests.support.running import RunningGateway
 
 ERASE = "/replayLogs/default/redactMsg"
@@ -172,6 +173,83 @@ def test_copies_of_dead_messages_are_erased_with_them(start: Start, administer: 
         assert erase(api, msgId=[2])["msgIds"] == [2, copies[1].id]
         dead.close()
         assert [is_marker(one) for one in client.receiver("dead").drain()] == [False, True, False]
+
+
+def copied(gateway: RunningGateway, api: Api, target: str, subscriptions: list[str]) -> str:
+    """A copy of the log so far, once it is over; its name."""
+    body = {"target": target, "subscriptions": subscriptions}
+    name = str(api.done("PUT", "action", "/replayLogs/default/startCopy", body)["replayName"])
+
+    def has_ended() -> bool:
+        return gateway.call(lambda running: running.vpns["default"].broker.replay_records.get(name).is_ended)
+
+    wait_until(has_ended, f"{name} ends")
+    return name
+
+
+def test_copies_that_jobs_made_are_named_and_erased_where_that_is_asked_for(
+    start: Start, administer: Administer
+) -> None:
+    """A copy, a copy of that, and its dead letter; not what another publisher has marked so, or of another topic."""
+    gateway = start(Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all([data(f"{SECRET}{i}") for i in range(3)])
+        client.sender("topic://b").send_all(
+            [
+                section(0x72, {Symbol("x-opt-replay-source-id"): Long(2), **more}) + data("of others")
+                for more in (
+                    {},
+                    {Symbol("x-opt-replay-source-id"): [2], Symbol("x-opt-dead-sequence-number"): {"a": 2}},
+                    {Symbol("x-opt-replay-source-topic"): "a", Symbol("x-opt-replay-name"): "elsewhere"},
+                )
+            ]
+        )
+        assert erase(api, msgId=[2], preview=True)["copyMsgIds"] == []
+        copied(gateway, api, "topic://c", ["a"])
+        copied(gateway, api, "queue://q", ["c"])
+        receiver = client.receiver("q")
+        receiver.flow(3)
+        found = receiver.take(3)
+        assert [one.id for one in found] == [10, 11, 12]
+        receiver.update(found[1:2], 0x25)
+        dead = client.receiver("dead", credit=1).take(1)
+        wanted = {"msgId": [2], "reason": "r"}
+        preview = erase(api, **wanted, preview=True)
+        assert (preview["msgIds"], preview["copyMsgIds"]) == ([2], [8, 11, dead[0].id])
+        assert erase(api, msgId=[8], preview=True)["originMsgIds"] == [2]
+        whole = erase(api, **wanted, preview=True, withCopies=True)
+        assert whole["msgIds"] == [2, 8, 11, dead[0].id]
+        refused = api.refused("PUT", "action", ERASE, {**wanted, "withCopies": True, "expectedMsgCount": 1})
+        assert "4 messages would be erased" in refused["description"]
+        done = erase(api, **wanted, withCopies=True, expectedMsgCount=4)
+        assert done["msgIds"] == whole["msgIds"]
+        logged = client.receiver("log://>?replay-start=beginning").drain()
+        assert [one.id for one in logged if is_marker(one, "r")] == done["msgIds"]
+
+
+def test_copies_of_a_replay_that_is_off_the_record_are_found(start: Start, administer: Administer) -> None:
+    """The dead letter that was returned, too: where records are missing, all of the log is looked through."""
+    gateway = start(
+        Vpn(queues={"q": Queue(dead_message_queue="dead"), "dead": Queue()}),
+        limits=Limits(replay_records=1),
+    )
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        client.sender("q").send_all([data(SECRET)])
+        receiver = client.receiver("q")
+        receiver.flow(1)
+        receiver.update(receiver.take(1), 0x25)
+        dead = client.receiver("dead", credit=1)
+        assert [one.id for one in dead.take(1)] == [2]
+        dead.close()
+        api.done("PUT", "action", "/queues/dead/returnDead", {})
+        receiver.flow(1)
+        assert [one.id for one in receiver.take(1)] == [3]
+        for _ in range(2):
+            copied(gateway, api, "topic://c", ["#queue/q"])
+        found = erase(api, msgId=[1], preview=True)
+        assert (found["deadMsgIds"], found["copyMsgIds"]) == ([2], [3, 4, 5, 6, 7])
 
 
 def test_a_selector_is_previewed_first(gateway: RunningGateway, api: Api, client: Client) -> None:

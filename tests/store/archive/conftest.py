@@ -10,12 +10,12 @@ import pytest
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.config.vpn import ArchivedLog
 from gateway.vpn.tuning import Tuning
-from tests.gateway.amqp.conftest import Start, clock, connect, start
+from tests.gateway.amqp.conftest import Start, clock, connect, start, telling
 from tests.gateway.conftest import _ending, _quiet
 from tests.store.archive.begun import Begin
 from tests.store.archive.log_archive import LogArchive
 
-__all__ = ["_ending", "_quiet", "clock", "connect", "start"]
+__all__ = ["_ending", "_quiet", "clock", "connect", "start", "telling"]
 
 
 @pytest.fixture

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from gateway.config import Queue
+from gateway.core.effects import EraseMessages
 from spark_bridge.schema import DDL
 from store.archive.compaction import compact
 from store.archive.erasures import Erasure
 from store.archive.manifest import Manifest
 from store.archive.storage import FolderStorage, storage_at
+from store.ports import MAX_ID
 from tests.gateway.admin.test_erasing import is_marker
-from tests.gateway.amqp.conftest import Connect
+from tests.gateway.amqp.conftest import Connect, Telling
 from tests.spark_bridge.places.test_log_file import table
 from tests.spark_bridge.stored_log import StoredLog
 from tests.store.archive.archives import archiver, ids, two_days
 from tests.store.archive.begun import SMALL, Begin, administered
 from tests.support.messages import data
+from tests.support.postgresql import eventually
+from tests.system.erasing import CONFIG, kill_erasing
+from tests.system.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.spark
 WHEN = Erasure(1_700_000_000_123, "asked to")
@@ -50,7 +57,7 @@ def erase(log: StoredLog, to: str) -> None:
     storage = storage_at(to)
     manifest = Manifest(storage)
     manifest.refresh()
-    manifest.erasures.add(SOME, WHEN, log.generation)
+    manifest.erasures.finish(manifest.erasures.begin(SOME, WHEN, log.generation))
 
 
 def test_the_archive_s_rows_are_the_log_s(archived: tuple[StoredLog, str]) -> None:
@@ -120,3 +127,88 @@ def test_a_gateway_erases_what_only_the_archive_has(begin: Begin, connect: Conne
         assert [one.id for one in read] == list(range(1, 41))
         assert [one.id for one in read if is_marker(one, "asked to")] == [5, 20, 35]
         archive.compact()
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_start_carries_out_what_a_crash_has_interrupted(
+    begin: Begin, connect: Connect, is_stored: bool
+) -> None:
+    """Before the store's commit or after it: log, archive and queue have the markers, and the crash's time."""
+    gateway, archive = begin(SMALL, queues={"q": Queue(subscriptions=("a",))})
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    archive.archive_and_trim(31)
+    generation = gateway.call(lambda running: running.vpns["default"].log.generation)
+    if is_stored:
+        with administered(gateway) as api:
+            api.done(
+                "PUT", "action", "/replayLogs/default/redactMsg", {"msgId": SOME[:3], "reason": WHEN.reason}
+            )
+    gateway.stop()
+    manifest = Manifest(archive.storage)
+    if is_stored:
+        (name,) = archive.storage.names("_erased")
+        text = archive.storage.read(f"_erased/{name}")
+        assert text is not None
+        archive.storage.publish(f"_erased/{name[:-5]}.begun", lambda file: file.write(text))
+        archive.storage.remove(f"_erased/{name}")
+    else:
+        manifest.erasures.begin(SOME[:3], WHEN, generation)
+    manifest.refresh()
+    assert manifest.erasures.lists() == {}
+    gateway.restart()
+    eventually(lambda: not manifest.erasures.begun(), "the start ends what is begun")
+    for address in ("log://a?replay-start=beginning", "q"):
+        read = connect(gateway).receiver(address).drain()
+        assert [one.id for one in read if is_marker(one, WHEN.reason)] == SOME[:3]
+    manifest.refresh()
+    assert list(manifest.erasures.between(1, 40)) == SOME[:3]
+
+
+def test_an_archive_that_fails_in_the_middle_is_told_later(
+    telling: Telling, begin: Begin, connect: Connect
+) -> None:
+    """Nobody goes by its list before the store has committed; afterwards it is written as soon as that can be."""
+    gateway, archive = begin(SMALL)
+    client = connect(gateway)
+    client.sender("topic://a").send_all([data(i) for i in range(40)])
+    archive.archive_and_trim(31)
+    manifest = Manifest(archive.storage)
+    folder = Path(archive.storage.where) / "_erased"
+    telling.hold(EraseMessages)
+    with administered(gateway) as api, ThreadPoolExecutor(1) as beside:
+        body = {"msgId": [5, 35], "reason": "asked to"}
+        asked = beside.submit(api.ask, "PUT", "action", "/replayLogs/default/redactMsg", body)
+        eventually(manifest.erasures.begun, "it begins")
+        manifest.refresh()
+        assert manifest.erasures.lists() == {}
+        folder.rename(folder.with_name("_away"))
+        folder.write_text("no folder")
+        telling.go_on()
+        assert "erased everywhere else" in asked.result().json()["meta"]["error"]["description"]
+    folder.unlink()
+    folder.with_name("_away").rename(folder)
+    eventually(lambda: not manifest.erasures.begun(), "the archive is told")
+    read = client.receiver("log://a?replay-start=beginning").drain()
+    assert [one.id for one in read if is_marker(one, "asked to")] == [5, 35]
+
+
+@pytest.mark.system
+def test_kills_leave_log_and_archive_of_one_mind(tmp_path: Path, _ending: ExitStack) -> None:
+    """What was erased when its gateway was killed is erased in both, or in neither, once another one has started."""
+    folder = tmp_path / "archive"
+    config = f'{CONFIG}\n[vpn.default.archive]\nfrom = "{folder}"\n'
+
+    def begin() -> GatewayProcess:
+        gateway = GatewayProcess(tmp_path / "data", config)
+        _ending.callback(gateway.stop)
+        erasures = Manifest(FolderStorage(folder)).erasures
+        eventually(lambda: not erasures.begun(), "a start ends what is begun")
+        return gateway
+
+    def look(_gateway: GatewayProcess, markers: set[int]) -> None:
+        manifest = Manifest(FolderStorage(folder))
+        manifest.refresh()
+        assert set(manifest.erasures.between(1, MAX_ID)) == markers
+
+    kill_erasing(begin, 3, look)

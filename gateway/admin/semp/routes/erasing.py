@@ -1,6 +1,7 @@
 """Erasing messages: the content is no more, and slot, id, time and topic stay."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
@@ -19,7 +20,8 @@ from gateway.admin.semp.tree import Tree
 from gateway.admin.waiting import while_waiting
 from gateway.core.errors import ErrorCode, Refused
 from gateway.vpn.administration import Administration
-from gateway.vpn.erasing import MOST_IDS, Erased
+from gateway.vpn.erasing.copies import Copies
+from gateway.vpn.erasing.erasing import MOST_IDS, Erased
 
 MOST_PATTERNS: Final = 100
 
@@ -60,6 +62,9 @@ class RedactMsg(BaseModel):
     reason: Annotated[str, Field(max_length=MOST_REASON)] = Field(
         "", description="Kept in the place of the content, and in the gateway's log."
     )
+    withCopies: bool = Field(
+        False, description="Erase the copies that replays made (`copyMsgIds`), too; else they are only named."
+    )
     preview: bool = Field(False, description="Say what would be erased, and erase nothing.")
     expectedMsgCount: Annotated[int, Field(ge=0)] | None = Field(
         None, description="So many are erased, as a preview said, or none."
@@ -71,6 +76,9 @@ class _Redacted(TypedDict):
     msgIds: list[int]
     missingMsgIds: list[int]
     deadMsgIds: list[int]
+    copyMsgIds: list[int]
+    originMsgIds: list[int]
+    copiedTo: list[str]
     preview: bool
     scrubbed: bool
 
@@ -97,28 +105,36 @@ def erasing_routes() -> APIRouter:
             ids = _named(administration, body)
         else:
             ids = await while_waiting(request, _matching(administration, body))
-        copies = await while_waiting(request, erasing.copies_of(ids))
+        looked_to = administration.vpn.broker.log.next_id
+        copies = await while_waiting(request, erasing.copies.of(ids))
+        wanted = {*ids, *copies.dead, *(copies.others if body.withCopies else ())}
         if body.preview:
-            found = await while_waiting(request, erasing.found([*ids, *copies]))
+            found = await while_waiting(request, erasing.found(wanted))
             missing = sorted(set(ids) - set(found))
-            return answer(request, _shown(Erased(found, missing, copies, is_scrubbed=False), is_preview=True))
-        if body.expectedMsgCount is not None and body.expectedMsgCount != len({*ids, *copies}):
+            return answer(request, _shown(Erased(found, missing, is_scrubbed=False), copies, is_preview=True))
+        if body.expectedMsgCount is not None and body.expectedMsgCount != len(wanted):
             raise Refused(
                 ErrorCode.PRECONDITION_FAILED,
-                f"{len({*ids, *copies})} messages would be erased, and {body.expectedMsgCount} were expected; see the "
-                "preview",
+                f"{len(wanted)} messages would be erased, and {body.expectedMsgCount} were expected; see the preview",
             )
-        return answer(request, _shown(await erasing.erase(ids, copies, body.reason), is_preview=False))
+        done = await erasing.erase(wanted, body.reason)
+        with suppress(Refused):  # That a log cannot be read is said elsewhere, and what is erased is erased.
+            # What jobs published while the first copies were looked for, is named, at least.
+            copies = copies.later(await erasing.copies.of(ids, since=looked_to))
+        return answer(request, _shown(done, copies, is_preview=False))
 
     return tree.router
 
 
-def _shown(found: Erased, *, is_preview: bool) -> Mapping[str, object]:
+def _shown(found: Erased, copies: Copies, *, is_preview: bool) -> Mapping[str, object]:
     shown: _Redacted = {
         "msgCount": len(found.ids),
         "msgIds": found.ids,
         "missingMsgIds": found.missing,
-        "deadMsgIds": found.copies,
+        "deadMsgIds": copies.dead,
+        "copyMsgIds": copies.others,
+        "originMsgIds": copies.origins,
+        "copiedTo": copies.elsewhere,
         "preview": is_preview,
         "scrubbed": found.is_scrubbed,
     }

@@ -77,6 +77,8 @@ def test_a_copy_at_another_gateway_has_the_bare_message_and_says_what_it_is(
     assert found[1].annotations["x-opt-theirs"] == "kept"
     shown = api.done("GET", "monitor", f"/replays/{name}")
     assert (shown["target"], shown["replayTarget"]) == ("queue://new", "test")
+    erased = api.done("PUT", "action", f"{LOG}/redactMsg", {"msgId": [1], "preview": True})
+    assert (erased["copyMsgIds"], erased["copiedTo"]) == ([], ["try: test queue://new"])
 
 
 def test_a_connection_that_is_cut_is_made_again_and_nothing_is_left_out(

@@ -4,18 +4,17 @@ stay.
 
 All of a call is one transaction: it has happened, or it has not. What was read before that, and is held in memory for
 whoever wants it next, is exchanged for the markers before the caller is told; from then on nobody is given the content.
+
+The log's archive is another place than the store. It is told before the transaction that this begins, and after it that
+this is done. A gateway that ended in between carries it out when it starts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from amqp_ext.addresses.queue_names import queue_topic
-from amqp_ext.codec import Long, Symbol, encode
-from amqp_ext.message.sections import MessageView
 from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway import log_keys
 from gateway.core.broker import Broker
@@ -24,14 +23,16 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import topic_matcher
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import CONTENT, ID, Row
-from gateway.core.replay.search import Search, search_for
+from gateway.core.replay.search import search_for
 from gateway.vpn.committer import Committer
+from gateway.vpn.erasing.copies import CopySearch
+from gateway.vpn.erasing.messages import StoredMessages
 from gateway.vpn.log import MessageLog
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
-from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
-from store.errors import LogTrimmed, ReadFailed, WriteFailed
-from store.ports import Reader, Store
+from gateway.vpn.user_turns import UserTurns
+from store.errors import ReadFailed, WriteFailed
+from store.ports import BegunErasure, Reader, Store
 
 MOST_IDS: Final = 1_000
 """Messages that one call erases: a transaction of a tenth of a second, and a loop that is busy for as long."""
@@ -42,9 +43,6 @@ DOUBT_SECONDS: Final = 0.02
 
 SCRUB_SECONDS: Final = 5.0
 """For which it waits for those who read what was there before."""
-
-MOST_NEEDLES: Final = 8
-"""Messages of which copies are looked for by bytes that name them; of more, by what all copies have."""
 
 NOTED_IDS: Final = 50
 """Ids that go into a line of the gateway's log; of more, the first and the last are named."""
@@ -64,8 +62,6 @@ class Erased(NamedTuple):
     """Whose content is no more, rising."""
     missing: list[int]
     """Of those asked for, what is neither stored nor archived."""
-    copies: list[int]
-    """Those of ``ids`` that are copies of others, for dead messages."""
     is_scrubbed: bool
     """Nothing is left of it in the store's own files; else that is done once those who read at the moment are done."""
 
@@ -94,13 +90,16 @@ class Erasing:
         self._committer = committer
         self._cache = cache
         self._history = history
-        self._reader = reader
         self._store = store
-        self._turns = turns
         self._runtime = runtime
         self._is_moving = is_moving
+        self._messages = messages = StoredMessages(broker, history, reader, turns, runtime)
+        self.copies = CopySearch(broker, messages)
         self._holders: list[Holder] = []
         self._lock = asyncio.Lock()
+        self._ending: asyncio.Task[None] | None = None
+        self._unended: dict[str, tuple[BegunErasure, bool]] = {}
+        """What is begun in the archive, and whether it is to be carried out; by its name."""
         self._tasks: set[asyncio.Task[Erased]] = set()
 
     def tell(self, *holders: Holder) -> None:
@@ -109,65 +108,12 @@ class Erasing:
 
     # --- what is to be erased -------------------------------------------------------------------------------------
 
-    async def matching(
-        self, search: Search, patterns: Sequence[str], first: int, stop: int, most: int
-    ) -> list[int]:
-        """
-        The ids of logged messages from ``first`` on, below ``stop``, that a search takes.
-
-        Args:
-            patterns: Topics that it looks at.
-            most: It is not looked for more than so many.
-
-        Raises:
-            Refused: INTERNAL, the log cannot be read.
-        """
-        found: list[int] = []
-        position, end = first, min(stop, self._broker.log.next_id)
-        while position < end and len(found) < most:
-            try:
-                async with self._turns.turn(ADMINISTRATION):
-                    page = await self._history.search_page(search, patterns, position, end, ADMINISTRATION)
-            except LogTrimmed as trimmed:
-                position = max(trimmed.first_id, position + 1)
-                continue
-            except ReadFailed as error:
-                raise self._not_read(error) from None
-            if page.found is not None:
-                found.append(page.found)
-                position = page.found + 1
-            else:
-                position = page.position
-        return found
-
-    async def copies_of(self, ids: Collection[int]) -> list[int]:
-        """
-        Copies of some messages, and copies of those, that the log holds for what are dead message queues now; rising.
-
-        Raises:
-            Refused: As ``matching`` has it.
-        """
-        queues = {endpoint.settings.dead_message_queue for endpoint in self._broker.endpoints.values()}
-        topics = {queue_topic(queue) for queue in queues if queue}
-        found: set[int] = set()
-        looked_for = set(ids) if topics else set()
-        while looked_for:
-            search = _search_for_copies(looked_for, topics)
-            # A copy is newer than what it is of.
-            first = max(min(looked_for) + 1, self._history.first_id)
-            there = await self.matching(search, sorted(topics), first, self._broker.log.next_id, MOST_IDS + 1)
-            looked_for = set(there) - found - set(ids)
-            found |= looked_for
-        return sorted(found)
-
-    # --- erased ---------------------------------------------------------------------------------------------------
-
     async def found(self, ids: Collection[int]) -> list[int]:
         """
         Those of some messages that are stored or archived, rising.
 
         Raises:
-            Refused: As ``matching`` has it.
+            Refused: INTERNAL, the log cannot be read.
         """
         return sorted((await self._markers(sorted(set(ids)), 0, ""))[0])
 
@@ -186,50 +132,67 @@ class Erasing:
         assert search is not None
         resolved = await self._log.resolve_start(start, patterns)
         stop = self._broker.log.next_id if resolved.last is None else resolved.last + 1
-        return await self.matching(search, patterns, resolved.first, stop, MOST_IDS + 1)
+        return await self._messages.matching(search, patterns, resolved.first, stop, MOST_IDS + 1)
 
     # --- erased ---------------------------------------------------------------------------------------------------
 
-    async def erase(self, ids: Collection[int], copies: Collection[int], reason: str) -> Erased:
+    async def erase(self, ids: Collection[int], reason: str) -> Erased:
         """
         Erase messages, wherever they are; returns when that is durable, and nobody is given the contents any more.
         Whoever waits for it may leave: it goes on.
-
-        Args:
-            copies: Those of them that are copies of others (``copies_of``), erased as well.
 
         Raises:
             Refused: RESOURCE_LIMIT, more than ``MOST_IDS``; RESOURCE_LOCKED, transactions that are about to settle one
                 of them do not end; INTERNAL, the store could not be read or written.
         """
-        wanted = sorted({*ids, *copies})
+        wanted = sorted(set(ids))
         if len(wanted) > MOST_IDS:
             raise Refused(
                 ErrorCode.RESOURCE_LIMIT,
-                f"at most {MOST_IDS:,} messages are erased at once, copies of dead ones among them, and these are "
+                f"at most {MOST_IDS:,} messages are erased at once, copies among them, and these are "
                 "more; name fewer",
             )
-        task = self._runtime.loop.create_task(self._erase(wanted, copies, reason))
+        task = self._runtime.loop.create_task(self._erase(wanted, reason))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _erase(self, wanted: Sequence[int], copies: Collection[int], reason: str) -> Erased:
+    async def _erase(self, wanted: Sequence[int], reason: str) -> Erased:
         async with self._lock:
             await self._committer.committed()
             now_ms = self._runtime.clock.now_ms()
             markers, sizes = await self._markers(wanted, now_ms, reason)
             missing = [i for i in wanted if i not in markers]
             if not markers:
-                return Erased([], missing, [], is_scrubbed=True)
-            await self._archived(markers, now_ms, reason)
+                return Erased([], missing, is_scrubbed=True)
+            begun = await self._begun(markers, now_ms, reason)
+            is_scrubbed = await self._carry_out(begun, markers, sizes, reason)
+        return Erased(sorted(markers), missing, is_scrubbed)
+
+    async def _carry_out(
+        self,
+        begun: BegunErasure | None,
+        markers: Mapping[int, Row],
+        sizes: Mapping[int, int],
+        reason: str,
+    ) -> bool:
+        """Exchange messages for markers, everywhere; whether nothing is left in the store's own files."""
+        try:
             erasure = await self._written(markers, sizes)
+        except Refused:
+            await self._abandon(begun)
+            raise
+        unwritten: Exception | None = None
+        try:
             try:
-                is_scrubbed = await self._scrubbed()
-            finally:
-                for holder in self._holders:
-                    holder.erased(markers)
-                erasure.end()
+                await self._history.end_erasure(begun, is_done=True)
+            except (ReadFailed, WriteFailed) as error:
+                unwritten = error
+            is_scrubbed = await self._scrubbed()
+        finally:
+            for holder in self._holders:
+                holder.erased(markers)
+            erasure.end()
         done = sorted(markers)
         self._runtime.log.info(
             "messages_erased",
@@ -239,18 +202,35 @@ class Erasing:
                 log_keys.REASON: reason,
             },
         )
-        return Erased(done, missing, sorted(i for i in copies if i in markers), is_scrubbed)
+        if begun is not None and unwritten is not None:
+            self._end_later(begun, is_wanted=True)
+            raise self._not_archived(
+                unwritten, "the messages are erased everywhere else, and there as soon as it can be written"
+            )
+        return is_scrubbed
 
-    async def _archived(self, markers: Mapping[int, Row], now_ms: int, reason: str) -> None:
-        """Have the archive say so first: what it cannot be told of, is not erased."""
+    async def _abandon(self, begun: BegunErasure | None) -> None:
+        if begun is None:
+            return
         try:
-            await self._history.erase_archived(list(markers), now_ms, reason)
+            await self._history.end_erasure(begun, is_done=False)
+        except (ReadFailed, WriteFailed):
+            # Should the gateway end before that can be written, the next one carries it out.
+            self._end_later(begun, is_wanted=False)
+
+    async def _begun(self, markers: Mapping[int, Row], now_ms: int, reason: str) -> BegunErasure | None:
+        """Have the archive know first: what it cannot be told of, is not erased."""
+        try:
+            return await self._history.begin_erasure(list(markers), now_ms, reason)
         except (ReadFailed, WriteFailed) as error:
-            self._runtime.report("archive_read_failed", error)
-            raise Refused(
-                ErrorCode.INTERNAL,
-                "the log's archive could not be written; the gateway's log says why; nothing was erased",
-            ) from None
+            raise self._not_archived(error, "nothing was erased") from None
+
+    def _not_archived(self, error: Exception, consequence: str) -> Refused:
+        self._runtime.report("archive_read_failed", error)
+        return Refused(
+            ErrorCode.INTERNAL,
+            f"the log's archive could not be written; the gateway's log says why; {consequence}",
+        )
 
     async def _markers(
         self, ids: Sequence[int], now_ms: int, reason: str
@@ -258,27 +238,51 @@ class Erasing:
         """What is to stand in the place of messages, and the sizes of their contents."""
         markers: dict[int, Row] = {}
         sizes: dict[int, int] = {}
-        reader, history = self._reader, self._history
-        first_id, next_id = history.first_id, self._broker.log.next_id
-        # What the log begins behind may lie on an endpoint still.
-        held = [i for i in ids if i < first_id]
-        rest = [i for i in ids if first_id <= i < next_id]
-        while held or rest:
-            try:
-                async with self._turns.turn(ADMINISTRATION):
-                    asked = reader.submit(partial(reader.messages, held)) if held else history.messages(rest)
-                    rows = await asyncio.wrap_future(asked)
-            except ReadFailed as error:
-                raise self._not_read(error) from None
-            for row in rows:
-                markers[row[ID]] = erased_row(row, now_ms, reason)
-                sizes[row[ID]] = len(row[CONTENT])
-            last = rows[-1][ID] if rows else next_id
-            if held:
-                held = [i for i in held if i > last]
-            else:
-                rest = [i for i in rest if i > last]
+        async for row in self._messages.rows(ids):
+            markers[row[ID]] = erased_row(row, now_ms, reason)
+            sizes[row[ID]] = len(row[CONTENT])
         return markers, sizes
+
+    # --- begun, and not ended -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """End what is begun in the log's archive, now, or as soon as that can be read and written."""
+        if self._history.archive is not None and (self._ending is None or self._ending.done()):
+            self._ending = self._runtime.loop.create_task(self._end_begun())
+
+    def close(self) -> None:
+        """Leave what is begun to the next start."""
+        if self._ending is not None:
+            self._ending.cancel()
+
+    def _end_later(self, begun: BegunErasure, *, is_wanted: bool) -> None:
+        self._unended[begun.name] = begun, is_wanted
+        self.start()
+
+    async def _end_begun(self) -> None:
+        unended = self._unended
+        while True:
+            try:
+                async with self._lock:
+                    for begun in await self._history.begun_erasures():
+                        unended.setdefault(begun.name, (begun, True))
+                    for begun, is_wanted in list(unended.values()):
+                        await self._end(begun, is_wanted=is_wanted)
+                        del unended[begun.name]
+                return
+            except (ReadFailed, Refused):
+                pass  # That is said already: an archive that cannot be read is an alarm.
+            except WriteFailed as error:
+                self._runtime.report("archive_read_failed", error)
+            await asyncio.sleep(self._runtime.tuning.archive_look_seconds)
+
+    async def _end(self, begun: BegunErasure, *, is_wanted: bool) -> None:
+        """Carry out what a gateway was at when it ended; where the store has it already, that is as it was."""
+        markers, sizes = await self._markers(begun.ids if is_wanted else (), begun.time_ms, begun.reason)
+        if markers:
+            await self._carry_out(begun, markers, sizes, begun.reason)
+        else:
+            await self._history.end_erasure(begun, is_done=is_wanted)
 
     async def _written(self, markers: Mapping[int, Row], sizes: Mapping[int, int]) -> Erasure:
         """The erasure, once it is durable."""
@@ -312,22 +316,3 @@ class Erasing:
         # Whoever had asked for it has had a turn of the loop.
         await self._committer.committed()
         return is_scrubbed
-
-    def _not_read(self, error: ReadFailed) -> Refused:
-        self._runtime.report("log_read_failed", error)
-        return Refused(
-            ErrorCode.INTERNAL,
-            "the replay log could not be read; the gateway's log says why; nothing was erased",
-        )
-
-
-def _search_for_copies(ids: Collection[int], topics: Collection[str]) -> Search:
-    """What finds the copies for dead message queues of some messages."""
-    key = Symbol("x-opt-dead-sequence-number")
-    needle = encode(key)
-
-    def accepts(message: MessageView) -> bool:
-        return message.message_annotations.get(key) in ids
-
-    needles = tuple(needle + encode(Long(i)) for i in ids) if len(ids) <= MOST_NEEDLES else (needle,)
-    return Search(accepts, lambda topic: topic in topics, needles=needles)

@@ -1,0 +1,1 @@
+"""Erasing messages: the content is no more, and slot, id, time and topic stay."""
