@@ -173,6 +173,7 @@ class Trimming:
         """
         first, stop = ids[0], ids[-1] + 1
         kept.cleared_below = stop
+        self._broker.retention.takes_out(kept.key, stop)
         endpoints = self._broker.endpoints.values()
         held = [
             run
@@ -186,6 +187,7 @@ class Trimming:
         """A piece of what a rule takes out is gone."""
         broker = self._broker
         broker.log.size_bytes -= effect.freed_bytes
+        broker.retention.taken_or_not()
         if effect.newest_ms:
             # As with the log itself, others of that millisecond may have stayed.
             broker.retention.took_out(effect.rule, effect.stop, effect.newest_ms + 1, effect.freed)
@@ -193,6 +195,7 @@ class Trimming:
     def topics_not_trimmed(self, kept: KeptTopics, effect: TrimTopics) -> None:
         """It failed: these are to be tried again."""
         kept.cleared_below = effect.first
+        self._broker.retention.taken_or_not()
         self._not_held(effect)
 
     def _piece_ids(self) -> int:

@@ -22,6 +22,7 @@ from gateway.core.replay.starts import (
     LogFacts,
     LogProbe,
     Resolved,
+    check_is_whole,
     check_start,
     is_before_log,
     last_of,
@@ -122,15 +123,31 @@ class MessageLog:
         Raises:
             Refused: It cannot start there.
         """
-        return await self._resolve(start, patterns, topic_matcher(patterns), user, with_archive=with_archive)
+        resolved = await self._resolve(
+            start, patterns, topic_matcher(patterns), user, with_archive=with_archive
+        )
+        self._check_is_whole(start, resolved, None, patterns)
+        return resolved
 
     async def resolve_start_on(
         self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
     ) -> Resolved:
         """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
-        return await self._resolve(
-            start, self.patterns_of(endpoint), self.matcher_of(endpoint), user, endpoint
-        )
+        patterns = self.patterns_of(endpoint)
+        resolved = await self._resolve(start, patterns, self.matcher_of(endpoint), user, endpoint)
+        self._check_is_whole(start, resolved, endpoint, patterns)
+        return resolved
+
+    def _check_is_whole(
+        self, start: ReplayStart, resolved: Resolved, endpoint: Endpoint | None, patterns: Sequence[str]
+    ) -> None:
+        """
+        By what rules of retention have taken out of the log while it was looked at.
+
+        Raises:
+            Refused: START_MESSAGE_UNAVAILABLE, START_TIME_NOT_AVAILABLE.
+        """
+        check_is_whole(start, resolved.first, self.facts(endpoint, patterns).taken_out)
 
     async def _resolve(
         self,

@@ -82,6 +82,8 @@ class Retention:
         self.counts_from = 0
         """From this id on messages are counted as they are published."""
         self._by_topic: dict[str, KeptTopics | None] = {}
+        self._on_its_way: RetentionMark | None = None
+        """The mark of a piece that is being committed; from which time on all is there, is not known yet."""
 
     def restore(self, marks: Iterable[RetentionMark]) -> None:
         """What the store kept."""
@@ -200,10 +202,20 @@ class Retention:
             del self.marks[mark.rule]
         return max((mark.whole_ms for mark in passed), default=0)
 
+    def takes_out(self, rule: str, below: int) -> None:
+        """A rule is about to take messages out of the log, the newest of them with the id before ``below``."""
+        self._on_its_way = RetentionMark(rule, below, 0)
+
+    def taken_or_not(self) -> None:
+        """That was committed, or failed."""
+        self._on_its_way = None
+
     def took_out(self, rule: str, below: int, whole_ms: int, freed: Iterable[tuple[str, int, int]]) -> None:
         """A rule took messages out of the log, the newest of them with the id before ``below``."""
-        for topic, messages, size_bytes in freed:
-            self._add(topic, -messages, -size_bytes)
+        if self.is_counted or below <= self.counted_below:
+            # Else counting began anew meanwhile, and it will not see them.
+            for topic, messages, size_bytes in freed:
+                self._add(topic, -messages, -size_bytes)
         before = self.marks.get(rule, RetentionMark(rule, 0, 0))
         self.marks[rule] = RetentionMark(rule, max(before.below, below), max(before.whole_ms, whole_ms))
 
@@ -211,18 +223,19 @@ class Retention:
 
     def taken_from(self, patterns: Sequence[str]) -> TakenOut:
         """
-        What rules took out of the topics of some subscriptions.
+        What rules took out of the topics of some subscriptions, and what they are about to.
 
         Args:
             patterns: With exceptions among them; none for every topic.
         """
-        if not self.marks:
+        marks = [*self.marks.values(), *([self._on_its_way] if self._on_its_way else [])]
+        if not marks:
             return NOTHING
         asked = [TopicPattern.parse(text) for text in patterns or (">",)]
         wanted = [pattern for pattern in asked if not pattern.is_exception]
         excepted = [pattern for pattern in asked if pattern.is_exception]
         found = NOTHING
-        for mark in self.marks.values():
+        for mark in marks:
             topics, *before = json.loads(mark.rule)
             if any(_may_have_taken(topics, before, pattern, excepted) for pattern in wanted):
                 newest = mark.below > found.below

@@ -110,6 +110,9 @@ _PLACES: Final = frozenset(
 )
 """Starts that name a message, or a place between two."""
 
+_TIMES: Final = frozenset({StartKind.DATE, StartKind.AGO})
+"""Starts that name a time: what arrived from then on is asked for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -196,15 +199,29 @@ def resolve(
     """
     check_start(start, facts)
     first = _first(start, facts, probe, now_ms, matches, found)
-    if first < facts.taken_out.below and start.kind in _PLACES and start.missing is not Missing.CLAMP:
-        raise Refused(
-            ErrorCode.START_MESSAGE_UNAVAILABLE,
-            f"from id {first} on the replay log lacks messages: up to id {facts.taken_out.below - 1} a rule of "
-            f"retention took some out{_of_topics(facts.taken_out)}; ask for the beginning, or say missing=clamp",
-        )
+    check_is_whole(start, first, facts.taken_out)
     last = last_of(start, facts, probe, now_ms)
     is_live = start.kind is StartKind.LIVE or first >= facts.next_id
     return Resolved(first, last, None if is_live else probe.time_of(first), is_live)
+
+
+def check_is_whole(start: ReplayStart, first: int, taken_out: TakenOut) -> None:
+    """
+    That no rule of retention took messages out from where a replay starts on, unless it wants what there is.
+
+    Args:
+        taken_out: Of the topics asked for.
+
+    Raises:
+        Refused: START_MESSAGE_UNAVAILABLE, START_TIME_NOT_AVAILABLE.
+    """
+    if first >= taken_out.below or start.missing is Missing.CLAMP or start.kind not in _PLACES | _TIMES:
+        return
+    raise Refused(
+        ErrorCode.START_TIME_NOT_AVAILABLE if start.kind in _TIMES else ErrorCode.START_MESSAGE_UNAVAILABLE,
+        f"from id {first} on the replay log lacks messages: up to id {taken_out.below - 1} a rule of "
+        f"retention took some out{_of_topics(taken_out)}; ask for the beginning, or say missing=clamp",
+    )
 
 
 def _first(

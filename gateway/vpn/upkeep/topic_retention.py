@@ -112,9 +112,13 @@ class TopicRetention:
     async def _work(self) -> None:
         self._waits = False
         try:
-            await self._count()
-            for kept in list(self._retention.rules):
-                await self._trim(kept, self._retention.version)
+            version = -1
+            while version != self._retention.version:
+                # What other rules say that came meanwhile is looked at from the beginning.
+                await self._count()
+                version = self._retention.version
+                for kept in list(self._retention.rules):
+                    await self._trim(kept, version)
         except ReadFailed as error:
             self._waits = True
             self._runtime.report("log_read_failed", error)

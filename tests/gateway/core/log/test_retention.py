@@ -144,8 +144,10 @@ def test_what_is_about_to_leave_is_gone_and_comes_back_where_that_fails() -> Non
     effect = broker.trimming.next_of_topics(kept, broker.trimming.settled_part([1]))
     assert [broker.retention.is_gone(row) for row in rows] == [True, False, False]
     assert broker.retention.left(rows) == rows[1:]
+    assert broker.retention.taken_from(("debug/>",)).below == 2
     broker.trimming.topics_not_trimmed(kept, effect)
     assert broker.retention.left(rows) == rows
+    assert broker.retention.taken_from(("debug/>",)) == NOTHING
     effect = broker.trimming.next_of_topics(kept, [1, 2])
     effect.freed_bytes, effect.newest_ms, effect.freed = 90, 1_000, [("debug/1", 2, 90)]
     size_bytes = kept.size_bytes

@@ -173,11 +173,18 @@ class LogConsumer:
         self.refused: Refused | None = None
         self.due: list[int] = []
         """Everything it must have received by now, or will, in order."""
+        self._may_be_left_out: set[int] = set()
+        """What a rule was about to take out of the log when it attached: it comes if that fails."""
         for row in world.store.published.values():
-            self.offer(row)
+            if row[0] < world.store.first_id or world.store.is_logged(row[0]):
+                self.offer(row)
+                if world.broker.retention.is_gone(row):
+                    self._may_be_left_out.add(row[0])
         self._is_past = last is not None and last < world.vpn.log.next_id
         """It ends before live: which message is the last, can be known in time."""
-        self.has_history = not is_live and self.is_due_below(world.vpn.cache.next_id)
+        self.has_history = (
+            not is_live and self.is_due_below(world.vpn.cache.next_id) and not self._may_be_left_out
+        )
         """There was something to read before live when it attached, and the gateway had been told so."""
 
     def is_due_below(self, message_id: int) -> bool:
@@ -203,6 +210,8 @@ class LogConsumer:
         self.credit -= len(rows)
         ids = [row[0] for row in rows]
         done = len(self.received)
+        for place, message_id in enumerate(ids, done):
+            self._leave_out(place, message_id)
         assert ids == self.due[done : done + len(ids)], "no gap, no duplicate, in order"
         self.received += ids
         if end_id is not None:
@@ -210,10 +219,17 @@ class LogConsumer:
             self.marked.append(end_id)
             assert len(self.marked) == 1
 
+    def _leave_out(self, place: int, message_id: int | None) -> None:
+        """Up to this message, what may be left out is."""
+        due = self.due
+        while len(due) > place and due[place] != message_id and due[place] in self._may_be_left_out:
+            del due[place]
+
     def nothing_to_send(self) -> None:
         pass
 
     def finish(self) -> None:
+        self._leave_out(len(self.received), None)
         assert self._last is not None and self.received == self.due, "a bounded replay ends at its end"
         assert self.marked == self.received[-1:] or not self._is_past
         self.is_finished = True
@@ -223,6 +239,8 @@ class LogConsumer:
         if refused.code is ErrorCode.REPLAY_MESSAGE_UNAVAILABLE:
             position = self.due[len(self.received)] if len(self.received) < len(self.due) else None
             first_id = self._world.store.first_id
+            if not self._world.left.isdisjoint(self.due[len(self.received) :]):
+                return
             assert first_id > self._first, "nothing was trimmed under it"
             assert position is None or first_id > (self.received or [self._first])[-1]
         else:
@@ -231,6 +249,7 @@ class LogConsumer:
     def check_at_rest(self) -> None:
         """All there was credit for has come, and exactly the last message before live is marked."""
         if self.is_open and self.credit:
+            self._leave_out(len(self.received), None)
             assert self.received == self.due
             if self._last is not None and self._last <= max(self._world.store.published, default=0):
                 assert self.is_finished

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from amqp_ext.addresses.queue_names import queue_topic
-from amqp_ext.replay_start import ReplayStart, StartKind
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointSettings
 from gateway.core.replay.states import ReplayState
@@ -290,7 +290,7 @@ def test_what_comes_while_a_start_is_looked_for_is_live_where_there_was_nothing_
     machine = LogMachine()
     machine.start(sizes=Sizes(window=1, page_rows=1, tail_bytes=1, ahead=1, quantum=1))
     beginning = ReplayStart(StartKind.BEGINNING)
-    machine.read_log(patterns=(">",), start=beginning, credit=0, is_prompt=False)
+    machine.read_log(patterns=(">",), start=beginning, credit=0, missing=Missing.FAIL, is_prompt=False)
     machine.publish(topic="a/x", count=1, is_direct=False, padding=0, ttl_ms=0)
     machine.settle_down()
     (reader,) = machine.world.log_consumers

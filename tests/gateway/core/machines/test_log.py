@@ -6,29 +6,54 @@ The replay log and its readers against a naive model, through whatever order of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from amqp_ext.addresses.queue_names import queue_topic
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.errors import Refused
 from gateway.core.log.point import Point
-from gateway.core.model import CONTENT
+from gateway.core.log.retention_rule import RetentionRule
+from gateway.core.model import CONTENT, HELD
 from gateway.core.replay.starts import Resolved
+from gateway.vpn.upkeep.ageing import HOUR_MS
 from tests.gateway.core.machines.naive_links import LogConsumer, takes
-from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks
-from tests.gateway.core.machines.world import UNLOGGED
+from tests.gateway.core.machines.vpn_machine import VpnMachine, bounded_starts, mostly, picks, sizes
+from tests.gateway.core.machines.world import UNLOGGED, Sizes
 
 EXAMPLES = {"dev": 100, "ci": 2_000, "nightly": 50_000}
 
 PATTERNS = ((">",), ("a/>",), ("a/x",), (queue_topic("q1"),), ("b/x", UNLOGGED))
 POINTS = ("one", "two")
 
+OF_WHAT_THERE_IS = (StartKind.BEGINNING, StartKind.LIVE, StartKind.LAST, StartKind.NEWEST)
+"""Starts that name no place and no time."""
+
+retention_rules = st.lists(
+    st.builds(
+        RetentionRule,
+        st.sampled_from([("a/>",), ("a/x",), ("a/y", "b/x"), (">",)]),
+        max_age_hours=st.sampled_from([0, 1, 2]),
+        quota_bytes=st.sampled_from([0, 100, 400]),
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+
 
 class LogMachine(VpnMachine):
     """Readers and administrators of the log."""
+
+    @initialize(
+        sizes=st.builds(replace, sizes, rules=st.one_of(st.just(()), retention_rules, retention_rules)),
+        history=st.integers(0, 6),
+    )
+    def start(self, sizes: Sizes, history: int = 0) -> None:
+        super().start(sizes, history)
 
     def begin(self) -> None:
         world = self.world
@@ -40,15 +65,30 @@ class LogMachine(VpnMachine):
         world.new_content(endpoint, None)
         world.on_loop(lambda: world.vpn.committer.commit(effects))
 
+    # --- retention ----------------------------------------------------------------------------------------------
+
+    @rule(hours=st.integers(1, 3))
+    def hours_pass(self, hours: int) -> None:
+        self.world.clock.now += hours * HOUR_MS
+        self.world.loop.advance(1.0)
+
+    @rule(rules=retention_rules)
+    def change_rules(self, rules: tuple[RetentionRule, ...]) -> None:
+        self.world.set_rules(rules)
+
     # --- readers ----------------------------------------------------------------------------------------------------
 
     @rule(
         patterns=st.sampled_from(PATTERNS),
         start=bounded_starts,
         credit=st.integers(0, 12),
+        missing=st.sampled_from(Missing),
         is_prompt=mostly,
     )
-    def read_log(self, patterns: tuple[str, ...], start: ReplayStart, credit: int, is_prompt: bool) -> None:
+    def read_log(
+        self, patterns: tuple[str, ...], start: ReplayStart, credit: int, missing: Missing, is_prompt: bool
+    ) -> None:
+        start = replace(start, missing=missing)
         self.spawn(self._read_log, patterns, start, credit, is_prompt=is_prompt)
 
     @precondition(lambda self: self.points)
@@ -68,6 +108,7 @@ class LogMachine(VpnMachine):
         next_id = world.vpn.log.next_id
         resolved = await world.vpn.log.resolve_start(start, patterns)
         self.check_start(start, patterns, resolved, next_id)
+        self.check_is_whole(start, patterns, resolved)
         consumer = LogConsumer(world, patterns, resolved.first, resolved.last, is_live=resolved.is_live)
         assert not (resolved.is_live and consumer.is_due_below(next_id)), "there was history to read"
         consumer.feed = world.vpn.readers.read_log(resolved, patterns, consumer)
@@ -111,6 +152,18 @@ class LogMachine(VpnMachine):
         elif start.kind is StartKind.POINT and start.value in self.points:
             point, _ = self.points[str(start.value)]
             assert first == point.position or store.first_id > point.position or first == next_id
+
+    def check_is_whole(self, start: ReplayStart, patterns: tuple[str, ...], resolved: Resolved) -> None:
+        """A start that names a place or a time is granted only where nothing behind it has left the log by a rule."""
+        kind, world = start.kind, self.world
+        if start.missing is Missing.CLAMP or kind in OF_WHAT_THERE_IS:
+            return
+        for row in world.store.published.values():
+            is_behind = row[1] >= start.value if kind is StartKind.DATE else row[0] >= resolved.first  # type: ignore[operator]
+            is_of_topics = any(takes(pattern, row[2]) for pattern in patterns)
+            if is_behind and is_of_topics and row[HELD] is None and row[0] >= world.store.first_id:
+                assert world.store.is_logged(row[0]), f"{row[0]} is missing, and nobody was told"
+                assert not world.broker.retention.is_gone(row), f"{row[0]} is about to be"
 
     @precondition(lambda self: self.world.log_consumers)
     @rule(pick=picks, credit=st.integers(1, 12))

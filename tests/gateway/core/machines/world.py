@@ -8,7 +8,7 @@ clock, the store's threads and the links.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from amqp_ext.addresses.queue_names import queue_topic
@@ -18,18 +18,20 @@ from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
 from gateway.core.log.disk_usage import stored_bytes
-from gateway.core.model import CONTENT, WHOLE, Row
+from gateway.core.log.retention_rule import RetentionRule
+from gateway.core.model import CONTENT, HELD, TIME_MS, TOPIC, WHOLE, Row
 from gateway.core.replay.record import BY_NOBODY, ReplayRequest
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.committer import LINGER_SECONDS
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.tuning import Tuning
+from gateway.vpn.upkeep.ageing import HOUR_MS
 from gateway.vpn.upkeep.dead_letters import DeadLetters
 from store.errors import WriteFailed
 from store.ports import MAX_ID, Durability, OnCommit
 from tests.gateway.core.machines.model import Content, Publisher, is_expired, matches
-from tests.gateway.core.machines.naive_links import Consumer, LogConsumer
+from tests.gateway.core.machines.naive_links import Consumer, LogConsumer, takes
 from tests.gateway.core.machines.naive_threads import NaiveReader, NaiveWriter
 from tests.gateway.core.machines.step_loop import StepLoop
 from tests.gateway.core.machines.watched_store import WatchedStore
@@ -118,7 +120,7 @@ class _Store:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Small numbers, so that few messages are many. ``log_quota`` in bytes, 0 for none."""
+    """Small numbers, so that few messages are many. ``log_quota`` in bytes, 0 for none; ``rules`` of retention."""
 
     window: int = 4
     page_rows: int = 2
@@ -128,6 +130,7 @@ class Sizes:
     quantum: int = 2
     is_quick: bool = False
     log_quota: int = 0
+    rules: tuple[RetentionRule, ...] = ()
 
 
 class World:
@@ -155,6 +158,7 @@ class World:
             replay_ahead_without_consumer=sizes.ahead + 1,
             dead_letters_under_way=quantum,
             replay_ahead_bytes=sizes.ahead_bytes,
+            ageing_seconds=0.9,
         )
         self.contents: dict[int, Content] = {}
         """By the number of the endpoint's cursor; those that are durable, or about to be."""
@@ -166,6 +170,9 @@ class World:
         """Messages on their way from an endpoint (by number), and what is to be put on its dead message queue."""
         self.published_last: list[bytes] = []
         self.has_failed_to_write = False
+        self.rules = sizes.rules
+        self.left: set[int] = set()
+        """Messages that rules were about to take out of the log, or took."""
         self.open()
 
     # --- begun and ended --------------------------------------------------------------------------------------------
@@ -179,6 +186,7 @@ class World:
             self.vpn = MessageVpn("default", VPN, self.limits, store, runtime)
             self.broker = self.vpn.broker
             self.broker.policy.quota_bytes = self.sizes.log_quota
+            self._configure()
             self.writer = store.writer
             self._listen()
             for endpoint in self.broker.endpoints.values():
@@ -202,6 +210,21 @@ class World:
         self.dead_letters.clear()
         self.loop.close()
         self.open()
+
+    def set_rules(self, rules: tuple[RetentionRule, ...]) -> None:
+        """Other rules of retention, as they are read anew with the configuration."""
+        self.rules = rules
+        if self._configure():
+            self.vpn.cache.skip(self.vpn.cache.next_id)
+            self.on_loop(self.vpn.topic_retention.run)
+
+    def _configure(self) -> bool:
+        policy = replace(self.broker.policy, retention=self.rules)
+        return self.broker.reconfigure(policy, create_queues=self.broker.create_queues)
+
+    def _leaving(self, found: Sequence[tuple[int, str]]) -> None:
+        assert all(self.store.is_logged(i) for i, _ in found), "what leaves is there"
+        self.left.update(i for i, _ in found)
 
     def _listen(self) -> None:
         """Tell the model what the gateway does by itself."""
@@ -287,6 +310,8 @@ class World:
                 self.contents[endpoint.cursor_number].forced(position)
             return finish_reading(endpoint, position)
 
+        topic_retention = vpn.topic_retention
+        topic_retention._leaving = (self._leaving, *topic_retention._leaving)
         broker.publish = published  # type: ignore[method-assign]
         dead_letters.remove = removed  # type: ignore[method-assign]
         dead_letters._put = being_put  # type: ignore[method-assign]
@@ -368,6 +393,9 @@ class World:
                 self.reader.read(len(self.reader.waiting))
             elif self.vpn.committer.is_lingering:
                 self.loop.advance(LINGER_SECONDS)
+            elif self.vpn.topic_retention._task is not None:
+                # It rests between two pages of what it counts.
+                self.loop.advance(1.0)
             elif timers > 0 or any(feed.is_scheduled for feed in self.vpn.readers.log_feeds):
                 # What failed is tried again after a second; the sweep for expired messages goes on for ever.
                 timers -= 1
@@ -424,8 +452,35 @@ class World:
         store.check()
         for endpoint in broker.endpoints.values():
             self._check_endpoint(endpoint)
+        self._check_retention()
         for consumer in self.log_consumers:
             consumer.check_at_rest()
+
+    def _check_retention(self) -> None:
+        """Of each rule's topics the log has what it may have; what is counted is there; what is missing is known."""
+        store, retention = self.store, self.broker.retention
+        assert {
+            mark.rule: (mark.below, mark.whole_ms) for mark in retention.marks.values()
+        } == store.retention
+        if not self.rules:
+            return
+        assert retention.is_counted
+        logged = [row for row in store.messages.values() if row[HELD] is None]
+        for place, kept in enumerate(retention.rules):
+            rule = kept.rule
+            rows = [row for row in logged if self._rule_for(row[TOPIC]) == place]
+            assert kept.messages == len(rows)
+            assert kept.size_bytes == sum(stored_bytes(row[TOPIC], [len(row[CONTENT])]) for row in rows)
+            assert not rule.quota_bytes or kept.size_bytes <= rule.quota_bytes
+            oldest_ms = self.clock.now - rule.max_age_hours * HOUR_MS
+            assert not rule.max_age_hours or all(row[TIME_MS] >= oldest_ms for row in rows)
+
+    def _rule_for(self, topic: str) -> int | None:
+        """The place of the rule that holds for a topic."""
+        for place, rule in enumerate(self.rules):
+            if any(takes(pattern, topic) for pattern in rule.topics):
+                return place
+        return None
 
     def _check_endpoint(self, endpoint: Endpoint) -> None:
         content, durable = self.contents[endpoint.cursor_number], self._durable(endpoint)

@@ -1,0 +1,95 @@
+"""
+What the machine of the log found of rules of retention, told one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from amqp_ext.replay_start import Missing, ReplayStart, StartKind
+from gateway.core.errors import ErrorCode, Refused
+from gateway.core.log.retention_rule import RetentionRule
+from gateway.core.model import TOPIC
+from tests.gateway.core.machines.test_log import LogMachine
+from tests.gateway.core.machines.world import Sizes
+
+A_AND_B = (RetentionRule(("b/x",), quota_bytes=100), RetentionRule(("a/>",), quota_bytes=100))
+
+
+@pytest.fixture
+def machine() -> Iterator[LogMachine]:
+    """One without rules whose steps are called by hand; everything it has checks of is checked in the end."""
+    machine = LogMachine()
+    machine.start(sizes=Sizes())
+    yield machine
+    machine.teardown()
+
+
+def publish(machine: LogMachine, topic: str, count: int) -> None:
+    machine.publish(topic=topic, count=count, is_direct=False, padding=0, ttl_ms=0)
+
+
+def with_a_piece_on_its_way(machine: LogMachine) -> None:
+    """Two rules have topics over their quotas, and what the first one takes out is not committed yet."""
+    for topic in ("b/x", "a/x"):
+        publish(machine, topic, 4)
+    machine.settle_down()
+    world = machine.world
+    world.set_rules(A_AND_B)
+    world.loop.advance(1.0)
+    while not world.left:
+        world.reader.read(1)
+        world.writer.commit(1)
+        world.loop.advance(1.0)
+
+
+def logged(machine: LogMachine, topic: str) -> int:
+    return sum(row[TOPIC] == topic for row in machine.world.reader._logged())
+
+
+def test_a_rule_that_is_no_more_takes_nothing_out(machine: LogMachine) -> None:
+    """Though it came behind the one that was at work when the rules changed; what is on its way leaves."""
+    with_a_piece_on_its_way(machine)
+    machine.change_rules(rules=A_AND_B[:1])
+    machine.settle_down()
+    assert (logged(machine, "b/x"), logged(machine, "a/x")) == (1, 4)
+
+
+def test_what_is_on_its_way_when_rules_change_is_not_taken_off_the_new_count(machine: LogMachine) -> None:
+    """Counting begins behind it: what it took out was never counted."""
+    with_a_piece_on_its_way(machine)
+    machine.change_rules(rules=(RetentionRule(("b/x",), max_age_hours=9),))
+    machine.settle_down()
+    kept = machine.world.broker.retention.rules[0]
+    assert kept.messages == logged(machine, "b/x") == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "code"),
+    [
+        (ReplayStart(StartKind.OFFSET, 1), ErrorCode.START_MESSAGE_UNAVAILABLE),
+        (ReplayStart(StartKind.DATE, 1_000), ErrorCode.START_TIME_NOT_AVAILABLE),
+    ],
+)
+def test_a_start_where_messages_are_about_to_leave_is_refused(
+    machine: LogMachine, start: ReplayStart, code: ErrorCode
+) -> None:
+    """Their commit is on its way: nothing else would tell who starts there. Of other topics it is granted."""
+    with_a_piece_on_its_way(machine)
+    told: list[object] = []
+
+    async def ask(topic: str, missing: Missing = Missing.FAIL) -> None:
+        asked = ReplayStart(start.kind, start.value, missing=missing)
+        try:
+            told.append((await machine.world.vpn.log.resolve_start(asked, (topic,))).first)
+        except Refused as refused:
+            told.append(refused.code)
+
+    for asking in (ask("b/x"), ask("a/x"), ask("b/x", Missing.CLAMP)):
+        machine.world.loop.create_task(asking)
+        machine.world.loop.run()
+        machine.world.reader.read(len(machine.world.reader.waiting))
+        machine.world.loop.run()
+    assert told == [code, 1, 1]
