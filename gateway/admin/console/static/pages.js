@@ -18,4 +18,5 @@ const inVpn = () => mayAdministerLog.value;
 export const PAGES = [
   { name: "overview", title: "Overview", icon: "overview", isSeen: inVpn, load: () => import("./pages/overview.js") },
   { name: "log", title: "Log", icon: "log", isSeen: inVpn, load: () => import("./pages/log.js") },
+  { name: "rewind", title: "Rewind", icon: "rewind", isSeen: inVpn, load: () => import("./pages/rewind.js") },
 ];

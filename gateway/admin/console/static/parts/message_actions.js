@@ -1,29 +1,14 @@
 // What is done with one message: it is copied to a queue, or its content is erased.
 
-import { all, at, put } from "../api.js";
+import { at, put } from "../api.js";
 import { html, useState } from "../html.js";
 import * as words from "../words.js";
 import { Note, Refusal } from "./basics.js";
 import { Confirm } from "./dialog.js";
+import { endpointsOf, pathOf } from "./endpoints.js";
 import { Check, Choice, Field } from "./fields.js";
 import { usePolled } from "./polled.js";
 import { toast } from "./toasts.js";
-
-/**
- * The queues and topic endpoints of a Message VPN.
- * @param {string} vpn
- * @returns {Promise<{name: string, collection: "queues" | "topicEndpoints"}[]>}
- */
-export async function endpointsOf(vpn) {
-  const [queues, topicEndpoints] = await Promise.all([
-    all(at`monitor/msgVpns/${vpn}/queues`, { select: "queueName,kind" }),
-    all(at`monitor/msgVpns/${vpn}/topicEndpoints`, { select: "topicEndpointName" }),
-  ]);
-  return [
-    ...queues.filter((one) => one.kind !== "stream").map((one) => ({ name: one.queueName, collection: /** @type {"queues"} */ ("queues") })),
-    ...topicEndpoints.map((one) => ({ name: one.topicEndpointName, collection: /** @type {"topicEndpoints"} */ ("topicEndpoints") })),
-  ];
-}
 
 /** @param {{vpn: string, message: any, onClose: () => void}} props */
 export function CopyMessage({ vpn, message, onClose }) {
@@ -38,8 +23,7 @@ export function CopyMessage({ vpn, message, onClose }) {
     onClose=${onClose}
     onDo=${async () => {
       if (!chosen) return;
-      const base = chosen.collection === "queues" ? at`action/msgVpns/${vpn}/queues/${chosen.name}` : at`action/msgVpns/${vpn}/topicEndpoints/${chosen.name}`;
-      await put(`${base}/copyMsgFromReplayLog`, { replicationGroupMsgId: message.replicationGroupMsgId });
+      await put(`${pathOf("action", vpn, chosen)}/copyMsgFromReplayLog`, { replicationGroupMsgId: message.replicationGroupMsgId });
       toast(`Message #${message.msgId} lies on ${chosen.name} now.`);
     }}
   >
