@@ -19,4 +19,5 @@ export const PAGES = [
   { name: "overview", title: "Overview", icon: "overview", isSeen: inVpn, load: () => import("./pages/overview.js") },
   { name: "log", title: "Log", icon: "log", isSeen: inVpn, load: () => import("./pages/log.js") },
   { name: "rewind", title: "Rewind", icon: "rewind", isSeen: inVpn, load: () => import("./pages/rewind.js") },
+  { name: "replays", title: "Replays", icon: "replays", isSeen: inVpn, load: () => import("./pages/replays.js") },
 ];

@@ -123,7 +123,7 @@ function Target({ vpn, rewind, endpoint }) {
         label="Where to"
         value=${rewind.to}
         options=${[
-          ["endpoint", "A queue or topic endpoint"],
+          ["endpoint", "Queue or topic endpoint"],
           ["copy", "Another address"],
         ]}
         onInput=${(/** @type {string} */ to) => changeQuery({ to: to === "copy" ? to : null, target: null })}
