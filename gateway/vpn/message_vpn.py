@@ -13,6 +13,7 @@ What a client or an administrator asks for goes to one of these:
 - ``committer``: all of it becomes durable, in order; await ``committed`` before anybody is told;
 - ``trimmer``, ``ageing``, ``topic_retention``, ``archive_watch``, ``expiry``, ``dead_letters``, ``alarms``,
   ``sizing``, ``counting``: what a Message VPN does by itself;
+- ``rates``, ``depths``: what it remembers of the last hour;
 - ``origins``, ``counters``, ``settings``, ``limits``: what it knows.
 
 Everything runs on the event loop's thread, and on what it was given: a store, a loop, a clock, a logger, a tuning.
@@ -33,7 +34,7 @@ from gateway.core.log.cache_budget import CacheBudget
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.origins import Origins
 from gateway.vpn.committer import Committer
-from gateway.vpn.counters import Counters
+from gateway.vpn.counters import REFUSALS, Counters
 from gateway.vpn.declared import check_declared, declare
 from gateway.vpn.delivery.consumers import Consumers
 from gateway.vpn.delivery.feeds import Feeds
@@ -58,6 +59,8 @@ from gateway.vpn.runtime import Runtime
 from gateway.vpn.settings import CurrentSettings, log_policy
 from gateway.vpn.telemetry.message_tracing import MessageTracing
 from gateway.vpn.telemetry.span import SpanSink
+from gateway.vpn.trends.depths import Depths
+from gateway.vpn.trends.rates import Rates
 from gateway.vpn.upkeep.ageing import Ageing
 from gateway.vpn.upkeep.alarms import AlarmWatch
 from gateway.vpn.upkeep.archive_watch import ArchiveWatch
@@ -238,6 +241,16 @@ class MessageVpn:
         self.erasing.tell(feeds, readers, replays, self.jobs, self.topic_retention)
         self.archive_watch = ArchiveWatch(history, runtime)
         self.counting = Counting(broker, committer, runtime)
+        self.rates = Rates(
+            {
+                "publishedMsgs": lambda: counters.published_messages,
+                "publishedBytes": lambda: counters.published_bytes,
+                "settledMsgs": lambda: counters.settled_messages,
+                "refusals": REFUSALS.total,
+            },
+            runtime,
+        )
+        self.depths = Depths(broker.endpoints, runtime)
         self.unused = UnusedSubscriptions(broker, self.endpoints.delete, current, runtime)
         if tracing is not None:
             committer.tell(tracing)
@@ -269,6 +282,8 @@ class MessageVpn:
         self.archive_watch.start()
         self.counting.start()
         self.unused.start()
+        self.rates.sampler.start()
+        self.depths.start()
         self.durability.start()
         self.jobs.start()
         self.erasing.start()
@@ -330,6 +345,8 @@ class MessageVpn:
         self.topic_retention.close()
         self.archive_watch.close()
         self.unused.close()
+        self.rates.sampler.close()
+        self.depths.close()
         self.durability.close()
 
     # --- settings -------------------------------------------------------------------------------------------------

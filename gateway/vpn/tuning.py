@@ -60,6 +60,12 @@ class Tuning:
     sizing_seconds: float = 60.0
     """From one look at how quickly the log grows, and what the disk has left, to the next."""
 
+    rates_seconds: float = 5.0
+    """An interval in which messages are counted for whoever looks at rates: short enough to see a burst in."""
+
+    depths_seconds: float = 60.0
+    """From one look at how deep endpoints are to the next."""
+
     archive_look_seconds: float = 60.0
     """From one look at what the log's archive has to the next, beside those that attaches make: one small read."""
 

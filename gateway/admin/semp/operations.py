@@ -32,6 +32,7 @@ from gateway.admin.semp.routes.monitor import monitor_routes
 from gateway.admin.semp.routes.replay_log import log_routes
 from gateway.admin.semp.routes.replay_points import point_routes
 from gateway.admin.semp.routes.replays import replay_routes
+from gateway.admin.semp.routes.trends import trend_routes
 from gateway.admin.semp.routes.vpns import reload_routes, vpn_routes
 from gateway.admin.v1.log_routes import log_read_routes
 from gateway.admin.v1.publish_routes import publish_routes
@@ -89,6 +90,7 @@ def _resources() -> list[BaseRoute]:
         monitor_routes(),
         message_routes(),
         live_routes(),
+        trend_routes(),
         histogram_routes(),
         alarm_routes(),
         plan_routes(),
