@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+import httpx
+
 from amqp_ext.codec import Described, encode
 from spark_bridge.amqp_client.links import Sender
 from spark_bridge.amqp_client.wire import Wire
@@ -84,3 +86,11 @@ class LogGateway:
         """Publish them to where their properties say, in order; how many were accepted."""
         with Wire(parse({"url": self.url}).broker) as wire:
             return Sender(wire, None).send(messages)
+
+    def erase(self, *ids: int, reason: str) -> None:
+        """Have these messages' contents be no more."""
+        assert self._process is not None
+        url = f"{self._process.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
+        answer = httpx.put(url, json={"msgId": ids, "reason": reason}, trust_env=False, timeout=30)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["data"]["msgIds"] == list(ids)

@@ -12,10 +12,13 @@ from proton import Link, Message, Terminus
 from amqp_ext.codec import Long, Symbol
 from amqp_ext.message.erased import ERASED_REASON, ERASED_TIME
 from gateway.cli import main
-from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config import Limits, Queue, ReplayLog, Vpn, VpnStore
+from store.postgresql.database import schema_name
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
+from tests.store.port.postgresql_vpn import check_url
 from tests.support.client import Client, Received
 from tests.support.messages import data, section
+from tests.support.postgresql import Server
 from tests.support.running import RunningGateway
 
 ERASE = "/replayLogs/default/redactMsg"
@@ -83,7 +86,7 @@ def test_an_erased_message_is_a_marker_for_everybody(
 @pytest.mark.parametrize("size", [10, 300, 20_000])
 def test_no_file_has_the_bytes(start: Start, administer: Administer, tmp_path: Path, size: int) -> None:
     """Once the answer is there: of a message in one page, of one in many, held or logged, indexed or not."""
-    gateway = start(Vpn(replay_log=ReplayLog(index=["application-properties.who"])))
+    gateway = start(Vpn(replay_log=ReplayLog(index=("who",))))
     api = administer(gateway)
     queue_of(api)
     with Client(gateway.url) as client:
@@ -153,6 +156,54 @@ def test_an_erased_message_that_a_reader_waits_for(gateway: RunningGateway, api:
     for receiver in (reader, browser, consumer):
         receiver.flow(45)
         assert [one.id for one in receiver.take(45) if is_marker(one)] == [6, 7, 30]
+
+
+@pytest.mark.postgresql
+def test_on_postgresql_everybody_is_given_markers(
+    start: Start, administer: Administer, postgresql: Server
+) -> None:
+    """Whoever waits, has some ahead, comes later or looks by an index; after a restart, too; and counts are exact."""
+    database = postgresql.new_database()
+    url = postgresql.url(database)
+    log = ReplayLog(index=("who",))
+    gateway = start(Vpn(store=VpnStore(url=url, lease_seconds=2), replay_log=log))
+    api = administer(gateway)
+    queue_of(api)
+    with Client(gateway.url) as client:
+        client.sender("topic://a").send_all(
+            [
+                Message(body=SECRET + "x" * 400, properties={"who": f"person {i % 10}"}).encode()
+                for i in range(50)
+            ]
+        )
+        size = api.queue("q")["msgSpoolUsage"]
+        reader = client.receiver("log://a?replay-start=beginning")
+        browser = client.receiver("q", set_up=browsing)
+        consumer = client.receiver("q")
+        for receiver in (reader, browser, consumer):
+            receiver.flow(5)
+            assert not any(is_marker(one) for one in receiver.take(5))
+        wanted = {"selector": "who = 'person 6'", "reason": "asked to"}
+        assert erase(api, **wanted, preview=True)["msgIds"] == [7, 17, 27, 37, 47]
+        assert erase(api, **wanted, expectedMsgCount=5)["scrubbed"] is True
+        for receiver in (reader, browser, consumer):
+            receiver.flow(45)
+            assert [one.id for one in receiver.take(45) if is_marker(one, "asked to")] == [7, 17, 27, 37, 47]
+        assert api.queue("q")["msgSpoolUsage"] < size
+        assert erase(api, **wanted, preview=True)["msgCount"] == 0
+        client.cut()
+    gateway.restart()
+    with Client(gateway.url) as client:
+        for address in ("log://a?replay-start=beginning", "q"):
+            found = client.receiver(address, credit=50).take(50)
+            assert [one.id for one in found if is_marker(one, "asked to")] == [7, 17, 27, 37, 47]
+        client.cut()
+    gateway.stop()
+    assert check_url(url, "default") == []
+    values = f'select value from "{schema_name("default")}".property_value'
+    indexed = [text for (text,) in postgresql.execute(values, database)]
+    assert len(indexed) == 45
+    assert not any(text.endswith("person 6") for text in indexed)
 
 
 def test_copies_of_dead_messages_are_erased_with_them(start: Start, administer: Administer) -> None:

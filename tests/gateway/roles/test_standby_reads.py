@@ -13,6 +13,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 from amqp_ext.sasl.passwords import hash_password
+from tests.gateway.admin.test_erasing import is_marker
 from tests.gateway.roles.conftest import wait_until
 from tests.gateway.roles.test_pair import LEASE_SECONDS, is_ready, readiness, url_of
 from tests.support.client import WAIT_SECONDS, Client, Received, Receiver, Refused, texts
@@ -43,7 +44,7 @@ password = "{hashed}"
 publish = ["topic://>", "queue://>"]
 consume = ["topic://>", "queue://>", "log://>"]
 replay = ["queue://>"]
-administer = ["queue://>"]
+administer = ["queue://>", "log://>"]
 
 [user.least]
 password = "{hashed}"
@@ -248,6 +249,28 @@ def test_readers_are_sent_away_while_the_standby_is_gone(own_pair: Pair) -> None
         receiver = client.receiver("log://>", credit=10)
         publisher.sender("topic://a").send_all([data("again")])
         assert texts(receiver.take(1)) == ["again"]
+
+
+def test_what_is_erased_on_the_active_one_is_a_marker_here(pair: Pair) -> None:
+    """For whoever reads it later, and for whoever reads what was kept in memory, once that is over."""
+    with pair.on_active() as publisher, pair.reader() as client:
+        publisher.sender("topic://erased").send_all(data(number) for number in range(10))
+        found = client.receiver("log://erased?replay-start=beginning", credit=10).take(10)
+        ids = [one.id for one in found]
+        url = f"{pair.active.ready['admin']}/SEMP/v2/action/msgVpns/default/replayLogs/default/redactMsg"
+        answer = httpx.put(url, json={"msgId": ids[3:5]}, auth=ALL, trust_env=False, timeout=30)
+        assert answer.status_code == 200, answer.text
+
+        def read() -> list[Received]:
+            receiver = client.receiver("log://erased?replay-start=beginning", credit=10)
+            again = receiver.take(10)
+            receiver.close()
+            assert [one.id for one in again] == ids
+            return again
+
+        wait_until(
+            lambda: [is_marker(one) for one in read()] == [False] * 3 + [True] * 2 + [False] * 5, "it follows"
+        )
 
 
 def test_streams_come_and_go(pair: Pair) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from amqp_ext.codec import Described
 from gateway.core.effects import SavePoint, TrimLog
 from gateway.core.log.point import Point
 from spark_bridge.columns.encoded_messages import PAGE_BYTES
@@ -29,7 +29,7 @@ from store.archive.errors import ConnectionFailed, DataLoss
 from store.archive.id_range import IdRange
 from store.postgresql.reading.connection import ReadConnection
 from tests.spark_bridge.log_gateway import LogGateway
-from tests.spark_bridge.places.test_log_file import DATA, EVERY_KIND, message
+from tests.spark_bridge.places.test_log_file import ERASED, are_markers, fill
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import body
 from tests.store.effects import publication
@@ -66,12 +66,11 @@ def table(ddl: str = DDL, **options: str) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def gateway(postgresql: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """The url of a gateway and the dsn of its store: 2,500 small messages and those of every kind."""
+    """The url of a gateway and the dsn of its store; see ``fill``."""
     dsn = postgresql.tcp_url(postgresql.new_database())
     config = f'[vpn.default.store]\nurl = "{dsn}"\n'
     with LogGateway(tmp_path_factory.mktemp("gateway"), config) as running:
-        running.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
-        running.publish(EVERY_KIND)
+        fill(running)
         yield running.url, dsn
 
 
@@ -129,6 +128,12 @@ def test_dsn_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict[
     assert ours.equals(theirs)
     assert ours.schema == theirs.schema
     assert ours.num_rows or options.keys() & {"replayStart", "startingTimestamp", "endingTimestamp"}
+
+
+def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]) -> None:
+    """From the tables as over AMQP."""
+    whole = table(dsn=gateway[1])
+    assert are_markers(whole.filter(pc.is_in(whole["offset"], pa.array(ERASED))))
 
 
 @pytest.mark.parametrize(

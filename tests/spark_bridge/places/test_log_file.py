@@ -9,11 +9,13 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from adbc_driver_manager import AdbcStatusCode, OperationalError
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from amqp_ext.codec import Described, Symbol, Timestamp, UByte, UInt, encode
+from amqp_ext.message.erased import NO_BODY
 from spark_bridge.columns.encoded_messages import PAGE_BYTES, PAGE_ROWS
 from spark_bridge.errors import OptionError
 from spark_bridge.places import log_file
@@ -71,12 +73,26 @@ EVERY_KIND = [
 ]
 
 
+ERASED = [700, 1_000, 2_500 + len(EVERY_KIND) + 1]
+"""Of ``filled``: two of one section, and one with all of them."""
+
+
+def fill(gateway: LogGateway) -> None:
+    """2,500 small messages, those of every kind, and one more; some of them erased."""
+    gateway.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
+    gateway.publish(EVERY_KIND)
+    header = Described(HEADER, [True, UByte(9), UInt(5_000)])
+    annotations = Described(ANNOTATIONS, {Symbol("x-opt-theirs"): "a secret"})
+    properties = Described(APPLICATION, {"k": "a secret"})
+    gateway.publish([message(header, annotations, properties, Described(DATA, b"a secret"), topic="erased")])
+    gateway.erase(*ERASED, reason="asked to")
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A running gateway's url and data folder; its log has 2,500 small messages and those of every kind."""
+    """A running gateway's url and data folder; see ``fill``."""
     with LogGateway(tmp_path_factory.mktemp("gateway")) as gateway:
-        gateway.publish(message(Described(DATA, b"%d" % n), topic=f"n/{n % 3}") for n in range(2_500))
-        gateway.publish(EVERY_KIND)
+        fill(gateway)
         yield gateway.url, gateway.path
 
 
@@ -122,6 +138,26 @@ def test_path_and_url_give_the_same_rows(gateway: tuple[str, str], options: dict
     ours, theirs = table(path=path, **options), table(url=url, **options)
     assert ours.to_pylist() == theirs.to_pylist()
     assert ours.schema == theirs.schema
+
+
+def are_markers(found: pa.Table) -> bool:
+    """Whether rows are those of ``ERASED``: without contents, with their header, and why there are none."""
+    rows = found.to_pylist()
+    says = [dict(row.pop("systemProperties")) for row in rows]
+    assert [row["offset"] for row in rows] == ERASED
+    assert {(row["body"], row["bodyType"], row["messageId"]) for row in rows} == {(NO_BODY, "value", None)}
+    assert all(told["x-opt-erased-reason"] == "asked to" and "x-opt-erased-time" in told for told in says)
+    assert (says[-1]["priority"], says[-1].get("x-opt-theirs")) == ("9", None)
+    return not any("secret" in str(row) for row in rows)
+
+
+def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]) -> None:
+    """Over AMQP and from the file; its offset, time, topic and replay id stay."""
+    url, path = gateway
+    for way in ({"url": url}, {"path": path}):
+        whole = table(**way)
+        assert are_markers(whole.filter(pc.is_in(whole["offset"], pa.array(ERASED))))
+        assert whole["topic"].to_pylist()[699] == "n/0"
 
 
 def test_the_last_message_is_one_that_is_read(gateway: tuple[str, str]) -> None:
