@@ -65,6 +65,7 @@ export async function follow(path, query, { onEvent, onState, lastId = "", signa
       }
       onState?.(true);
       for await (const event of eventsOf(response)) {
+        if (event.type === "error") throw new ApiError(0, problemOf(event.data));
         if (event.data) await onEvent(event);
         if (event.id) lastId = event.id;
       }
@@ -77,6 +78,12 @@ export async function follow(path, query, { onEvent, onState, lastId = "", signa
     await answering(signal);
   }
   return lastId;
+}
+
+/** What the gateway says before it ends a stream. @param {string} data */
+function problemOf(data) {
+  const { error } = JSON.parse(data);
+  return error?.description ?? error?.condition ?? "The gateway ended the stream.";
 }
 
 /** @param {Response} response */

@@ -20,4 +20,5 @@ export const PAGES = [
   { name: "log", title: "Log", icon: "log", isSeen: inVpn, load: () => import("./pages/log.js") },
   { name: "rewind", title: "Rewind", icon: "rewind", isSeen: inVpn, load: () => import("./pages/rewind.js") },
   { name: "replays", title: "Replays", icon: "replays", isSeen: inVpn, load: () => import("./pages/replays.js") },
+  { name: "dead-letters", title: "Dead letters", icon: "dead", isSeen: inVpn, load: () => import("./pages/dead_letters.js") },
 ];
