@@ -9,6 +9,7 @@ import { href, isNarrow, now, vpnName } from "../state.js";
 import * as words from "../words.js";
 
 const SLOW_MS = 10_000;
+const HOUR_MS = 3_600_000;
 
 export default function Overview() {
   const name = vpnName.value;
@@ -67,6 +68,7 @@ function Rates({ name }) {
             label="Messages published and settled a second, over the last hour"
             untilMs=${found.untilTimeMs}
             intervalMs=${found.intervalMs}
+            slots=${HOUR_MS / found.intervalMs}
             text=${words.rate}
             height=${isNarrow.value ? 130 : 168}
             series=${[

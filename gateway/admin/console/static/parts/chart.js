@@ -1,6 +1,6 @@
 // Lines over time: rates, depths.
 
-import { html } from "../html.js";
+import { html, useRef } from "../html.js";
 import { colour } from "./colours.js";
 import { Plot, axes } from "./plot.js";
 
@@ -13,16 +13,22 @@ import { Plot, axes } from "./plot.js";
  */
 
 /**
- * @param {{label: string, untilMs: number, intervalMs: number, series: Series[], text: (value: number) => string, height?: number}} props
+ * @param {{label: string, untilMs: number, intervalMs: number, slots?: number, series: Series[], text: (value: number) => string, height?: number}} props
+ *   `slots`: how many intervals are shown, where there are fewer values yet.
  */
-export function Chart({ label, untilMs, intervalMs, series, text, height = 150 }) {
+export function Chart({ label, untilMs, intervalMs, slots = 0, series, text, height = 150 }) {
   const count = series[0]?.values.length ?? 0;
   const times = Array.from({ length: count }, (_, place) => (untilMs - (count - 1 - place) * intervalMs) / 1_000);
+  const range = useRef([0, 0]);
+  range.current = [(untilMs - (Math.max(count, slots) - 1) * intervalMs) / 1_000, untilMs / 1_000];
   const options = () => ({
     padding: [8, 8, 0, 0],
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     legend: { show: false },
-    scales: { x: { time: true }, y: { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(1, high * 1.1)] } },
+    scales: {
+      x: { time: true, range: () => range.current },
+      y: { range: (/** @type {any} */ _plot, /** @type {number} */ _low, /** @type {number} */ high) => [0, Math.max(1, high * 1.1)] },
+    },
     axes: axes(colour, text),
     series: [{}, ...series.map((one) => lineOf(one))],
     hooks: { setCursor: [(/** @type {any} */ plot) => tell(plot, series, text)] },
