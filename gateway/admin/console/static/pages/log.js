@@ -29,6 +29,9 @@ const COLUMNS = [
   { key: "size", title: "Size", width: "92px", wide: true, align: "end", cell: (/** @type {Row} */ row) => html`<span title="${words.number(row.contentSize)} bytes">${words.size(row.contentSize)}</span>` },
 ];
 
+/** What the time line shows while messages are shown as they come. */
+const LIVE_MS = 10 * 60_000;
+
 /** @param {number} ms */
 const stamp = (ms) => `${words.said(ms, { seconds: true })}.${String(ms % 1_000).padStart(3, "0")}`;
 
@@ -45,8 +48,15 @@ export default function Log() {
   const [isFilters, setFilters] = useState(query.has("topic") || query.has("selector"));
 
   const buckets = isNarrow.value ? 90 : 200;
-  const bounds = zoom.length === 2 ? { from: zoom[0], until: zoom[1] } : {};
-  const histogram = usePolled((signal) => get(at`monitor/msgVpns/${name}/replayLogs/default/histogram`, { ...bounds, buckets }, signal), [name, bounds, buckets], isLive ? 2_000 : 5_000);
+  const histogram = usePolled(
+    (signal) => {
+      const recent = Date.now() - LIVE_MS;
+      const bounds = zoom.length === 2 ? { from: zoom[0], until: zoom[1] } : isLive ? { from: recent, until: recent + LIVE_MS } : {};
+      return get(at`monitor/msgVpns/${name}/replayLogs/default/histogram`, { ...bounds, buckets }, signal);
+    },
+    [name, zoom, buckets, isLive],
+    isLive ? 1_000 : 5_000,
+  );
   const points = usePolled(() => all(at`config/msgVpns/${name}/replayPoints`), [name, "points"], 10_000);
   const log = histogram.data?.log ?? null;
 

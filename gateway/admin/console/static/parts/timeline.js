@@ -1,7 +1,7 @@
 // The time line of a log: bars for how many messages came when, flags for points, shades for what only the archive has or
 // nothing has. Dragging picks from and until, a click picks a start; the edges can be moved, with the keyboard too.
 
-import { html, useRef, useState } from "../html.js";
+import { html, useMemo, useRef, useState } from "../html.js";
 import vendored from "../vendor/uplot.js";
 import * as words from "../words.js";
 import { colour } from "./colours.js";
@@ -14,6 +14,9 @@ const uPlot = vendored;
 const LEFT = 52;
 const RIGHT = 22;
 const CLICK_PX = 4;
+
+/** Of the highest bar, how high the lowest is. */
+const LEAST_PART = 0.025;
 
 /**
  * @typedef {object} Histogram As the gateway answers it.
@@ -66,10 +69,14 @@ export function Timeline({ histogram, points = [], from, until, onSelect, onPoin
     else onSelect(draft[0], draft[1]);
   };
 
-  const data = [
-    [...buckets.map((bucket) => bucket.timeMs / 1_000), end / 1_000],
-    [...buckets.map((bucket) => bucket.msgCount), null],
-  ];
+  const data = useMemo(() => {
+    // Beside very many, few are seen still.
+    const least = Math.max(0, ...buckets.map((bucket) => bucket.msgCount)) * LEAST_PART;
+    return [
+      [...buckets.map((bucket) => bucket.timeMs / 1_000), end / 1_000],
+      [...buckets.map(({ msgCount }) => (msgCount === 0 ? 0 : Math.max(msgCount, least))), null],
+    ];
+  }, [buckets, end]);
   const range = [first / 1_000, end / 1_000];
   const options = () => ({
     padding: [6, RIGHT, 0, 0],
