@@ -13,12 +13,14 @@ import base64
 import json
 import math
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring
-from typing import Any, Final, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, Protocol, TypeAlias
 
 from amqp_ext.codec import CodecError
-from amqp_ext.message.annotations import OURS
+from amqp_ext.message.annotations import OURS, REPLAY_NAME
 from amqp_ext.message.json_object import SAID_ELSEWHERE, as_base64, iso, plain, said_by_publisher
 from amqp_ext.message.sections import DATA, TooMuchWork, message_annotations, walk
 from amqp_ext.message.sections.work import NESTED_BYTE_STEPS, SMALL_BYTES, WIDE_FORM, check_decoding
@@ -43,6 +45,8 @@ MOST_STEPS: Final = 100_000
 MOST_SECTIONS: Final = 1_000
 """Sections that a message is looked through for."""
 
+_ID_OF: Final = itemgetter(0)
+
 _DATA8: Final = b"\x00\x53\x75\xa0"
 _DATA32: Final = b"\x00\x53\x75\xb0"
 _TEXT8: Final = b"\x00\x53\x77\xa1"
@@ -52,6 +56,18 @@ _APPLICATION_PROPERTIES8: Final = b"\x00\x53\x74\xc1"
 _NOT_OURS: Final = OURS | SAID_ELSEWHERE
 
 _dumps: Final[Callable[[Any], str]] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Mark(Protocol):
+    """What the history that a reader is given has on it."""
+
+    @property
+    def name(self) -> str:
+        """The replay's."""
+
+    @property
+    def below(self) -> int | None:
+        """Ids from this one on are not history; None while that is not known, and all are."""
 
 
 class _Unusual(Exception):
@@ -64,9 +80,12 @@ class JsonRows:
 
     Args:
         generation: The log's, part of every replay id.
+        mark: What history has on it; None where it has nothing.
     """
 
-    def __init__(self, generation: int) -> None:
+    def __init__(self, generation: int, mark: Mark | None = None) -> None:
+        self._mark = mark
+        self._marked_fronts: dict[bytes, str] = {}
         self._replay_id = format_replay_id(generation, 0)[: -len("00000000-00000000")]
         self._topics: dict[str, str] = {}
         self._fronts: dict[bytes, str] = {b"": ""}
@@ -81,9 +100,20 @@ class JsonRows:
         Args:
             end_id: The last message before live, if it is among them.
         """
+        mark = self._mark
+        if mark is None or (mark.below is not None and rows and rows[0][0] >= mark.below):
+            return self._texts(rows, end_id, self._fronts, "")
+        below = mark.below
+        count = len(rows) if below is None else bisect_left(rows, below, key=_ID_OF)
+        history = self._texts(rows[:count], end_id, self._marked_fronts, mark.name)
+        return history + self._texts(rows[count:], end_id, self._fronts, "")
+
+    def _texts(
+        self, rows: Sequence[JsonRow], end_id: int | None, fronts: dict[bytes, str], replay_name: str
+    ) -> list[str]:
         found: list[str] = []
         append = found.append
-        topics, fronts, replay_id = self._topics, self._fronts, self._replay_id
+        topics, replay_id = self._topics, self._replay_id
         second, second_text, high, high_text = self._second, self._second_text, -1, ""
         for message_id, time_ms, topic, bare, _, _, content in rows:
             if time_ms // 1_000 != second:
@@ -97,7 +127,7 @@ class JsonRows:
                 topic_text = _remember(topics, topic, encode_basestring(topic))
             front_text = fronts.get(content[:bare])
             if front_text is None:
-                front_text = self._front(content[:bare], content)
+                front_text = _front(content[:bare], content, fronts, replay_name)
             # The bodies that nearly all messages have, and nothing else behind them.
             head, rest = content[bare : bare + 4], len(content) - bare
             if head == _DATA8 and rest == 5 + content[bare + 4]:
@@ -114,18 +144,6 @@ class JsonRows:
             )
         self._second, self._second_text = second, second_text
         return found
-
-    def _front(self, front: bytes, content: bytes) -> str:
-        """What header and annotations add."""
-        text = ""
-        try:
-            annotations = {str(key): value for key, value in message_annotations(content).items()}
-        except CodecError:
-            annotations = {}  # as no delivery has them
-        shown = plain({key: item for key, item in annotations.items() if key not in _NOT_OURS})
-        if shown:
-            text = f',"annotations":{_dumps(shown)}'
-        return _remember(self._fronts, front, text) if len(front) <= KNOWN_BYTES else text
 
     def _said(self, content: bytes, bare: int) -> str:
         """What the bare message says, as text behind the rest of the object."""
@@ -156,6 +174,23 @@ class JsonRows:
     def _section(self, section: bytes, read: Callable[[bytes], str]) -> str:
         known = self._properties.get(section)
         return _remember(self._properties, section, read(section)) if known is None else known
+
+
+def _front(front: bytes, content: bytes, fronts: dict[bytes, str], replay_name: str) -> str:
+    """What header and annotations add."""
+    text = ""
+    try:
+        annotations = (
+            {str(key): value for key, value in message_annotations(content).items()} if front else {}
+        )
+    except CodecError:
+        annotations = {}  # as no delivery has them
+    shown = plain({key: item for key, item in annotations.items() if key not in _NOT_OURS})
+    if replay_name:
+        shown[REPLAY_NAME] = replay_name
+    if shown:
+        text = f',"annotations":{_dumps(shown)}'
+    return _remember(fronts, front, text) if len(front) <= KNOWN_BYTES else text
 
 
 def _remember(known: dict[Any, str], key: Any, text: str) -> str:

@@ -5,6 +5,8 @@ What a consumer, a reader or a copy selects: selector, SQL filter and property f
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from amqp_ext.codec import CodecError, Symbol
@@ -14,15 +16,37 @@ from amqp_ext.filters.property_filter import (
     compile_application_properties_filter,
     compile_properties_filter,
 )
+from amqp_ext.message.annotations import REPLAY_NAME
 from amqp_ext.message.sections import MessageView
 from amqp_ext.selector.lexer import SelectorError
 from amqp_ext.selector.selector import compile_selector, compile_sql_filter
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.model import BARE, CONTENT, Row
+from gateway.core.model import BARE, CONTENT, ID, Row
+
+
+@dataclass(slots=True)
+class ReplayMark:
+    """The mark on the history that a reader is given."""
+
+    name: str
+    below: int | None = None
+    """Ids from this one on are not history; None while that is not known, and all are."""
+
+
+class _MarkedView(MessageView):
+    """A message as a reader is given it, who named his replay."""
+
+    def __init__(self, content: bytes, bare: int, replay_name: str) -> None:
+        super().__init__(content, bare)
+        self._replay_name = replay_name
+
+    @cached_property
+    def message_annotations(self) -> dict[Any, Any]:
+        return {**super().message_annotations, REPLAY_NAME: self._replay_name}
 
 
 def compile_filters(
-    filters: Filters, too_costly: Callable[[Row], None] | None = None
+    filters: Filters, too_costly: Callable[[Row], None] | None = None, mark: ReplayMark | None = None
 ) -> Callable[[Row], bool] | None:
     """
     The filters of a source that look at messages, compiled; None when everything passes. A message has to pass every
@@ -31,6 +55,7 @@ def compile_filters(
     Args:
         too_costly: Is told once, at the first message for which an answer would have taken too long: the filters are
             unknown of it, and it does not pass.
+        mark: What messages are given that they were not published with; None for nothing.
 
     Raises:
         Refused: INVALID_FIELD, with the place in the selector and the reason.
@@ -55,7 +80,10 @@ def compile_filters(
 
     def passes(row: Row) -> bool:
         nonlocal untold
-        view: Any = MessageView(row[CONTENT], row[BARE])
+        if mark is None or (mark.below is not None and row[ID] >= mark.below):
+            view: Any = MessageView(row[CONTENT], row[BARE])
+        else:
+            view = _MarkedView(row[CONTENT], row[BARE], mark.name)
         try:
             return all(test(view) for test in tests)
         except CodecError:

@@ -19,7 +19,7 @@ from gateway.admin.v1.clients import HttpClient
 from gateway.admin.v1.log_forms import LogForm
 from gateway.admin.v1.log_stream import LogStream, Texts
 from gateway.admin.waiting import while_waiting
-from gateway.core.selection import compile_filters
+from gateway.core.selection import ReplayMark, compile_filters
 from gateway.vpn.message_vpn import MessageVpn
 
 log = structlog.get_logger()
@@ -39,6 +39,7 @@ class LogAnswer(Response):
     Args:
         start: Where to begin, and to end.
         texts: Makes of each message what the form shows.
+        mark: What is on history; None where it has no name.
         resumes: The client has had all before ``start``; where there is no more, it is told not to come again.
     """
 
@@ -54,9 +55,11 @@ class LogAnswer(Response):
         form: LogForm,
         texts: Texts,
         *,
+        mark: ReplayMark | None = None,
         resumes: bool,
     ) -> None:
         super().__init__()
+        self._mark = mark
         self._request = request
         self._vpn = vpn
         self._user = user
@@ -75,11 +78,13 @@ class LogAnswer(Response):
     async def _read(self, client: HttpClient, scope: Scope, receive: Receive, send: Send) -> None:
         vpn, patterns = self._vpn, self._patterns
         vpn.log.check_reads("there is nothing to read")
-        selects = compile_filters(Filters(selector=self._selector))
+        selects = compile_filters(Filters(selector=self._selector), mark=self._mark)
         resolved = await while_waiting(
             self._request, vpn.log.resolve_start(self._start, patterns, client.user)
         )
         client.check()
+        if self._mark is not None:
+            self._mark.below = vpn.broker.next_id
         if self._resumes and resolved.last is not None and resolved.first > resolved.last:
             await Response(status_code=204)(scope, receive, send)
             return
@@ -125,13 +130,20 @@ class LogAnswer(Response):
 
 
 def started(
-    start: str | None, until: str | None, missing: str | None, last_event_id: str | None, *, is_events: bool
+    start: str | None,
+    until: str | None,
+    missing: str | None,
+    last_event_id: str | None,
+    *,
+    is_events: bool,
+    name: str | None = None,
 ) -> ReplayStart:
     """
     The start that is asked for; without one, JSON lines begin at the beginning, and events live.
 
     Args:
         last_event_id: Of the last event that came, where the client comes again.
+        name: What the replay is called.
 
     Raises:
         ReplayStartError: It is none.
@@ -149,8 +161,8 @@ def started(
         start = "live"
     if until is None and not is_events:
         until = "now"
-    options = {"replay-start": start, "until": until, "missing": missing}
-    found = from_options({name: value for name, value in options.items() if value is not None})
+    options = {"replay-start": start, "until": until, "missing": missing, "replay-name": name}
+    found = from_options({option: value for option, value in options.items() if value is not None})
     if found is None:
         raise ReplayStartError("There is no start.")
     return found

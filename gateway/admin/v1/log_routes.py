@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from amqp_ext.message.json_rows import JsonRows
 from amqp_ext.replay_start import MAX_OFFSET
+from amqp_ext.replay_start.modifiers import NAME_CHARACTERS
 from amqp_ext.topics import TopicPattern
 from gateway.admin import rights
 from gateway.admin.administrators import Administrator, administrator_of
@@ -16,6 +17,7 @@ from gateway.admin.v1.log_answer import LAST_EVENT_ID, LogAnswer, started
 from gateway.admin.v1.log_forms import JsonLines, ServerSentEvents
 from gateway.config.setting_types import ANONYMOUS_USER
 from gateway.core.errors import ErrorCode, Refused
+from gateway.core.selection import ReplayMark
 
 _EVENTS: Final = "text/event-stream"
 
@@ -27,6 +29,10 @@ _FROM: Final = (
 _UNTIL: Final = (
     "Where to end: `now`, a date, `#123` or `rmid1:…`. Without it JSON lines end with what is there now, and events "
     "never do."
+)
+_NAME: Final = (
+    "What this replay is called: history has it as the annotation `x-opt-replay-name`, and what is published from now "
+    "on has not."
 )
 _ANSWERS: Final[dict[int | str, dict[str, Any]]] = {
     **REFUSALS,
@@ -65,6 +71,7 @@ def log_read_routes() -> APIRouter:
         selector: Annotated[
             str | None, Query(description="A JMS selector that messages pass.", max_length=5_000)
         ] = None,
+        name: Annotated[str | None, Query(description=_NAME, max_length=NAME_CHARACTERS)] = None,
         limit: Annotated[int | None, Query(ge=1, le=MAX_OFFSET, description="At most so many.")] = None,
         vpn: VpnQuery = "default",
         last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", description=LAST_EVENT_ID)] = None,
@@ -75,16 +82,19 @@ def log_read_routes() -> APIRouter:
         found = vpn_of(request, vpn).vpn
         if not found.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
+        place = started(start, until, missing, last_event_id, is_events=is_events, name=name)
+        mark = None if place.name is None else ReplayMark(place.name)
         return LogAnswer(
             request,
             found,
             user.name or ANONYMOUS_USER,
-            started(start, until, missing, last_event_id, is_events=is_events),
+            place,
             subscribe or [">"],
             selector,
             limit,
             ServerSentEvents() if is_events else JsonLines(),
-            JsonRows(found.log.generation),
+            JsonRows(found.log.generation, mark),
+            mark=mark,
             resumes=is_events and last_event_id is not None,
         )
 

@@ -20,6 +20,7 @@ from gateway.amqp.nodes.lease import Lease
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
+from gateway.core.selection import ReplayMark
 
 JoinGroup: TypeAlias = "Callable[[ReaderLink], Lease]"
 """Called with a reader before it is answered: its place in its group of readers; raises Refused if it may not read."""
@@ -53,6 +54,7 @@ class LogSource(LinkSetup):
         self._start = start
         self._join = join
         self._selects: Callable[[Row], bool] | None = None
+        self._mark: ReplayMark | None = None
         self._resolved: Resolved
         self._wants_batches = False
         self._reader: ReaderLink | None = None
@@ -64,7 +66,9 @@ class LogSource(LinkSetup):
     async def prepare(self) -> None:
         vpn = self._client.vpn
         vpn.log.check_reads("there is nothing to read")
-        self._selects = selection_of(self._client, self._filters, self._request.link.name)
+        if self._start is not None and self._start.name:
+            self._mark = ReplayMark(self._start.name)
+        self._selects = selection_of(self._client, self._filters, self._request.link.name, self._mark)
         self._resolved = await vpn.log.resolve_start(
             self._start or NOTHING_YET, self._patterns, self._client.identity.user
         )
@@ -80,8 +84,9 @@ class LogSource(LinkSetup):
             settles=self._join is not None,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
-        if self._start is not None and self._start.name:
-            reader.mark(self._start.name, client.vpn.broker.next_id)
+        if self._mark is not None:
+            self._mark.below = client.vpn.broker.next_id
+            reader.mark(self._mark.name, self._mark.below)
         self._wants_batches = request.wants_batches
         if self._join is not None:
             reader.lease = self._join(reader)

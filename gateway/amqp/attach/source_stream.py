@@ -24,6 +24,7 @@ from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import Row
 from gateway.core.replay.starts import Resolved
+from gateway.core.selection import ReplayMark
 
 
 class StreamSource(LinkSetup):
@@ -51,6 +52,7 @@ class StreamSource(LinkSetup):
         self._options = options
         self._join = join
         self._selects: Callable[[Row], bool] | None = None
+        self._mark: ReplayMark | None = None
         self._epoch: int | None = None
         self._resolved: Resolved
         self._reader: ReaderLink
@@ -63,7 +65,9 @@ class StreamSource(LinkSetup):
     async def prepare(self) -> None:
         vpn, endpoint = self._client.vpn, self._endpoint
         vpn.log.check_reads("there is nothing to read")
-        self._selects = selection_of(self._client, self._filters, self._request.link.name)
+        if self._start is not None and self._start.name:
+            self._mark = ReplayMark(self._start.name)
+        self._selects = selection_of(self._client, self._filters, self._request.link.name, self._mark)
         self._epoch = self._request.epoch(self._options)
         if self._start is None and endpoint.settings.default_start:
             self._start = parse_text(endpoint.settings.default_start)
@@ -84,8 +88,9 @@ class StreamSource(LinkSetup):
             settles=self._join is not None,
             max_unsettled=client.limits.max_unsettled_per_flow,
         )
-        if self._start is not None and self._start.name:
-            reader.mark(self._start.name, client.vpn.broker.next_id)
+        if self._mark is not None:
+            self._mark.below = client.vpn.broker.next_id
+            reader.mark(self._mark.name, self._mark.below)
         self._feed = client.vpn.streams.read(
             self._endpoint,
             reader,

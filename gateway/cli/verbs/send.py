@@ -1,4 +1,4 @@
-"""``rewind send``: publish lines of a file, or of standard input, or whole files."""
+"""``rewind send``: publish lines of a file, or of standard input, as bodies or as messages in JSON, or whole files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, Final
 
 import click
@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from proton import Message
 from proton.reactor import ApplicationEvent, EventInjector
 
+from amqp_ext.message.json_message import MessageFormError, message_of_line
 from gateway.cli.amqp_client import AmqpClient, GatewayAddress, gateway_options
 
 READ_AHEAD: Final = 1_000
@@ -24,10 +25,15 @@ TURN_S: Final = 0.02
 """Seconds between two looks at the clock where a rate was asked for."""
 
 
+MOST_REASONS: Final = 20
+"""Reasons that are told apart, why messages are not taken."""
+
+
 class Send(AmqpClient):
     """
     Args:
-        bodies: What to send; read on a thread of its own, for a terminal may take its time.
+        messages: What to send, encoded; read on a thread of its own, for a terminal may take its time. What cannot be
+            sent is a sentence that says why.
         rate: Messages a second at most; None for as fast as they are taken.
     """
 
@@ -35,15 +41,13 @@ class Send(AmqpClient):
         self,
         gateway: GatewayAddress,
         address: str,
-        bodies: Iterator[bytes],
-        template: Message,
+        messages: Iterator[bytes | str],
         rate: float | None,
     ) -> None:
         super().__init__(gateway, address)
-        self._bodies = bodies
-        self._template = template
+        self._messages = messages
         self._rate = rate
-        self._read: queue.Queue[bytes | None] = queue.Queue(READ_AHEAD)
+        self._read: queue.Queue[bytes | str | None] = queue.Queue(READ_AHEAD)
         self._news = EventInjector()
         self._has_read_all = False
         self._sender: Any = None
@@ -61,8 +65,8 @@ class Send(AmqpClient):
             event.container.schedule(TURN_S, self)
 
     def _read_all(self) -> None:
-        for body in self._bodies:
-            self._read.put(body)
+        for message in self._messages:
+            self._read.put(message)
             self._news.trigger(ApplicationEvent("more"))
         self._read.put(None)
         self._news.trigger(ApplicationEvent("more"))
@@ -86,15 +90,19 @@ class Send(AmqpClient):
             if self._rate is not None and self.sent >= (time.monotonic() - self._started) * self._rate + 1:
                 return
             try:
-                body = self._read.get_nowait()
+                message = self._read.get_nowait()
             except queue.Empty:
                 return
-            if body is None:
+            if message is None:
                 self._has_read_all = True
                 break
-            self._template.body = body
-            sender.send(self._template)
             self.sent += 1
+            if isinstance(message, str):
+                self._count(message)
+                continue
+            sender.delivery(sender.delivery_tag())
+            sender.stream(message)
+            sender.advance()
         self._end_if_told_of_all()
 
     def _end_if_told_of_all(self) -> None:
@@ -119,6 +127,8 @@ class Send(AmqpClient):
         self._count("released: no queue and no log takes it")
 
     def _count(self, what: str) -> None:
+        if what not in self.refused and len(self.refused) >= MOST_REASONS:
+            what = "not taken, for other reasons"
         self.refused[what] = self.refused.get(what, 0) + 1
         self._end_if_told_of_all()
 
@@ -142,6 +152,9 @@ def _properties(context: click.Context, option: click.Parameter, given: Sequence
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--topic", help="Publish to this topic, in place of ADDRESS.")
 @click.option("--whole", is_flag=True, help="FILE as one message, not a message a line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="A line is a message in JSON, as `rewind tail --json` prints it."
+)
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", callback=_properties,
               help="An application property, text. Repeat it for more.")  # fmt: skip
 @click.option("--subject", help="The messages' subject.")
@@ -157,6 +170,7 @@ def send(
     file: IO[bytes],
     topic: str | None,
     whole: bool,
+    as_json: bool,
     properties: dict[str, str],
     subject: str | None,
     content_type: str | None,
@@ -171,7 +185,12 @@ def send(
     \b
     rewind send orders < orders.jsonl
     rewind send --topic flights/JFK/AA departures.jsonl --rate 100
+    rewind tail log://a --from 1h --until now --json | rewind send b --json
     """
+    if as_json and (whole or properties or subject or content_type):
+        raise click.UsageError(
+            "--json has all that a message says: leave --whole, --property, --subject … out"
+        )
     if topic is not None:
         if address is not None and context.get_parameter_source("file") is ParameterSource.DEFAULT:
             # With a topic, the one argument is the file.
@@ -185,14 +204,32 @@ def send(
         durable=True, subject=subject, content_type=content_type, properties=properties or None
     )
     template.inferred = True
-    client = Send(GatewayAddress(**gateway), address, _bodies(file, whole), template, rate)
+    lines = _lines(file, whole)
+    messages = _written(lines) if as_json else _with_bodies(template, lines)
+    client = Send(GatewayAddress(**gateway), address, messages, rate)
     status = client.run()
     if not quiet and (client.sent or not status):
         click.echo(f"{client.accepted} of {client.sent} accepted", err=True)
     context.exit(status or int(client.accepted < client.sent))
 
 
-def _bodies(file: IO[bytes], whole: bool) -> Iterator[bytes]:
+def _with_bodies(template: Message, bodies: Iterable[bytes]) -> Iterator[bytes | str]:
+    for body in bodies:
+        template.body = body
+        yield template.encode()
+
+
+def _written(lines: Iterable[bytes]) -> Iterator[bytes | str]:
+    """Messages that lines of JSON are."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield message_of_line(line)
+            except MessageFormError as error:
+                yield f"not sent: line {number}: {error}"
+
+
+def _lines(file: IO[bytes], whole: bool) -> Iterator[bytes]:
     # A buffer of its own: a thread that waits in standard input's holds its lock, and Python, which wants that at its
     # own end, then aborts.
     is_standard_input = isinstance(file, io.BufferedReader) and file is sys.stdin.buffer

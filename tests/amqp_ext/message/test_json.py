@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
@@ -93,10 +93,17 @@ def row(content: bytes, message_id: int = 1, time_ms: int = 1_700_000_000_123, t
     return (message_id, time_ms, topic, bare_offset(content), 0, None, content)
 
 
-def printed(content: bytes, number: int = 1, end_id: int | None = None) -> Any:
+class Marked(NamedTuple):
+    """History below an id has the mark."""
+
+    name: str
+    below: int | None
+
+
+def printed(content: bytes, number: int = 1, end_id: int | None = None, mark: str = "") -> Any:
     """What `rewind tail --json` prints of a message."""
     found = row(content, number)
-    front = Splicer(GENERATION).fronts([found], {}, end_id)[0]
+    front = Splicer(GENERATION, replay_name=mark).fronts([found], {}, end_id)[0]
     return json.loads(json.dumps(as_object(front + content[found[3] :])))
 
 
@@ -110,6 +117,19 @@ def test_the_text_of_many_is_what_is_printed_of_each(found: list[bytes], first: 
         assert "\n" not in text
         assert "\r" not in text
         assert json.loads(text) == printed(one[6], one[0], rows[-1][0])
+
+
+@settings(max_examples=50)
+@given(st.lists(contents(), min_size=1, max_size=3), st.integers(0, 4), st.sampled_from(["look", '"', "ü"]))
+def test_history_has_the_mark_of_a_replay_with_a_name(found: list[bytes], history: int, name: str) -> None:
+    """As an AMQP reader has it who named his replay; what is published after he asked has none."""
+    rows = [row(content, 10 + at) for at, content in enumerate(found)]
+    texts = JsonRows(GENERATION, Marked(name, 10 + history)).texts(rows, None)
+    for at, (one, text) in enumerate(zip(rows, texts, strict=True)):
+        assert json.loads(text) == printed(one[6], one[0], mark=name if at < history else "")
+    assert json.loads(JsonRows(GENERATION, Marked(name, None)).texts(rows, None)[-1]) == printed(
+        found[-1], rows[-1][0], mark=name
+    )
 
 
 @settings(max_examples=200)

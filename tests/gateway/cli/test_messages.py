@@ -81,6 +81,42 @@ def test_what_is_said_of_messages(rewind: Rewind, tmp_path: Path) -> None:
     assert (found["topic"], found["subject"], found["contentType"]) == ("a/b", "s", "text/xml")
 
 
+def test_what_is_printed_can_be_sent(rewind: Rewind, gateway: RunningGateway) -> None:
+    """Messages in JSON, whole: sent elsewhere, they print the same but for where they are; no type of body is lost."""
+    with Client(gateway.url) as client:
+        client.sender("topic://a/b").send_all(
+            [
+                section(PROPERTIES, ["id", None, None, "s"])
+                + section(APPLICATION_PROPERTIES, {"n": 1})
+                + data("one"),
+                data(b"\xff"),
+                section(VALUE, {"k": [1, None, "x"]}),
+            ]
+        )
+    shown = rewind("tail", "log://a/b", "--from", "beginning", "--until", "now", "--json")
+    sent = rewind("send", "--topic", "c", "--json", input=shown.stdout)
+    assert (sent.exit_code, sent.stderr) == (0, "3 of 3 accepted\n")
+    again = rewind("tail", "log://c", "--from", "beginning", "--until", "now", "--json")
+    own = ("offset", "replayId", "enqueuedTime", "topic", "replayEnd")
+    one, other = (
+        [{key: value for key, value in found.items() if key not in own} for found in objects(result)]
+        for result in (shown, again)
+    )
+    assert one == other
+    assert [found["bodyType"] for found in one] == ["data", "data", "value"]
+
+
+def test_a_line_that_is_no_message_is_named(rewind: Rewind, gateway: RunningGateway) -> None:
+    """The others are sent, and the exit status says that not all were; of very many the first are told apart."""
+    sent = rewind("send", "q", "--json", input='{"body":"1"}\n\nno\n{"boddy":1}\n{"body":"2"}\n')
+    assert sent.exit_code == 1
+    assert "not sent: line 3: The line is no JSON" in sent.stderr
+    assert "not sent: line 4: 'boddy' is nothing that a message has" in sent.stderr
+    assert sent.stderr.endswith("2 of 4 accepted\n")
+    assert gateway.depth("q") == 2
+    assert len(rewind("send", "q", "--json", input="no\n" * 100).stderr.splitlines()) == 22
+
+
 def test_a_line_for_a_person(rewind: Rewind) -> None:
     """Without --json a message is one line: offset, arrival, topic, what it is called, and its body."""
     rewind("send", "--topic", "a/b", "--subject", "s", input="hello\tworld\n")
@@ -137,6 +173,7 @@ def test_a_start_before_the_log(rewind: Rewind) -> None:
         (["send"], 2, "say where to"),
         (["send", "log://a"], 1, "never sent to"),
         (["send", "orders", "--property", "novalue"], 2, "KEY=VALUE"),
+        (["send", "orders", "--json", "--subject", "s"], 2, "--json has all"),
         (["send", "orders", "--vpn", "nowhere"], 1, "nowhere"),
         (["send", "orders", "--topic", "a", __file__], 2, "both say where to"),
     ],

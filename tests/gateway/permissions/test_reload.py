@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from amqp_ext.sasl.passwords import hash_password
-from tests.gateway.permissions.conftest import HASH, Login, Reloaded, user
+from tests.gateway.permissions.conftest import HASH, PASSWORD, Login, Reloaded, user
 from tests.support.client import Client
+from tests.support.event_source import EventSource
 from tests.support.frames import SASL_HEADER
 from tests.support.messages import data, message_to
 from tests.support.running import STOP_SECONDS
@@ -77,3 +78,25 @@ def test_who_is_signing_in_begins_again(reloaded: Reloaded) -> None:
         reloaded.reload(anonymous + user("ann", "publish = []"))
         while peer.recv(4_096):
             pass
+
+
+def test_a_stream_over_http_ends_with_the_right_to_it(reloaded: Reloaded, login: Login) -> None:
+    """Its events stop at the reload, and when it connects again it is refused; another user's goes on."""
+    rights = "consume = ['log://>']"
+    gateway = reloaded.start(user("all") + user("ann", rights) + user("bob", rights))
+    url = gateway.call(lambda running: running.admin[0]) + "/v1/log"
+    sender = login(gateway, "all").sender("topic://a")
+    with (
+        EventSource(lambda: url, auth=("ann", PASSWORD)) as ann,
+        EventSource(lambda: url, auth=("bob", PASSWORD)) as bob,
+    ):
+        ann.wait(lambda: ann.connections, "it is there")
+        bob.wait(lambda: bob.connections, "so is the other")
+        sender.send_all([data("before")])
+        ann.wait(lambda: len(ann.messages) == 1, "it came")
+        reloaded.reload(user("all") + user("ann", "consume = ['log://other/>']") + user("bob", rights))
+        sender.send_all([data("after")])
+        bob.wait(lambda: len(bob.messages) == 2, "it came")
+        ann.wait(lambda: not ann.is_open or ann.status, "it ended")
+        assert (ann.status, [one["body"] for one in ann.messages]) == (403, ["before"])
+        assert bob.is_open

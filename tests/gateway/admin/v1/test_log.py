@@ -62,6 +62,24 @@ def wait_for_head(sock: socket.socket) -> None:
         seen += piece
 
 
+def test_history_has_the_name_of_the_replay_that_reads_it(api: Api, client: Client) -> None:
+    """As an AMQP reader's has; a selector sees it. A name that nobody could read is refused."""
+    client.sender("topic://a/1").send_all([data("one"), data("two")])
+    found = lines(api, name="look back")
+    assert [one["annotations"] for one in found] == [{"x-opt-replay-name": "look back"}] * 2
+    selector = "amqp.annotation.x-opt-replay-name = 'look back'"
+    assert lines(api, name="look back", selector=selector) == found
+    assert lines(api, name="another", selector=selector) == lines(api, selector=selector) == []
+    with EventSource(lambda: f"{api.http.base_url}/v1/log?from=beginning&name=look") as source:
+        source.wait(lambda: len(source.messages) == 2, "history came")
+        client.sender("topic://a/1").send_all([data("three")])
+        source.wait(lambda: len(source.messages) == 3, "what is new came")
+        assert [one.get("annotations") for one in source.messages] == [{"x-opt-replay-name": "look"}] * 2 + [
+            None
+        ]
+    assert "name is a text" in refused(api, name=" ")["description"]
+
+
 def test_history_is_what_a_reader_with_amqp_gets(api: Api, client: Client, gateway: RunningGateway) -> None:
     """Each message as `rewind tail --json` prints what an AMQP reader is delivered, in order, and no other."""
     client.sender("topic://a/1").send_all(

@@ -110,6 +110,16 @@ def test_a_reader_that_names_its_replay_has_history_marked(link: str, start: Sta
     assert marks(filtered.take(6)) == dict.fromkeys("012345", "by filter")
     plain = client.receiver(f"{address}?replay-start=beginning", credit=10)
     assert marks(plain.take(6)) == dict.fromkeys("012345")
+    selector = "apache.org:selector-filter:string"
+    start_named = f"{address}?replay-start=beginning&replay-name=look"
+    history = client.receiver(
+        start_named, filters={selector: "amqp.annotation.x-opt-replay-name = 'look'"}, credit=9
+    )
+    fresh = client.receiver(start_named, filters={selector: '"m.x-opt-replay-name" IS NULL'}, credit=9)
+    assert marks(history.take(6)) == dict.fromkeys("012345", "look")
+    publish(client, 6, 8, "topic://a/b")
+    assert marks(fresh.take(2)) == dict.fromkeys("67")
+    assert history.drain() == []
 
 
 def test_a_name_that_is_on_record_is_refused(gateway: RunningGateway, client: Client) -> None:
