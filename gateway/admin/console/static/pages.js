@@ -1,6 +1,6 @@
 // The pages: their names in the address, in the navigation, who sees them, and where they are.
 
-import { mayAdministerLog } from "./state.js";
+import { mayAdministerLog, maySeeGateway } from "./state.js";
 
 /**
  * @typedef {object} Page
@@ -21,4 +21,8 @@ export const PAGES = [
   { name: "rewind", title: "Rewind", icon: "rewind", isSeen: inVpn, load: () => import("./pages/rewind.js") },
   { name: "replays", title: "Replays", icon: "replays", isSeen: inVpn, load: () => import("./pages/replays.js") },
   { name: "dead-letters", title: "Dead letters", icon: "dead", isSeen: inVpn, load: () => import("./pages/dead_letters.js") },
+  { name: "endpoints", title: "Endpoints", icon: "endpoints", isSeen: () => true, load: () => import("./pages/endpoints.js") },
+  { name: "clients", title: "Clients", icon: "clients", isSeen: inVpn, load: () => import("./pages/clients.js") },
+  { name: "users", title: "Users", icon: "users", isSeen: () => maySeeGateway.value, load: () => import("./pages/users.js") },
+  { name: "configuration", title: "Configuration", icon: "configuration", isSeen: () => maySeeGateway.value, load: () => import("./pages/configuration.js") },
 ];

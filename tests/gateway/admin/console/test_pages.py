@@ -25,9 +25,15 @@ def named_by(page: str) -> list[str]:
     return re.findall(r'(?:src|href)="([^"]+)"', page)
 
 
+IMPORTS = re.compile(
+    r'(?:^|[\n;])\s*(?:import|export)\s*(?:[\w*{}\s,$]*?\bfrom\s*)?"([^"]+)"|\bimport\(\s*"([^"]+)"\s*\)'
+)
+"""What loads a module, when the script is loaded or later."""
+
+
 def imported_by(script: str) -> list[str]:
     """The modules that a script imports, as it writes them."""
-    return re.findall(r'(?<!")\b(?:from|import)\s*\(?\s*"([^"]+)"', script)
+    return [found[1] or found[2] for found in IMPORTS.finditer(script)]
 
 
 def test_the_page_and_all_that_it_loads_are_there(http: httpx.Client) -> None:

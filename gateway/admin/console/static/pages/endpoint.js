@@ -1,0 +1,174 @@
+// One queue, stream or topic endpoint: what lies on it and did, who consumes, what it subscribes to, its limits.
+
+import { all, at, get, put, remove } from "../api.js";
+import { html, useState } from "../html.js";
+import { Badge, Button, Empty, Facts, Note, PageHead, Panel, Refusal } from "../parts/basics.js";
+import { Chart } from "../parts/chart.js";
+import { Confirm } from "../parts/dialog.js";
+import { Limits } from "../parts/endpoint_limits.js";
+import { EndpointMessages } from "../parts/endpoint_messages.js";
+import { Found, usePolled } from "../parts/polled.js";
+import { Subscriptions } from "../parts/subscriptions.js";
+import { Table } from "../parts/table.js";
+import { Tabs } from "../parts/tabs.js";
+import { toast } from "../parts/toasts.js";
+import { changeQuery, go, href, isNarrow, now, route } from "../state.js";
+import * as words from "../words.js";
+
+const SLOW_MS = 10_000;
+
+/** @type {Record<string, string>} */
+const KINDS = { queue: "Queue", stream: "Stream", "topic-endpoint": "Topic endpoint" };
+
+/** @param {{vpn: string, collection: "queues" | "topicEndpoints", name: string}} props */
+export function Endpoint({ vpn, collection, name }) {
+  const path = at`monitor/msgVpns/${vpn}/${collection}/${name}`;
+  const state = usePolled((signal) => get(path, {}, signal), [path]);
+  const [doing, setDoing] = useState("");
+  const endpoint = /** @type {any} */ (state.data);
+  const isStream = endpoint?.kind === "stream";
+  /** @type {[string, any][]} */
+  const tabs = [
+    ["consumers", "Consumers"],
+    ...(isStream ? [] : /** @type {[string, any][]} */ ([["messages", "Messages"]])),
+    ["subscriptions", collection === "queues" ? "Subscriptions" : "Subscription"],
+    ["limits", "Limits"],
+  ];
+  const asked = route.value.query.get("tab") ?? "consumers";
+  const tab = tabs.some(([one]) => one === asked) ? asked : "consumers";
+  const done = () => setDoing("");
+
+  return html`<p class="crumb"><a href=${href("endpoints", [], { of: collection === "queues" ? null : collection })}>Endpoints</a></p>
+    <${PageHead} title=${words.oneLine(name)} about=${endpoint && html`<${Kind} endpoint=${endpoint} />`}>
+      ${endpoint && !isStream && html`<a class="button main" href=${href("rewind", [], { target: name })}>Rewind…</a>`}
+      ${endpoint && !isStream && html`<${Button} onClick=${() => setDoing("purge")}>Purge…<//>`}
+      ${endpoint && html`<${Button} icon="trash" onClick=${() => setDoing("delete")}>Delete…<//>`}
+    <//>
+    <${Found} of=${state}>
+      ${() => html`<div class="grid">
+          ${!isStream && html`<${Depths} path=${path} />`}
+          <${State} class=${isStream ? "c12" : "c4"} endpoint=${endpoint} />
+        </div>
+        <${Panel} class="below">
+          <${Tabs} label="About ${name}" tabs=${tabs} shown=${tab} onShow=${(/** @type {string} */ next) => changeQuery({ tab: next, msg: null })}>
+            ${tab === "consumers" && html`<${Consumers} path=${path} />`}
+            ${tab === "messages" && html`<${EndpointMessages} vpn=${vpn} path=${path} />`}
+            ${tab === "subscriptions" && html`<${Subscriptions} vpn=${vpn} collection=${collection} name=${name} topic=${endpoint.topic} onChanged=${state.reload} />`}
+            ${tab === "limits" && html`<${Limits} vpn=${vpn} collection=${collection} endpoint=${endpoint} onChanged=${state.reload} />`}
+          <//>
+        <//>`}
+    <//>
+    ${doing === "purge" && html`<${Purge} vpn=${vpn} collection=${collection} name=${name} endpoint=${endpoint} onClose=${done} onDone=${state.reload} />`}
+    ${doing === "delete" && html`<${Delete} vpn=${vpn} collection=${collection} name=${name} endpoint=${endpoint} onClose=${done} />`}`;
+}
+
+/** @param {{endpoint: any}} props */
+function Kind({ endpoint }) {
+  return html`${KINDS[endpoint.kind]}${endpoint.kind === "queue" && html`, ${endpoint.accessType === "exclusive" ? "one consumer at a time" : "consumers share"}`}
+    ${!endpoint.durable && html` <${Badge} title="It is gone with the client that made it">temporary<//>`}`;
+}
+
+/** @param {{path: string}} props */
+function Depths({ path }) {
+  const depths = usePolled((signal) => get(`${path}/depths`, {}, signal), [path, "depths"], SLOW_MS);
+  return html`<${Panel} class="c8" title="Messages on it" aside="The last hour">
+    <${Found} of=${depths}>
+      ${(/** @type {any} */ found) => html`<${Chart}
+        label="Messages on it, each minute of the last hour"
+        untilMs=${found.untilTimeMs}
+        intervalMs=${found.intervalMs}
+        text=${(/** @type {number} */ value) => words.number(Math.round(value))}
+        height=${isNarrow.value ? 120 : 150}
+        series=${[{ name: "Messages", values: found.msgCounts, filled: true }]}
+      />`}
+    <//>
+  <//>`;
+}
+
+/** @param {{endpoint: any, class: string}} props */
+function State({ endpoint, class: name }) {
+  const oldest = endpoint.oldestMsgTimeMs;
+  const isReplayed = endpoint.replayState !== "n/a";
+  const time = (/** @type {number} */ seconds) => words.momentAndAge(seconds * 1_000, now.value);
+  return html`<${Panel} class=${name} title="Now">
+    <${Facts}
+      rows=${[
+        ["Messages", words.number(endpoint.spooledMsgCount)],
+        ["Size", words.size(endpoint.msgSpoolUsage), `${words.number(endpoint.msgSpoolUsage)} bytes`],
+        oldest && ["Oldest", words.momentAndAge(oldest, now.value), words.exactly(oldest)],
+        ["Consumers", words.number(endpoint.bindCount)],
+        ["Unacknowledged", words.number(endpoint.txUnackedMsgCount)],
+        endpoint.owner && ["Owner", words.oneLine(endpoint.owner)],
+        isReplayed && ["Replay", html`<a href=${href("replays")}>${endpoint.replayState}</a>`],
+        endpoint.replayRemaining > 0 && ["Still to replay", words.counted(endpoint.replayRemaining, "message")],
+        endpoint.replayOutstandingMsgCount > 0 && ["Replayed, unacknowledged", words.number(endpoint.replayOutstandingMsgCount)],
+        endpoint.replayEtaMs && ["Replay ends", `in ${words.duration(endpoint.replayEtaMs)}`],
+        endpoint.lastReplayStartTime > 0 && ["Last replay", time(endpoint.lastReplayStartTime)],
+        endpoint.lastReplayFailureReason && ["Last failure", words.oneLine(endpoint.lastReplayFailureReason), words.moment(endpoint.lastReplayFailureTime * 1_000)],
+      ]}
+    />
+    ${endpoint.replayBlockedBySelector &&
+    html`<${Note} kind="warning">The replay waits: no consumer's selector takes what is left of it.<//>`}
+  <//>`;
+}
+
+/** @type {import("../parts/table.js").Column[]} */
+const CONSUMERS = [
+  { key: "client", title: "Client", cell: (row) => html`<a href=${href("clients", [row.clientId])} title=${row.clientName}>${words.oneLine(row.clientName || row.clientId)}</a>` },
+  {
+    key: "state",
+    title: "State",
+    width: "150px",
+    cell: (row) => (row.activityState === "active-consumer" ? html`<${Badge} kind="good">gets messages<//>` : html`<${Badge} title="Another consumer is active">waits<//>`),
+  },
+  { key: "credit", title: "Credit", align: "end", width: "90px", cell: (row) => (row.credit === undefined ? "–" : words.number(row.credit)) },
+  { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => words.number(row.unackedMsgCount) },
+  { key: "selector", title: "Selector", width: "90px", wide: true, cell: (row) => (row.hasSelector ? "yes" : "–") },
+  { key: "epoch", title: "Epoch", align: "end", width: "80px", wide: true, cell: (row) => row.epoch ?? "–" },
+];
+
+/** @param {{path: string}} props */
+function Consumers({ path }) {
+  const flows = usePolled(() => all(`${path}/txFlows`), [path, "flows"]);
+  return html`<${Found} of=${flows}>
+    ${(/** @type {any[]} */ found) =>
+      html`<${Table}
+        label="Consumers"
+        columns=${CONSUMERS}
+        rows=${found}
+        rowKey=${(/** @type {any} */ row) => row.flowId}
+        empty=${html`<${Empty} icon="clients" title="Nobody consumes">What comes is kept until somebody does.<//>`}
+      />`}
+  <//>`;
+}
+
+/** @param {{vpn: string, collection: string, name: string, endpoint: any, onClose: () => void, onDone: () => void}} props */
+function Purge({ vpn, collection, name, endpoint, onClose, onDone }) {
+  const purge = async () => {
+    await put(at`action/msgVpns/${vpn}/${collection}/${name}/deleteMsgs`);
+    toast(`${name} is empty: what lay on it was dropped.`);
+    onDone();
+  };
+  return html`<${Confirm} title="Purge ${words.oneLine(name)}?" action="Purge" danger=${true} typed=${name} onDo=${purge} onClose=${onClose}>
+    <p>
+      <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> (${words.size(endpoint.msgSpoolUsage)}) that lie on it now, and what comes until then, are
+      dropped. What the log has can be replayed to it later.
+    </p>
+    ${endpoint.txUnackedMsgCount > 0 && html`<${Note}>Consumers have ${words.counted(endpoint.txUnackedMsgCount, "message")} of these unacknowledged.<//>`}
+  <//>`;
+}
+
+/** @param {{vpn: string, collection: string, name: string, endpoint: any, onClose: () => void}} props */
+function Delete({ vpn, collection, name, endpoint, onClose }) {
+  const what = KINDS[endpoint.kind]?.toLowerCase();
+  const act = async () => {
+    await remove(at`config/msgVpns/${vpn}/${collection}/${name}`);
+    toast(`The ${what} ${name} is gone.`);
+    go("endpoints", [], { of: collection === "queues" ? null : collection });
+  };
+  return html`<${Confirm} title="Delete ${words.oneLine(name)}?" action="Delete" danger=${true} typed=${name} onDo=${act} onClose=${onClose}>
+    <p>The ${what} goes, with its subscriptions and <b>${words.counted(endpoint.spooledMsgCount, "message")}</b> that lie on it. The log keeps what it has.</p>
+    ${endpoint.bindCount > 0 && html`<${Note} kind="warning">${words.counted(endpoint.bindCount, "consumer")} would be detached.<//>`}
+    <${Refusal} error=${null} />
+  <//>`;
+}

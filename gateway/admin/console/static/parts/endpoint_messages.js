@@ -1,0 +1,58 @@
+// What lies on an endpoint, the oldest first: looked at, and not consumed.
+
+import { page } from "../api.js";
+import { html, useState } from "../html.js";
+import { changeQuery, route } from "../state.js";
+import * as words from "../words.js";
+import { Badge, Button, Empty } from "./basics.js";
+import { MessageDrawer } from "./message.js";
+import { Found, usePolled } from "./polled.js";
+import { Table } from "./table.js";
+
+const PAGE_ROWS = 50;
+
+/** @type {import("./table.js").Column[]} */
+const COLUMNS = [
+  { key: "time", title: "Time", width: "150px", cell: (row) => html`<span title=${words.exactly(row.spooledTimeMs)}>${words.said(row.spooledTimeMs, { seconds: true })}</span>` },
+  { key: "id", title: "Offset", align: "end", width: "92px", mono: true, wide: true, cell: (row) => row.msgId },
+  { key: "topic", title: "Topic", cell: (row) => html`<span title=${row.topic}>${words.oneLine(row.topic)}</span>` },
+  {
+    key: "state",
+    title: "State",
+    width: "150px",
+    cell: (row) => (row.isUnacked ? html`<${Badge} kind="accent" title="A consumer has it">unacknowledged<//>` : html`<span class="soft">waits</span>`),
+  },
+  { key: "deliveries", title: "Deliveries", align: "end", width: "92px", wide: true, cell: (row) => words.number(row.deliveryCount ?? 0) },
+  { key: "size", title: "Size", align: "end", width: "92px", wide: true, cell: (row) => html`<span title="${words.number(row.contentSize)} bytes">${words.size(row.contentSize)}</span>` },
+];
+
+/** @param {{vpn: string, path: string}} props `path`: of the endpoint, in the monitor's tree. */
+export function EndpointMessages({ vpn, path }) {
+  const [cursors, setCursors] = useState(/** @type {string[]} */ ([]));
+  const cursor = cursors.at(-1) ?? null;
+  const found = usePolled((signal) => page(`${path}/msgs`, { count: PAGE_ROWS, cursor }, signal), [path, "msgs", cursor], cursor === null ? 2_000 : 0);
+  const openId = route.value.query.get("msg");
+  const next = found.data?.cursor;
+  return html`<div class=${openId ? "with-drawer" : ""}>
+    <div class="log-main">
+      <${Found} of=${found}>
+        ${(/** @type {any} */ { rows }) =>
+          html`<${Table}
+              label="Messages that lie here, the oldest first"
+              columns=${COLUMNS}
+              rows=${rows}
+              rowKey=${(/** @type {any} */ row) => row.msgId}
+              openKey=${openId === null ? null : Number(openId)}
+              onOpen=${(/** @type {any} */ row) => changeQuery({ msg: row.msgId })}
+              empty=${html`<${Empty} title="Nothing lies here">What was consumed, and what comes, is in the log.<//>`}
+            />
+            ${(cursors.length > 0 || next) &&
+            html`<div class="row pager">
+              <${Button} icon="back" disabled=${cursors.length === 0} onClick=${() => setCursors(cursors.slice(0, -1))}>Older<//>
+              <${Button} icon="next" disabled=${!next} onClick=${() => next && setCursors([...cursors, next])}>Newer<//>
+            </div>`}`}
+      <//>
+    </div>
+    ${openId && html`<${MessageDrawer} key=${openId} vpn=${vpn} id=${openId} onClose=${() => changeQuery({ msg: null })} />`}
+  </div>`;
+}
