@@ -6,7 +6,7 @@ What a client or an administrator asks for goes to one of these:
 - ``endpoints``: queues, streams and topic endpoints are found, made, changed, deleted;
 - ``publishing``: messages come in, one by one and as transactions;
 - ``consumers``: consumers of endpoints are bound, ask for messages, settle and give back; ``streams`` has the readers
-  of streams, ``readers`` those of the log and the browsers of queues;
+  of streams, ``readers`` those of the log and the browsers of queues, ``listing`` what lies on endpoints as lists;
 - ``erasing``: the content of messages is no more, wherever they are;
 - ``log``: what the replay log holds, where a replay starts, points; ``replays``: replays onto endpoints;
 - ``jobs``: copies of the log and returns of dead letters, which go on after a stop;
@@ -37,6 +37,7 @@ from gateway.vpn.committer import Committer
 from gateway.vpn.counters import REFUSALS, Counters
 from gateway.vpn.declared import check_declared, declare
 from gateway.vpn.delivery.consumers import Consumers
+from gateway.vpn.delivery.endpoint_listing import EndpointListing
 from gateway.vpn.delivery.feeds import Feeds
 from gateway.vpn.delivery.history_pace import HistoryPace
 from gateway.vpn.delivery.log_feed import LogFeedShared
@@ -173,6 +174,7 @@ class MessageVpn:
         self.readers = readers = Readers(
             LogFeedShared(history, cache, counters, pace, selection, runtime), reader
         )
+        self.listing = EndpointListing(reader, history, self.search_turns, lambda: cache.next_id)
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)
         self.replays = replays = ReplayRunner(
             PumpShared(broker, committer, reader, history, cache, runtime), feeds, consumers, current, tracing

@@ -27,6 +27,7 @@ from gateway.admin.semp.routes.histogram import histogram_routes
 from gateway.admin.semp.routes.jobs import dead_letter_routes, job_routes
 from gateway.admin.semp.routes.live import live_routes
 from gateway.admin.semp.routes.log_plan import plan_routes
+from gateway.admin.semp.routes.lying import lying_routes
 from gateway.admin.semp.routes.messages import message_routes
 from gateway.admin.semp.routes.monitor import monitor_routes
 from gateway.admin.semp.routes.replay_log import log_routes
@@ -91,6 +92,7 @@ def _resources() -> list[BaseRoute]:
         message_routes(),
         live_routes(),
         trend_routes(),
+        lying_routes(),
         histogram_routes(),
         alarm_routes(),
         plan_routes(),

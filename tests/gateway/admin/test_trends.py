@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.vpn.tuning import Tuning
-from tests.gateway.admin.conftest import Administer, Api, wait_until
+from tests.gateway.admin.conftest import Administer, Api
 from tests.support.client import Client, Refused
 from tests.support.messages import data
 from tests.support.running import RunningGateway, settings_for
@@ -28,7 +28,9 @@ def test_rates_are_what_was_done(quick: RunningGateway, administer: Administer) 
     before = sum(one["count"] for one in api.done("GET", "monitor", "/refusals", count=100))
     with Client(quick.url) as client:
         client.sender("q").send_all(data(i) for i in range(7))
-        wait_until(lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 7, "it is deep")
+        client.wait(
+            lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 7, "it is deep"
+        )
         receiver = client.receiver("q")
         receiver.settle(receiver.drain()[:3])
         with pytest.raises(Refused):
@@ -40,8 +42,8 @@ def test_rates_are_what_was_done(quick: RunningGateway, administer: Administer) 
             assert len({len(found[name]) for name in ("publishedMsgs", "publishedBytes", "refusals")}) == 1
             return sum(found["publishedMsgs"]), sum(found["settledMsgs"])
 
-        wait_until(lambda: sums() == (7, 3), "all is counted")
-        wait_until(
+        client.wait(lambda: sums() == (7, 3), "all is counted")
+        client.wait(
             lambda: api.done("GET", "monitor", "/queues/q/depths")["msgCounts"][-1] == 4, "it is less deep"
         )
     found = api.done("GET", "monitor", "/refusals", count=100)
