@@ -91,6 +91,8 @@ class ReplayRecord:
     """Messages that are returned, at most; 0 for all."""
     remote: str = ""
     """The label of the peer that ``target`` is an address of; empty for this Message VPN."""
+    without_below: int = 0
+    """A job does without what rules of retention had taken out below this id when it began."""
 
     @property
     def is_ended(self) -> bool:

@@ -105,6 +105,8 @@ class CopyJob(Job):
         self._pacer = Pacer(record.speed, record.rate) if paced else None
         self._source: LogSource | None = None
         self._failed: BaseException | None = None
+        self._is_short = False
+        """A rule of retention took out of the log what it was still to copy."""
         self._activity = 0
         self._due = 0.0
         self._next: asyncio.Task[Batch | None] | None = None
@@ -150,7 +152,24 @@ class CopyJob(Job):
             position <= message_id < end and (self._matches is None or self._matches(topic))
             for message_id, topic in found
         ):
-            self._read(LogTrimmed(position, found[-1][0] + 1))
+            self._is_short = True
+            self._wake()
+
+    def check_since_stop(self) -> None:
+        """What rules of retention took out before a stop, nobody else tells it: it may have been paused, or killed."""
+        below = self._broker.retention.taken_from(self.record.subscriptions).below
+        if below > max(self.record.without_below, self.record.position):
+            self._is_short = True
+
+    def _trimmed(self) -> Refused:
+        """What it was still to copy has left the log."""
+        broker, record = self._broker, self.record
+        nearest = max(broker.history.first_id, broker.retention.taken_from(record.subscriptions).below)
+        return Refused(
+            ErrorCode.REPLAY_MESSAGE_UNAVAILABLE,
+            f"the log was trimmed under it: it was to go on at id {record.position}, and messages have left the log "
+            f"since; another copy can begin at #{nearest}",
+        )
 
     def _said(self) -> str:
         return f"{self.record.sent} copies of {self.record.read} messages looked at{self._unknown_said}"
@@ -204,14 +223,14 @@ class CopyJob(Job):
             if source is None:
                 return None
             error, self._failed = self._failed, None
+            if self._is_short:
+                raise self._trimmed()
             try:
                 if error is not None:
                     raise error
                 found = source.read(limit)
-            except LogTrimmed as trimmed:
-                raise Refused(
-                    ErrorCode.REPLAY_MESSAGE_UNAVAILABLE, f"the log was trimmed under it: {trimmed}"
-                ) from None
+            except LogTrimmed:
+                raise self._trimmed() from None
             except ReadFailed as failed:
                 self._runtime.report("log_read_failed", failed)
                 await self._wait_for("the log could not be read; the gateway's log says why")

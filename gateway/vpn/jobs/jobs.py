@@ -66,6 +66,8 @@ class Jobs:
                 self._shared.committer.commit(self._broker.replay_records.put(ended))
                 continue
             self._jobs[record.name] = job
+            if isinstance(job, CopyJob):
+                job.check_since_stop()
             job.start()
         # By what the configuration says now.
         self.users_changed()
@@ -138,6 +140,7 @@ class Jobs:
                 state=RUNNING,
                 position=resolved.first,
                 end=max(end, resolved.first),
+                without_below=self._broker.retention.taken_from(subscriptions).below,
                 remote=request.remote,
                 started_ms=self._now_ms(),
             )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.config import Limits, Queue, ReplayLog, Vpn
+from gateway.config.vpn import Retention
 from tests.gateway.admin.conftest import Administer, Api, Start, wait_until
 from tests.support.client import Client, Received, texts
 from tests.support.messages import data, section
@@ -162,7 +163,52 @@ def test_a_log_trimmed_under_a_copy_fails_it(
     api.done("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
     done = ended(gateway, name)
     assert done.state == "failed"
-    assert "trimmed" in done.outcome
+    assert f"at id {done.position}" in done.outcome
+    assert "another copy can begin at #2900" in done.outcome
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_rule_that_takes_messages_out_under_a_paused_copy_fails_it(
+    start: Start, administer: Administer, is_stopped: bool
+) -> None:
+    """Over a stop, too, where its memory is gone; another copy begins at the place it names. Of other topics it ends."""
+    rule = Retention(topics=("debug/>",), quota_mb=1)
+    gateway = start(Vpn(replay_log=ReplayLog(retention=(rule,)), queues={"test": Queue(), "others": Queue()}))
+    api = administer(gateway)
+    with Client(gateway.url) as client:
+        debug = client.sender("topic://debug/a")
+        for topic in ("debug/a", "orders/a"):
+            client.sender(f"topic://{topic}").send_all([data(n) for n in range(20)])
+        names = [
+            copy(api, target="queue://test", subscriptions=["debug/>"], rate=1),
+            copy(api, target="queue://others", subscriptions=["orders/>"], rate=1),
+        ]
+        for name in names:
+            api.done("PUT", "action", f"{LOG}/pauseReplay", {"replayName": name})
+        for _ in range(20):
+            debug.send_all([data(b"x" * 1_000)] * 100)
+        wait_until(lambda: taken_below(gateway) > 1_000 and not is_over_quota(gateway), "the rule is kept to")
+    if is_stopped:
+        gateway.restart()
+        api = administer(gateway)
+    for name in names:
+        api.done("PUT", "action", f"{LOG}/resumeReplay", {"replayName": name})
+    done = ended(gateway, names[0])
+    assert done.state == "failed"
+    assert f"another copy can begin at #{taken_below(gateway)}" in done.outcome
+    assert record(gateway, names[1]).state == "running"
+    again = copy(api, target="queue://test", subscriptions=["debug/>"], start=f"#{taken_below(gateway)}")
+    assert ended(gateway, again).state == "complete"
+
+
+def is_over_quota(gateway: RunningGateway) -> bool:
+    """Whether rules of retention have something to take out of the log."""
+    return gateway.call(lambda g: g.vpns["default"].broker.retention.is_over_quota)
+
+
+def taken_below(gateway: RunningGateway) -> int:
+    """Below which id a rule of retention took messages out."""
+    return gateway.call(lambda g: g.vpns["default"].broker.retention.taken_from(()).below)
 
 
 def test_a_target_that_is_deleted_is_waited_for(gateway: RunningGateway, api: Api, client: Client) -> None:
