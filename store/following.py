@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from gateway.core.log.point import Point
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import LogState
 from gateway.core.recovered import StoredEndpoint
 from store.errors import WriteFailed
@@ -25,6 +26,8 @@ class ToldLog(NamedTuple):
     """``next_id`` is one past the last id that the active gateway is known to have told of."""
     commit_no: int
     """Of the newest commit; the active gateway commits each second."""
+    marks: Sequence[RetentionMark] = ()
+    """What rules of retention have taken out of it."""
 
 
 class ToldDefinitions(NamedTuple):
@@ -81,8 +84,15 @@ class FollowedStore:
 
     def __init__(self, followed: Followed, told: ToldLog, definitions: ToldDefinitions) -> None:
         self._followed = followed
-        log, _ = told
-        self.recovered = Recovered(log, list(definitions.streams), [], {}, 1, list(definitions.points))
+        self.recovered = Recovered(
+            told.log,
+            list(definitions.streams),
+            [],
+            {},
+            1,
+            list(definitions.points),
+            retention=list(told.marks),
+        )
 
     @property
     def place(self) -> str:

@@ -16,6 +16,7 @@ from gateway.core.effects import Effect, HeldRun, SaveArchived, TrimLog, TrimTop
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.archived import check_trimmable, report_archived
+from gateway.core.log.history import History
 from gateway.core.log.policy import LogPolicy
 from gateway.core.log.retention import KeptTopics, Retention
 from gateway.core.model import LogState
@@ -69,6 +70,10 @@ class TrimmedBroker(Protocol):
         """The log as the store has it."""
 
     @property
+    def history(self) -> History:
+        """The log, and what its archive has."""
+
+    @property
     def endpoints(self) -> Mapping[str, Endpoint]:
         """All of them, by name."""
 
@@ -98,6 +103,14 @@ class Trimming:
         return (
             min(log.next_id, log.archived_id + 1) if self._broker.policy.keep_until_archived else log.next_id
         )
+
+    @property
+    def possible_of_topics(self) -> int:
+        """
+        Ids below this may be taken out by rules: of a log that has an archive, what is archived. An archive that lacks
+        messages between others would give its readers less than there was, and nobody could tell.
+        """
+        return min(self.possible_below, self._broker.history.archived_below)
 
     def room_below(self, usage: float) -> int:
         """The id below which messages go so that the log uses that share of its quota; by what they take on average."""
@@ -160,7 +173,7 @@ class Trimming:
     def settled_part(self, ids: Sequence[int]) -> Sequence[int]:
         """Those of some messages, rising, that may be trimmed now: up to one that a transaction is about to settle."""
         first = bisect_left(ids, max(self._broker.log.first_id, self.below))
-        ids = ids[first : bisect_left(ids, self.possible_below)]
+        ids = ids[first : bisect_left(ids, self.possible_of_topics)]
         return ids[: bisect_left(ids, self._settlements.oldest_pending(ids[-1] + 1))] if ids else ids
 
     def next_of_topics(self, kept: KeptTopics, ids: Sequence[int]) -> TrimTopics:

@@ -14,6 +14,7 @@ from typing import Final
 from gateway.core.broker import Broker
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.message_cache import MessageCache
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import CONTENT, ID, TOPIC, LogState, Row
 from gateway.core.recovered import StoredEndpoint
 from gateway.vpn.delivery.readers import Readers
@@ -79,6 +80,23 @@ class Following:
         self._cache.skip(log.next_id)
         self._runs.clear()
         self._readers.all_new()
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """
+        Rules of retention have taken out of the log what these marks say: readers that were still to read what may be
+        gone since the last ones, are told.
+        """
+        retention = self._broker.retention
+        known, new = retention.marks, []
+        for mark in marks:
+            if mark.rule not in known or known[mark.rule].below < mark.below:
+                new.append(mark)
+        retention.restore(marks)
+        if new:
+            # What is in memory may be gone, too.
+            self._cache.skip(self._cache.next_id)
+            self._runs.clear()
+            self._readers.taken_out(new)
 
     def defined(self, definitions: ToldDefinitions) -> None:
         """Streams and points are these from now on; readers of a stream that has changed are to attach again."""

@@ -66,6 +66,15 @@ class History:
         # Others of that millisecond may have been trimmed before the archive began.
         return self.archived.first_ms + (self.archived.first_id > 1)
 
+    @property
+    def archived_below(self) -> int:
+        """Ids below this are in the log's archive, as far as is known; all that are given out, where it has none."""
+        if not self.has_archive:
+            return self.log.next_id
+        archived, log = self.archived, self.log
+        is_of_log = archived is not None and archived.generation == log.generation
+        return max(log.archived_id, archived.last_id if archived is not None and is_of_log else 0) + 1
+
     def is_archived(self, message_id: int) -> bool:
         """Whether the archive is known to have an id."""
         archived = self.archived

@@ -226,25 +226,34 @@ class Retention:
         What rules took out of the topics of some subscriptions, and what they are about to.
 
         Args:
-            patterns: With exceptions among them; none for every topic.
+            patterns: As ``taken_by`` has it.
         """
-        marks = [*self.marks.values(), *([self._on_its_way] if self._on_its_way else [])]
-        if not marks:
-            return NOTHING
-        asked = [TopicPattern.parse(text) for text in patterns or (">",)]
-        wanted = [pattern for pattern in asked if not pattern.is_exception]
-        excepted = [pattern for pattern in asked if pattern.is_exception]
-        found = NOTHING
-        for mark in marks:
-            topics, *before = json.loads(mark.rule)
-            if any(_may_have_taken(topics, before, pattern, excepted) for pattern in wanted):
-                newest = mark.below > found.below
-                found = TakenOut(
-                    max(found.below, mark.below),
-                    max(found.whole_ms, mark.whole_ms),
-                    tuple(topics) if newest else found.topics,
-                )
-        return found
+        return taken_by([*self.marks.values(), *([self._on_its_way] if self._on_its_way else [])], patterns)
+
+
+def taken_by(marks: Sequence[RetentionMark], patterns: Sequence[str]) -> TakenOut:
+    """
+    What rules that left these marks took out of the topics of some subscriptions.
+
+    Args:
+        patterns: With exceptions among them; none for every topic.
+    """
+    if not marks:
+        return NOTHING
+    asked = [TopicPattern.parse(text) for text in patterns or (">",)]
+    wanted = [pattern for pattern in asked if not pattern.is_exception]
+    excepted = [pattern for pattern in asked if pattern.is_exception]
+    found = NOTHING
+    for mark in marks:
+        topics, *before = json.loads(mark.rule)
+        if any(_may_have_taken(topics, before, pattern, excepted) for pattern in wanted):
+            newest = mark.below > found.below
+            found = TakenOut(
+                max(found.below, mark.below),
+                max(found.whole_ms, mark.whole_ms),
+                tuple(topics) if newest else found.topics,
+            )
+    return found
 
 
 def _may_have_taken(

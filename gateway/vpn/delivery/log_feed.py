@@ -13,6 +13,8 @@ from gateway.core.erasing import with_markers
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.cursor import LogCursor
 from gateway.core.log.message_cache import MessageCache
+from gateway.core.log.retention import taken_by
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.vpn.clients import ConsumerLink
@@ -63,6 +65,7 @@ class LogFeed:
         """
         self.cursor = cursor
         self._link = client
+        self._patterns = patterns
         self._cache = shared.cache
         self._counters = shared.counters
         self._pace = shared.pace
@@ -242,6 +245,15 @@ class LogFeed:
             for message_id, topic in found
         ):
             return
+        self._refuse_rest(position)
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """The same of messages that have left it; which they were, nobody knows."""
+        position = self.position
+        if position < taken_by(marks, self._patterns).below:
+            self._refuse_rest(position)
+
+    def _refuse_rest(self, position: int) -> None:
         self.close()
         self._link.refuse(
             Refused(

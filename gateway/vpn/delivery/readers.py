@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.cursor import LogCursor, topic_matcher
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import Row
 from gateway.core.replay.pacing import Pacer
 from gateway.core.replay.starts import Resolved
@@ -89,6 +90,11 @@ class Readers:
         """These messages, (id, topic), are about to leave the log between others."""
         for feed in list(self.log_feeds):
             feed.leaving(found)
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        """Messages that these marks tell of have left the log between others, at another gateway that writes it."""
+        for feed in list(self.log_feeds):
+            feed.taken_out(marks)
 
     def committed(self, endpoints: Collection[str], news: Mapping[str, int]) -> None:
         """Messages became ready, and are in the log (``CommitListener``)."""

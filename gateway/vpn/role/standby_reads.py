@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from gateway import log_keys
 from gateway.config import masked
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import LogState, Row
 from store.errors import LogTrimmed, ReadFailed, StoreError
 from store.following import Followed, FollowedStore, ToldDefinitions, ToldLog
@@ -44,9 +45,11 @@ class Follower(Protocol):
     """What is told on the loop."""
 
     def told(self, log: LogState, rows: Sequence[Row], now: float) -> None:
-        """See ``gateway.vpn.following.Following``, as the next two."""
+        """See ``gateway.vpn.following.Following``, as the next three."""
 
     def passed_over(self, log: LogState, now: float) -> None: ...
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None: ...
 
     def defined(self, definitions: ToldDefinitions) -> None: ...
 
@@ -134,7 +137,7 @@ class StandbyReads:
     def _follow(self, followed: Followed, follower: Follower, told: ToldLog) -> str:
         """Until it ends, and why it does."""
         generation, position = told.log.generation, told.log.next_id
-        commit_no = told.commit_no
+        commit_no, marks = told.commit_no, told.marks
         answered = moved = defined = time.monotonic()
         while not self._ended.wait(LOOK_SECONDS):
             try:
@@ -152,6 +155,9 @@ class StandbyReads:
                 commit_no = told.commit_no
                 if now - moved > STALE_SECONDS:
                     return f"the standby has had no commit for {STALE_SECONDS:g} seconds"
+                if told.marks != marks:
+                    marks = told.marks
+                    self._on_loop(follower.taken_out, marks)
                 position = self._tell(followed, follower, told.log, position)
             except ReadFailed as error:
                 if time.monotonic() - answered > LOST_SECONDS:

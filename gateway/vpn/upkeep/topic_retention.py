@@ -160,7 +160,7 @@ class TopicRetention:
         is_over = kept.excess_bytes > 0
         excess = kept.excess_bytes + round(rule.quota_bytes * TRIM_SHARE) if is_over else 0
         while version == self._retention.version:
-            possible = broker.trimming.possible_below
+            possible = broker.trimming.possible_of_topics
             stop = possible if excess > 0 else min(aged, possible)
             position = max(kept.cleared_below, broker.log.first_id)
             if position >= stop:

@@ -15,6 +15,7 @@ import psycopg
 from gateway.core.effects import SaveEndpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.log.point import Point
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import WHOLE, LogState
 from gateway.core.recovered import StoredCursor, StoredEndpoint
 from store.errors import ReadFailed, StoreError
@@ -29,7 +30,9 @@ from store.postgresql.text import read_text
 PURPOSE: Final = "standby reads"
 
 LOG: Final = b"""
-    select generation, first_id, least(told_id, last_id), last_time, floor_time, size_bytes, archived_id, commit_no
+    select generation, first_id, least(told_id, last_id), last_time, floor_time, size_bytes, archived_id, commit_no,
+        array(select rule from retention order by rule), array(select below from retention order by rule),
+        array(select whole_time from retention order by rule)
     from log
 """
 
@@ -94,7 +97,7 @@ class FollowedSchema:
         found = self._rows(LOG)
         if not found:
             raise ReadFailed("there is no log yet")
-        ((generation, first, told, time, floor, size, archived, commit_no),) = found
+        ((generation, first, told, time, floor, size, archived, commit_no, *marks),) = found
         log = LogState(
             generation=generation,
             # What was told of may all be trimmed, and more.
@@ -105,7 +108,7 @@ class FollowedSchema:
             size_bytes=size,
             archived_id=archived,
         )
-        return ToldLog(log, commit_no)
+        return ToldLog(log, commit_no, [RetentionMark(*mark) for mark in zip(*marks, strict=True)])
 
     def definitions(self) -> ToldDefinitions:
         """See ``store.following.Followed``."""

@@ -35,6 +35,10 @@ read_url = "{read_url}"
 standby_reads = true
 lease_seconds = {lease}
 
+[[vpn.default.replay_log.retention]]
+topics = ["debug/>"]
+quota_mb = 1
+
 [vpn.default.queue.shown]
 kind = "stream"
 subscriptions = ["s/>"]
@@ -143,6 +147,27 @@ def test_nothing_is_read_that_was_not_told(pair: Pair) -> None:
         assert not receiver.arrived
         pair.standby.execute("select pg_wal_replay_resume()")
         assert texts(receiver.take(1)) == ["after"]
+
+
+def test_what_a_rule_takes_out_of_the_log_is_told_on_the_standby(pair: Pair) -> None:
+    """Whoever was to read it there, is told; a start there is refused, and one for other topics is not."""
+    with pair.on_active() as publisher, pair.reader() as client:
+        sender = publisher.sender("topic://debug/a")
+        publisher.sender("topic://orders/a").send_all([data("other")])
+        sender.send_all(data(number) for number in range(20))
+        slow = client.receiver("log://debug/>?replay-start=beginning", credit=5)
+        first = slow.take(5)[0].id
+        for _ in range(20):
+            sender.send_all([data(b"x" * 1_000)] * 100)
+        told = slow.detached_by_peer()
+        assert (told.replay_error, told.subcode) == ("message-unavailable", 140)
+        with pytest.raises(Refused) as refused:
+            client.receiver(f"log://debug/>?replay-start=%23{first}")
+        assert refused.value.replay_error == "start-message-unavailable"
+        left = client.receiver("log://debug/>?replay-start=beginning&until=now").take_to_end()
+        assert left[0].id > first + 20
+        other = client.receiver(f"log://orders/>?replay-start=%23{first - 1}&until=now").take_to_end()
+        assert texts(other) == ["other"]
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_log_trimmed_under_a_copy_fails_it(
 def test_a_rule_that_takes_messages_out_under_a_paused_copy_fails_it(
     start: Start, administer: Administer, is_stopped: bool
 ) -> None:
-    """Over a stop, too, where its memory is gone; another copy begins at the place it names. Of other topics it ends."""
+    """Over a stop, too; another copy begins at the place it names. One of other topics goes on."""
     rule = Retention(topics=("debug/>",), quota_mb=1)
     gateway = start(Vpn(replay_log=ReplayLog(retention=(rule,)), queues={"test": Queue(), "others": Queue()}))
     api = administer(gateway)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
+from gateway.core.log.retention_mark import RetentionMark
 from gateway.core.model import LogState, Row
 from gateway.vpn.role import standby_reads
 from gateway.vpn.role.standby_reads import StandbyReads
@@ -96,6 +97,9 @@ class Scene:
     def passed_over(self, log: LogState, now: float) -> None:
         self.passed_over_to = log.next_id
         self.changed.set()
+
+    def taken_out(self, marks: Sequence[RetentionMark]) -> None:
+        pass
 
     def defined(self, definitions: ToldDefinitions) -> None:
         pass
