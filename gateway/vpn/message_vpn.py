@@ -172,7 +172,7 @@ class MessageVpn:
         feeds = Feeds(current, reader, history, cache, runtime, selection, lease, tracing)
         self.consumers = consumers = Consumers(broker, feeds, committer, counters, tracing)
         self.readers = readers = Readers(
-            LogFeedShared(history, cache, counters, pace, selection, runtime), reader
+            LogFeedShared(history, cache, counters, pace, selection, runtime, tracing), reader
         )
         self.listing = EndpointListing(reader, history, self.search_turns, lambda: cache.next_id)
         self.streams = Streams(broker, consumers, readers, committer, runtime.loop)

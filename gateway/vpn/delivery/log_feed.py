@@ -25,6 +25,7 @@ from gateway.vpn.delivery.selection_turns import RowsAtOnce, SelectionTurns, Wai
 from gateway.vpn.delivery.waiting_readers import WaitingReaders
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.runtime import Runtime
+from gateway.vpn.telemetry.message_tracing import MessageTracing
 from store.errors import LogTrimmed, ReadFailed
 
 NO_ATTEMPTS: Mapping[int, int] = MappingProxyType({})
@@ -43,6 +44,8 @@ class LogFeedShared:
     pace: HistoryPace
     selection: SelectionTurns
     runtime: Runtime
+    tracing: MessageTracing | None = None
+    """Is told of what is read; None where nothing is traced."""
 
 
 class LogFeed:

@@ -17,6 +17,7 @@ from gateway.core.replay.starts import Resolved
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.delivery.browse_feed import BrowseFeed
 from gateway.vpn.delivery.log_feed import LogFeed, LogFeedShared
+from gateway.vpn.delivery.traced_link import TracedLink
 from gateway.vpn.delivery.waiting_readers import WaitingReaders
 from store.ports import Reader
 
@@ -42,6 +43,7 @@ class Readers:
         pacer: Pacer | None = None,
         *,
         matches: Callable[[str], bool] | None = None,
+        stream: str = "",
     ) -> LogFeed:
         """
         A log reader for a link. Call ``run`` on it whenever the link can take more, ``close`` when it is gone.
@@ -51,7 +53,11 @@ class Readers:
             selects: The reader's selector and filters, if it has any.
             pacer: The reader's pace, if one was asked for.
             matches: Whether a topic is one of them, where that is not as the patterns alone say.
+            stream: The stream that is read; empty where it is the log.
         """
+        tracing = self._shared.tracing
+        if tracing is not None:
+            client = TracedLink(client, tracing, "read", stream or f"log://{', '.join(patterns)}")
         matches = matches or topic_matcher(patterns)
         cursor = LogCursor(resolved.first, resolved.last, matches, is_live=resolved.is_live, selects=selects)
         feed = LogFeed(
@@ -72,6 +78,8 @@ class Readers:
     ) -> BrowseFeed:
         """A browser of an endpoint for a link. Call ``run`` and ``close`` as with ``read_log``."""
         shared = self._shared
+        if shared.tracing is not None:
+            client = TracedLink(client, shared.tracing, "browse", endpoint.name)
         feed = BrowseFeed(
             endpoint,
             client,

@@ -129,7 +129,9 @@ class Streams:
 
         def begin(resolved: Resolved) -> LogFeed:
             patterns, matches = endpoint.topics.patterns, endpoint.topics.matches
-            return readers.read_log(resolved, patterns, client, selects, pacer, matches=matches)
+            return readers.read_log(
+                resolved, patterns, client, selects, pacer, matches=matches, stream=endpoint.name
+            )
 
         flow = self._consumers.bind(endpoint, client, epoch)
         feed = self._feeds[flow] = StreamFeed(flow, resolved, begin, self._left)

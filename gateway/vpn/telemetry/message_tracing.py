@@ -172,6 +172,43 @@ class MessageTracing:
             if len(traced.deliveries) < MOST_DELIVERIES:
                 traced.deliveries[endpoint.name] = context, now
 
+    def read(self, operation: str, destination: str, rows: Iterable[Row]) -> None:
+        """
+        Messages were given to somebody who takes none away.
+
+        Args:
+            operation: ``read`` or ``browse``.
+            destination: What is looked at.
+        """
+        known = self._known
+        now = 0
+        for row in rows:
+            traced = known.get(row[ID])
+            if traced is not None:
+                parent, since_ns = traced.parent, traced.since_ns
+            elif may_have_context(row[CONTENT]):
+                # What is published and replayed keeps its half of what may be looked at.
+                context = self._context(row, keep=MOST_A_SECOND // 2)
+                if context is None or not context.is_sampled:
+                    continue
+                parent, since_ns = context, 0
+            else:
+                continue
+            now = now or self._now_ns()
+            about = self._about(row[ID], destination, len(row[CONTENT]))
+            began = since_ns or now
+            self._add(
+                operation,
+                destination,
+                SpanKind.PRODUCER,
+                self._child(parent),
+                parent,
+                began,
+                now,
+                about,
+                "send",
+            )
+
     def settled(self, endpoint: str, ids: Iterable[int], outcome: str) -> None:
         """
         A consumer is done with messages of an endpoint.
@@ -245,16 +282,18 @@ class MessageTracing:
                 self._begin(row, context)
         return others
 
-    def _context(self, row: Row) -> TraceContext | None:
-        return context_of(row[CONTENT], row[BARE]) if self._may() else None
+    def _context(self, row: Row, keep: int = 0) -> TraceContext | None:
+        return context_of(row[CONTENT], row[BARE]) if self._may(keep) else None
 
-    def _may(self) -> bool:
-        """Whether one more message may be looked at in this second."""
+    def _may(self, keep: int = 0) -> bool:
+        """Whether one more message may be looked at in this second, where so many are for others."""
         second = self._now_ns() // SECOND_NS
         if second != self._second:
             self._second, self._left = second, MOST_A_SECOND
+        if self._left <= keep:
+            return False
         self._left -= 1
-        return self._left >= 0
+        return True
 
     def _drawn(self) -> int:
         """How many messages without a context are passed over until the next that is traced."""
