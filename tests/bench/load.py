@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from .server_process import ROOT
@@ -22,10 +23,11 @@ class Load:
 
     def __init__(self, *arguments: str | float, module: str = CLIENT) -> None:
         self._arguments = [str(argument) for argument in arguments]
+        self._err = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *self._arguments],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._err,
             cwd=ROOT,
             text=True,
         )
@@ -52,12 +54,19 @@ class Load:
 
     def result(self) -> dict[str, Any]:
         """What the generator measured; LoadFailed where it failed, or messages were lost or out of order."""
+        late = ""
         try:
-            out, err = self._process.communicate(timeout=RESULT_SECONDS)
+            self._process.wait(RESULT_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            out, err = self._process.communicate()
-            err += f"\nno result after {RESULT_SECONDS} s"
+            late = f"\nno result after {RESULT_SECONDS} s"
+        # Not by `communicate`: what came with the line that `attached` read would be left out.
+        assert self._process.stdout is not None
+        with self._process.stdout, self._err:
+            out = self._process.stdout.read()
+            self._err.seek(0)
+            err = self._err.read() + late
+        self._process.wait()
         if self._process.returncode != 0:
             raise LoadFailed(f"{' '.join(self._arguments)}: {err.strip()}")
         result: dict[str, Any] = json.loads(out.splitlines()[-1])
