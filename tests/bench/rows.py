@@ -74,6 +74,7 @@ _LATENCY = (latencies.latency,)
 _FANS = (fans.fan_out,)
 _WIDE_FAN = (fans.wide_fan,)
 _DEEP = (depths.deep,)
+_COPYING = (company.copying,)
 _PURGING = (company.purging,)
 _WORKED = (memory.worked,)
 _MIXED = (memory.mixed,)
@@ -207,6 +208,25 @@ ROWS = (
         "live-beside", "live queue beside a log reader", RATE, "live_beside", (company.beside,), "live_alone"
     ),
     Row("reader-beside", "that log reader", RATE, "reader_beside", (company.beside,)),
+    Row(
+        "copy",
+        "history copied into a queue",
+        RATE,
+        "copied",
+        _COPYING,
+        bounds=(Bound(Against.NOTHING, 60_000),),
+    ),
+    Row("copy-cpu", "processor time of that", "us/msg", "copied_cpu_us", _COPYING),
+    Row(
+        "publish-copying",
+        "publish while history is copied",
+        RATE,
+        "publish_copying",
+        _COPYING,
+        "publish_before_copy",
+        _of_limit(0.8),
+    ),
+    Row("copy-beside", "copied meanwhile", RATE, "copied_beside", _COPYING),
     Row(
         "recovery",
         "start with a full store",

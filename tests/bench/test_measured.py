@@ -41,6 +41,7 @@ SMALL = replace(
         fans.fan_out,
         fans.wide_fan,
         company.purging,
+        company.copying,
         depths.recovery,
         depths.deep,
         connections.idle_readers,

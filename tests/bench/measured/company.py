@@ -1,16 +1,20 @@
-"""What publishers and consumers keep of their rate beside others: readers, trimming, purges, listings."""
+"""What publishers and consumers keep of their rate beside others: readers, copies, trimming, purges, listings."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.filled_store import QUEUE, fill
+from tests.bench.copying import Copying
+from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
 from tests.bench.listing import Listing
 from tests.bench.load import Load, LoadFailed, send
 from tests.bench.purging import purge, wake
 from tests.bench.server_process import gateway
 from tests.bench.trimming import Trimming
 
+from .rates import charged
 from .sizes import Figures, Sizes
 
 
@@ -27,6 +31,26 @@ def beside(folder: Path, sizes: Sizes) -> Figures:
         accompanied = live(server.address, count)
         read = reader.stop()
     return {"live_alone": alone, "live_beside": accompanied, "reader_beside": read["rate"]}
+
+
+def copying(folder: Path, sizes: Sizes) -> Figures:
+    """History copied into a queue alone, and while others publish to another one; what these keep of their rate."""
+    publish_into(folder / "data", numbered("bench/history", 0, sizes.spooled))
+    with gateway(folder / "data") as server:
+        # The first of a process are slower than those that follow.
+        send(server.address, "queue://warm", sizes.bulk // 4)
+        alone = send(server.address, "queue://calm", sizes.bulk)["rate"]
+        copying = Copying(server.admin, "bench/history", "queue://copies")
+        figures = charged(server, "copied", lambda: timed(copying.copy), sizes.spooled)
+        with copying:
+            beside = send(server.address, "queue://busy", sizes.bulk)["rate"]
+    return {**figures, "publish_before_copy": alone, "publish_copying": beside, "copied_beside": copying.rate}
+
+
+def timed(work: Callable[[], int]) -> float:
+    """How many a second."""
+    started = time.perf_counter()
+    return work() / (time.perf_counter() - started)
 
 
 def trimming(folder: Path, sizes: Sizes) -> Figures:
