@@ -174,14 +174,14 @@ class Api:
                 return
             cursor = paging["cursorQuery"]
 
-    def show(self, data: Any) -> None:
-        """One object, a line for each attribute."""
+    def show(self, data: Any, *, with_names: bool = False) -> None:
+        """One object, a line for each attribute; see ``print_object``."""
         if self.as_json:
             click.echo(json.dumps(data, ensure_ascii=False))
         elif data:
             from gateway.cli.output.tables import print_object  # noqa: PLC0415 - it loads rich
 
-            print_object(data)
+            print_object(data, with_names=with_names)
 
     def table(self, things: Iterator[dict[str, Any]], columns: Sequence[str], empty: str = "none") -> None:
         """A list: a line for each, or with ``--json`` an object a line; of nothing, the sentence ``empty``."""

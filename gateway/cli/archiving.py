@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli.api import Api
+from gateway.cli.output.words import MEGABYTE, counted, number
 from spark_bridge.errors import OptionError
 from spark_bridge.options import parse
 from spark_bridge.places.addresses import Archived, Schema
@@ -29,7 +30,6 @@ from store.archive.errors import ArchiveError, LogError
 from store.archive.manifest import Segment
 from store.archive.storage import storage_at
 
-MEGABYTE = 1_048_576
 PROGRESS_SECONDS = 2.0
 
 
@@ -98,21 +98,18 @@ def archive_log(
     progress = Progress(api.as_json)
     archiver.progress = progress.segment
     archiver.warned = lambda sentence: click.echo(f"rewind: {sentence}", err=True)
-    before = {
-        number: signal.signal(number, lambda *_: archiver.stop())
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    before = {one: signal.signal(one, lambda *_: archiver.stop()) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         with told_to_the_user():
             archiver.run(follow=follow)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for one, handler in before.items():
+            signal.signal(one, handler)
     state = archiver.manifest.state
     api.done(
         {"archivedMsgId": state.last, "rows": progress.rows, "files": len(state.segments)},
-        f"archived {progress.rows:,} messages; {to} has the log up to message {state.last:,} "
-        f"in {len(state.segments):,} files",
+        f"archived {counted(progress.rows, 'message')}; {to} has the log up to message {number(state.last)} "
+        f"in {counted(len(state.segments), 'file')}",
     )
     if archiver.stopped.is_set() and not follow:
         raise click.ClickException(
@@ -159,9 +156,14 @@ def compact_archive(to: str, *, is_all: bool, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(asdict(segment) | {"replaced": count}))
         else:
-            click.echo(f"{segment.file} with {segment.rows:,} messages in place of {count:,} files", err=True)
+            click.echo(
+                f"{segment.file} with {counted(segment.rows, 'message')} in place of {counted(count, 'file')}",
+                err=True,
+            )
 
     with told_to_the_user():
         state = compaction.compact(storage_at(to), progress, is_all=is_all)
     if not as_json:
-        click.echo(f"{to} has {len(state.segments):,} files now; {replaced:,} were replaced")
+        click.echo(
+            f"{to} has {counted(len(state.segments), 'file')} now; {counted(replaced, 'file')} replaced"
+        )

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.output.attributes import Kind, heading_of, kind_of, style_of, text_of
+from gateway.cli.output.labels import label_of
 
 _LINE: Final = 10_000
 """Columns of a line that no terminal bounds."""
@@ -73,12 +74,20 @@ def print_table(things: Iterable[Mapping[str, Any]], columns: Sequence[str], emp
         click.echo(empty)
 
 
-def print_object(data: Mapping[str, Any]) -> None:
-    """A line for each attribute, by its name in the interface, which ``set`` and the reference use."""
+def print_object(data: Mapping[str, Any], *, with_names: bool = False) -> None:
+    """
+    A line for each attribute.
+
+    Args:
+        with_names: Behind each value is the attribute's name in the interface, which ``set`` and ``--where`` take.
+    """
     now_ms = time.time() * 1_000
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    if with_names:
+        table.add_column(style="dim")
     for name, value in data.items():
-        table.add_row(Text(name), Text(text_of(name, value, now_ms), style=style_of(value)))
+        names = (Text(name),) if with_names else ()
+        table.add_row(Text(label_of(name)), Text(text_of(name, value, now_ms), style=style_of(value)), *names)
     show(table)

@@ -138,7 +138,7 @@ def _endpoint_group(verb: str, collection: str, key: str, what: str) -> click.Gr
     @api_options
     def show(api: Api, name: str) -> None:
         """Show one, with its replay."""
-        api.show(api.ask("GET", "monitor", collection, name)["data"])
+        api.show(api.ask("GET", "monitor", collection, name)["data"], with_names=True)
 
     @group.command("set")
     @click.argument("name")

@@ -18,6 +18,7 @@ from typing import Final
 
 import click
 
+from gateway.cli.output.words import MEGABYTE, counted, number, size
 from gateway.config import masked
 from store.copies.copying import Copied, Copying
 from store.copies.log_row import LogRow
@@ -25,8 +26,6 @@ from store.copies.renewal import renew
 from store.copies.tables import StoreTables
 from store.data_folder import DataFolder
 from store.errors import StoreError
-
-MEGABYTE: Final = 1_000_000
 
 PROGRESS_SECONDS: Final = 2.0
 
@@ -129,7 +128,7 @@ def backup(file: Path, vpn: str, data: Path, replace: bool, speed: float) -> Non
             progress=progress,
         )
     click.echo(
-        f"{file}: sound, {found.size_bytes / MEGABYTE:,.1f} MB, messages up to {found.last_id:,} of the log's "
+        f"{file}: sound, {size(found.size_bytes)}, messages up to {number(found.last_id)} of the log's "
         f"generation {found.generation}"
     )
 
@@ -229,16 +228,16 @@ def copy_store(
                 shown = now
                 rate = copied.messages / (now - began)
                 click.echo(
-                    f"at message {copied.position - 1:,} of {copied.last_id:,}; copied {copied.messages:,} messages, "
-                    f"{copied.size_bytes / MEGABYTE:,.0f} MB, {rate:,.0f} messages a second",
+                    f"at message {number(copied.position - 1)} of {number(copied.last_id)}; copied "
+                    f"{counted(copied.messages, 'message')}, {size(copied.size_bytes)}, {rate:,.0f} messages a second",
                     err=True,
                 )
 
         copy = Copying(given, wanted, as_new_log=as_new_log, progress=progress).run()
     click.echo(
-        f"{wanted.place}: sound, {copy.messages:,} messages, the next is {copy.log.last_id + 1:,}; the log's "
-        f"generation is {copy.log.generation}; {copy.copied.messages:,} messages with "
-        f"{copy.copied.size_bytes / MEGABYTE:,.1f} MB were copied"
+        f"{wanted.place}: sound, {counted(copy.messages, 'message')}, the next is {number(copy.log.last_id + 1)}; the "
+        f"log's generation is {copy.log.generation}; {counted(copy.copied.messages, 'message')} with "
+        f"{size(copy.copied.size_bytes)} copied"
     )
     if copy.has_closed:
         click.echo(f"{given.place}: closed; the copy goes on with its ids")
@@ -330,6 +329,6 @@ def _bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
         def progress(done: int, total: int) -> None:
             bar.length = max(total, 1)
-            bar.update(max(done - bar.pos, 0), f"{done / MEGABYTE:,.0f} of {total / MEGABYTE:,.0f} MB")
+            bar.update(max(done - bar.pos, 0), f"{size(done)} of {size(total)}")
 
         yield progress

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import apsw
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
+from gateway.cli.output.labels import label_of
 from tests.support.client import Client, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
@@ -44,6 +46,19 @@ def test_an_address_that_is_none_of_http() -> None:
     ran = CliRunner().invoke(main, ["status", "--admin", "127.0.0.1:8672"])
     assert ran.exit_code == 2
     assert "write http://HOST:PORT" in ran.stderr
+
+
+def test_what_is_shown_is_told_in_words(rewind: Rewind) -> None:
+    """No two lines are called alike, and none as a program calls it; queues have that behind, for `set`."""
+    rewind("queue", "create", "q")
+    for words in (("status",), ("vpn", "show"), ("log", "show"), ("queue", "show", "q")):
+        names = list(rewind.json(*words))
+        labels = [label_of(name) for name in names]
+        assert len(set(labels)) == len(labels)
+        assert not any(re.search("[a-z][A-Z]", label) for label in labels)
+        lines = rewind(*words).splitlines()
+        assert all(map(str.startswith, lines, labels))
+        assert all(map(str.endswith, lines, names)) == (words[0] == "queue")
 
 
 def test_a_queue_is_made_filled_replayed_and_purged(rewind: Rewind, client: Client) -> None:

@@ -109,6 +109,26 @@ def test_a_heading_is_words() -> None:
     assert (heading_of("msgSpoolUsage"), heading_of("somethingNewCount")) == ("size", "something new count")
 
 
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("maxBindCount", "most consumers"),
+        ("spooledMsgCount", "messages"),
+        ("wholeFromTimeMs", "whole from"),
+        ("deadMsgQueue", "dead message queue"),
+        ("somethingNewMs", "something new"),
+    ],
+)
+def test_a_line_of_an_object_is_called_in_words(
+    name: str, label: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the unit, which the value says; the name that `set` takes stands behind, where that is wanted."""
+    tables.print_object({name: 1})
+    assert capsys.readouterr().out.startswith(f"{label}  ")
+    tables.print_object({name: 1}, with_names=True)
+    assert capsys.readouterr().out.rstrip().endswith(f"  {name}")
+
+
 def test_a_table_that_is_piped_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """As wide as it has to be, without colours and without spaces at the ends of lines."""
     long = "o" * 300
@@ -148,7 +168,7 @@ def test_a_terminal_has_colours_if_it_may(
     monkeypatch.setattr(tables, "console", lambda: on)
     tables.print_object({"queueName": "q" * 90, "replayState": "failed"})
     assert ("\x1b[31mfailed" in screen.getvalue()) == is_red
-    assert screen.getvalue().count("q") == 90 + len("queueName") - len("ueueName")
+    assert screen.getvalue().count("q") == 90 + len("queue") - len("ueue")
 
 
 def test_json_takes_no_rich() -> None:

@@ -51,7 +51,7 @@ def test_it_says_what_it_did(log: StoredLog, tmp_path: Path) -> None:
     assert (segment["first"], segment["last"], segment["rows"]) == (51, 60, 9)
     assert whole == {"archivedMsgId": 60, "rows": 9, "files": 4}
     compacted = rewind("compact", "--to", to, "--all")
-    assert compacted.stdout == f"{to} has 1 files now; 4 were replaced\n"
+    assert compacted.stdout == f"{to} has 1 file now; 4 files replaced\n"
     assert compacted.stderr.endswith("with 54 messages in place of 4 files\n")
 
 
