@@ -126,3 +126,24 @@ def test_a_gateway_that_goes_away_comes_back(console: Console, gateway: RunningG
     gateway.start()
     expect(page.get_by_text("The gateway answers again")).to_be_visible()
     expect(page.get_by_text("The gateway does not answer")).to_have_count(0)
+
+
+def test_a_page_cannot_ask_elsewhere_and_an_attempt_is_noticed(console: Console) -> None:
+    """Its policy keeps a script from it; and these tests would fail by it."""
+    page = console.load()
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert console.faults == []
+    elsewhere = "http://127.0.0.1:1/x"
+    assert (
+        page.evaluate("(url) => fetch(url).then(() => 'sent', (error) => error.name)", elsewhere)
+        == "TypeError"
+    )
+    page.evaluate("(url) => { const image = new Image(); image.src = url; }", elsewhere)
+    page.evaluate(
+        "() => { const script = document.createElement('script'); script.text = 'window.ran = 1'; "
+        "document.body.append(script); }"
+    )
+    assert page.evaluate("window.ran") is None
+    blocked = [fault for fault in console.faults if "Content Security Policy" in fault]
+    assert len(blocked) >= 2, console.faults
+    console.faults.clear()

@@ -46,7 +46,7 @@ export function Endpoint({ vpn, collection, name }) {
     <//>
     <${Found} of=${state}>
       ${() => html`<div class="grid">
-          ${!isStream && html`<${Depths} path=${path} />`}
+          ${!isStream && html`<${Depths} path=${path} depth=${endpoint.spooledMsgCount} />`}
           <${State} class=${isStream ? "c12" : "c4"} endpoint=${endpoint} />
         </div>
         <${Panel} class="below">
@@ -68,8 +68,8 @@ function Kind({ endpoint }) {
     ${!endpoint.durable && html` <${Badge} title="It is gone with the client that made it">temporary<//>`}`;
 }
 
-/** @param {{path: string}} props */
-function Depths({ path }) {
+/** How many messages lay on it; the last is how many do now. @param {{path: string, depth: number}} props */
+function Depths({ path, depth }) {
   const depths = usePolled((signal) => get(`${path}/depths`, {}, signal), [path, "depths"], SLOW_MS);
   return html`<${Panel} class="c8" title="Messages on it" aside="The last hour">
     <${Found} of=${depths}>
@@ -77,9 +77,9 @@ function Depths({ path }) {
         label="Messages on it, each minute of the last hour"
         untilMs=${found.untilTimeMs}
         intervalMs=${found.intervalMs}
-        text=${(/** @type {number} */ value) => words.number(Math.round(value))}
+        text=${(/** @type {number} */ value) => (Number.isInteger(value) ? words.number(value) : "")}
         height=${isNarrow.value ? 120 : 150}
-        series=${[{ name: "Messages", values: found.msgCounts, filled: true }]}
+        series=${[{ name: "Messages", values: [...found.msgCounts.slice(1), depth], filled: true }]}
       />`}
     <//>
   <//>`;

@@ -1,0 +1,206 @@
+"""Queues and topic endpoints in the console: seen, made, purged, deleted; their subscriptions and limits."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from playwright.sync_api import expect
+
+from amqp_ext.sasl.passwords import hash_password
+from gateway.config import User, Vpn
+from gateway.config.vpn import Queue
+from tests.console.conftest import Console, Show, Start
+from tests.support.client import Client
+from tests.support.messages import data, message_to
+from tests.support.running import RunningGateway
+
+HASH = hash_password("secret", salt=b"0123456789abcdef", iterations=4096)
+EVIL = '<img src=x onerror="window.hurt=1">'
+
+
+def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, client: Client) -> None:
+    """In the list with what lies on it, which goes on by itself; by its row, with its consumers."""
+    client.sender("orders").send_all([data(i) for i in range(3)])
+    client.sender("payments").send_all([data(0)])
+    page = console.open("endpoints")
+    row = page.get_by_role("row", name="orders")
+    expect(row.get_by_role("cell").nth(1)).to_have_text("3")
+    client.sender("orders").send_all([data(i) for i in range(4)])
+    expect(row.get_by_role("cell").nth(1)).to_have_text("7")
+    page.get_by_label("Name").fill("rder")
+    expect(page.get_by_role("row", name="payments")).to_have_count(0)
+    row.get_by_role("button", name="orders").click()
+    expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
+    expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    receiver = client.receiver("orders")
+    receiver.flow(2)
+    receiver.take(2)
+    consumer = page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
+    expect(consumer).to_contain_text("gets messages")
+    expect(consumer.get_by_role("cell").nth(3)).to_have_text("2")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1, name="Endpoints")).to_be_visible()
+
+
+def test_a_long_list_is_seen_page_by_page(start: Start, show: Show) -> None:
+    """A hundred at a time."""
+    many = show(start(vpn=Vpn(queues={f"q{number:03}": Queue() for number in range(150)})))
+    page = many.open("endpoints")
+    expect(page.get_by_text("150 queues and streams")).to_be_visible()
+    expect(page.get_by_role("row")).to_have_count(101)
+    page.get_by_role("button", name="On").click()
+    expect(page.get_by_role("row")).to_have_count(51)
+    expect(page.get_by_role("button", name="On")).to_be_disabled()
+    page.get_by_role("button", name="Back").click()
+    expect(page.get_by_role("row", name="q000")).to_be_visible()
+
+
+def test_a_queue_is_made_purged_and_deleted(
+    console: Console, gateway: RunningGateway, client: Client
+) -> None:
+    """What cannot be taken back asks for the name, and takes no other."""
+    page = console.open("endpoints")
+    page.get_by_role("button", name="New…").click()
+    page.get_by_label("Name of it").fill("orders")
+    page.get_by_label("Subscription").fill("orders/>")
+    assert console.violations() == []
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
+    assert gateway.subscriptions("orders") == ["orders/>"]
+    client.sender("topic://orders/eu").send_all([data(i) for i in range(5)])
+
+    page.get_by_role("button", name="Purge…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("5 messages")
+    purge = dialog.get_by_role("button", name="Purge")
+    expect(purge).to_be_disabled()
+    dialog.get_by_role("textbox").fill("order")
+    expect(purge).to_be_disabled()
+    dialog.get_by_role("textbox").fill("orders")
+    purge.click()
+    expect(page.get_by_text("orders is empty")).to_be_visible()
+    expect(dialog).to_have_count(0)
+    assert gateway.depth("orders") == 0
+
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("dialog").get_by_role("textbox").fill("orders")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("There is no queue")).to_be_visible()
+    assert gateway.endpoints() == set()
+
+
+def test_a_topic_endpoint_is_made_and_gets_another_topic(console: Console, gateway: RunningGateway) -> None:
+    """It has one, which a mistake does not change."""
+    page = console.open("endpoints")
+    page.get_by_role("button", name="New…").click()
+    page.get_by_label("Kind").select_option("topic-endpoint")
+    page.get_by_label("Name of it").fill("reports")
+    page.get_by_label("Topic", exact=True).fill("a/>")
+    page.get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("heading", level=1, name="reports")).to_be_visible()
+    page.get_by_role("tab", name="Subscription").click()
+    page.get_by_label("Another topic").fill("a//b")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("Another topic").fill("b/>")
+    page.get_by_role("button", name="Change").click()
+    expect(page.get_by_text("reports subscribes to b/>")).to_be_visible()
+    assert gateway.subscriptions("reports") == ["b/>"]
+
+
+def test_subscriptions_are_added_and_taken_away(
+    console: Console, gateway: RunningGateway, client: Client
+) -> None:
+    """Exceptions, too; what is none is said in words."""
+    client.sender("orders").send_all([data(0)])
+    page = console.open("endpoints", "queues", "orders", query="?tab=subscriptions")
+    expect(page.get_by_text("No topic")).to_be_visible()
+    for topic in ("orders/>", "!orders/test"):
+        page.get_by_label("Topic", exact=True).fill(topic)
+        page.get_by_role("button", name="Add").click()
+        expect(page.get_by_label("Topic", exact=True)).to_have_value("")
+    expect(page.get_by_text("exception", exact=True)).to_be_visible()
+    assert set(gateway.subscriptions("orders")) == {"orders/>", "!orders/test"}
+    page.get_by_label("Topic", exact=True).fill("a//b")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert console.violations() == []
+    page.get_by_role("button", name="Take !orders/test away").click()
+    expect(page.get_by_text("exception", exact=True)).to_have_count(0)
+    assert gateway.subscriptions("orders") == ["orders/>"]
+
+
+def test_limits_are_changed_where_an_administrator_decides(console: Console, client: Client) -> None:
+    """In words; what is no number cannot be said."""
+    client.sender("orders").send_all([data(0)])
+    page = console.open("endpoints", "queues", "orders", query="?tab=limits")
+    page.get_by_role("button", name="Change: Messages, by size").click()
+    field = page.get_by_role("dialog").get_by_role("textbox")
+    field.fill("x")
+    expect(page.get_by_role("button", name="Change it")).to_be_disabled()
+    field.fill("2048")
+    expect(page.get_by_role("dialog")).to_contain_text("2048: 2.0 GB")
+    page.get_by_role("button", name="Change it").click()
+    expect(page.get_by_role("table", name="Limits")).to_contain_text("2.0 GB")
+
+
+def test_what_the_file_decides_is_not_changed_here(start: Start, show: Show) -> None:
+    """There is no button for it."""
+    console = show(start(vpn=Vpn(queues={"orders": Queue(quota_mb=1)})))
+    page = console.open("endpoints", "queues", "orders", query="?tab=limits")
+    expect(page.get_by_text("The configuration file names it")).to_be_visible()
+    expect(page.get_by_role("table", name="Limits")).to_contain_text("1.0 MB")
+    expect(page.get_by_role("button", name="Change: Messages, by size")).to_have_count(0)
+
+
+def test_names_are_texts_and_nothing_else(
+    console: Console, gateway: RunningGateway, client: Client, ending: ExitStack
+) -> None:
+    """Clients and topics are called as anybody likes, and messages say what anybody likes: nothing of it runs."""
+    name = "a/b c#d%2F"
+    client.sender(f"queue://{name}").send_all([data(0)])
+    other = ending.enter_context(Client(gateway.url, container=EVIL))
+    other.sender(f"topic://{EVIL}").send_all([message_to(EVIL, EVIL)])
+    other.receiver(f"queue://{name}")
+    gateway.subscribe(name, [EVIL])
+    page = console.open("endpoints")
+    page.get_by_role("button", name=name).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    expect(page.get_by_role("table", name="Consumers")).to_contain_text(EVIL)
+    page.get_by_role("tab", name="Subscriptions").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text(EVIL)
+    page.get_by_role("tab", name="Messages").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text(name)
+    for where in ("clients", "log"):
+        console.open(where)
+        expect(page.get_by_role("main")).to_contain_text(EVIL)
+    page.get_by_role("row").filter(has_text="img src").get_by_role("button").click()
+    expect(page.get_by_role("complementary")).to_contain_text(EVIL)
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img[src]").count() == 0
+
+
+def test_a_queue_that_is_gone_is_said_to_be(console: Console, client: Client) -> None:
+    """In the words of the gateway."""
+    page = console.open("endpoints", "queues", "never")
+    expect(page.get_by_role("alert")).to_contain_text("never")
+
+
+def test_who_may_not_see_the_list_sees_what_is_his(start: Start, show: Show) -> None:
+    """By its name; what is not his is refused in words, and no other page is offered."""
+    users = {"ben": User(password=HASH, administer=("queue://his",))}
+    vpn = Vpn(queues={"his": Queue(), "hers": Queue()})
+    console = show(start(users=users, vpn=vpn))
+    page = console.load()
+    page.get_by_label("User name").fill("ben")
+    page.get_by_label("Password").fill("secret")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(1)
+    page.get_by_label("Name", exact=True).fill("his")
+    page.get_by_role("button", name="Show it").click()
+    expect(page.get_by_role("heading", level=1, name="his")).to_be_visible()
+    expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    console.open("endpoints", "queues", "hers")
+    expect(page.get_by_role("alert").first).to_contain_text("You may not do this")
+    console.open("log")
+    expect(page.get_by_text("You may not see this page")).to_be_visible()
