@@ -31,6 +31,7 @@ class AlarmKind(enum.Enum):
     CLOCK = "clock"
     DISK_TIME = "disk-time-left"
     LOG_TIME = "replay-log-time-kept"
+    RETENTION_USE = "replay-log-retention-use"
     DISCARDED = "dead-messages-discarded"
 
 

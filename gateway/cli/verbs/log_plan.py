@@ -67,12 +67,31 @@ def sentences(plan: Mapping[str, Any]) -> Iterator[str]:
         )
     if plan["quotaLastsMs"] is not None:
         yield f"At this rate it keeps {duration(plan['quotaLastsMs'])}."
+    for rule in plan["retention"]:
+        yield _rule(rule)
     if plan["keepNeedsSpoolUsage"] is not None:
         needed = plan["keepNeedsSpoolUsage"]
         yield (
             f"{_kept(plan['keepMs'])} need a quota of {size(needed * MEGABYTE)}: `rewind log quota {needed}`."
         )
     yield _disk(plan)
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    """What a rule of retention holds, and will."""
+    topics = ", ".join(rule["topics"][:3]) + (", …" if len(rule["topics"]) > 3 else "")
+    bounds = [f"a quota of {size(rule['maxSpoolUsage'] * MEGABYTE)}"] if rule["maxSpoolUsage"] else []
+    if rule["maxAgeHours"]:
+        bounds.append(f"{duration(rule['maxAgeHours'] * HOUR_MS)} at most")
+    held = f"Of {topics} it holds {size(rule['msgSpoolUsage'])}"
+    held += f", of {' and '.join(bounds)}" if bounds else ""
+    held += f", whole from {moment(rule['wholeFromTimeMs'])} on"
+    if not rule["bytesPerSecond"]:
+        return f"{held}; none came since."
+    day = f"{held}; {size(rule['bytesPerSecond'] * 86_400)} a day come"
+    if rule["lastsMs"] is None:
+        return f"{day}, and nothing bounds them."
+    return f"{day}, of which it keeps {duration(rule['lastsMs'])}: {size(rule['lastingSpoolUsage'])}."
 
 
 def _kept(milliseconds: int) -> str:

@@ -219,6 +219,11 @@ class Retention:
         before = self.marks.get(rule, RetentionMark(rule, 0, 0))
         self.marks[rule] = RetentionMark(rule, max(before.below, below), max(before.whole_ms, whole_ms))
 
+    def whole_ms(self, kept: KeptTopics) -> int:
+        """From which time on no rule has taken anything of a rule's topics, ms since the epoch; 0: it never has."""
+        mark = self.marks.get(kept.key)
+        return mark.whole_ms if mark is not None else 0
+
     # --- what is missing ------------------------------------------------------------------------------------------
 
     def taken_from(self, patterns: Sequence[str]) -> TakenOut:

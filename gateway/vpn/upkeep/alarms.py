@@ -16,6 +16,7 @@ from gateway.core.alarms import Alarm, AlarmKind, Alarms
 from gateway.core.broker import Broker
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.log.plan import LogPlan
+from gateway.core.log.retention import KeptTopics
 from gateway.vpn.committer import Committer
 from gateway.vpn.role.lease import Lease
 from gateway.vpn.runtime import Runtime
@@ -32,7 +33,7 @@ TURN_ENDPOINTS: Final = 500
 DISCARDED_MS: Final = 3_600_000
 """For so long after a dead message was discarded that is an alarm: long enough for somebody to see it."""
 
-_OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.ENDPOINT_USE})
+_OF_USE: Final = frozenset({AlarmKind.LOG_USE, AlarmKind.RETENTION_USE, AlarmKind.ENDPOINT_USE})
 """Alarms about a quota."""
 
 
@@ -166,7 +167,23 @@ class AlarmWatch:
             thresholds.hysteresis_percent,
             self._now_ms(),
         )
+        self._note_retention()
         self._left = list(broker.endpoints.values())
+
+    def _note_retention(self) -> None:
+        retention, thresholds = self._broker.retention, self.thresholds
+        if not retention.is_counted:
+            return
+        for kept in retention.rules:
+            if kept.rule.quota_bytes:
+                self._alarms.note_use(
+                    AlarmKind.RETENTION_USE,
+                    _topics(kept),
+                    kept.size_bytes / kept.rule.quota_bytes,
+                    thresholds.log_percent,
+                    thresholds.hysteresis_percent,
+                    self._now_ms(),
+                )
 
     def _note_discarded(self) -> None:
         now_ms, discarded = self._now_ms(), self._discarded
@@ -197,6 +214,11 @@ class AlarmWatch:
             return True
         if alarm.kind is AlarmKind.LOG_USE:
             return alarm.threshold_percent in self.thresholds.log_percent
+        if alarm.kind is AlarmKind.RETENTION_USE:
+            return alarm.threshold_percent in self.thresholds.log_percent and any(
+                alarm.subject == _topics(kept) and kept.rule.quota_bytes
+                for kept in self._broker.retention.rules
+            )
         endpoint = self._broker.find(alarm.subject)
         return (
             endpoint is not None
@@ -215,6 +237,11 @@ class AlarmWatch:
             self._log.warning("alarm_raised", **keys)
         else:
             self._log.info("alarm_cleared", **keys)
+
+
+def _topics(kept: KeptTopics) -> str:
+    """A rule of retention as the subject of an alarm."""
+    return ", ".join(kept.rule.topics)
 
 
 def quota_use(endpoint: Endpoint) -> float:

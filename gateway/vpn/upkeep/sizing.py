@@ -14,7 +14,7 @@ from typing import Final
 
 from gateway.core.broker import Broker
 from gateway.core.log.growth import DAY_MS, HOUR_MS, MINUTE_MS, PERIODS_MS, LogGrowth, Rate, Taken
-from gateway.core.log.plan import LogPlan, LogSize, plan
+from gateway.core.log.plan import LogPlan, LogSize, TopicsPlan, TopicsSize, plan, plan_of_topics
 from gateway.vpn.counters import Counters
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.upkeep.alarms import AlarmWatch
@@ -61,7 +61,26 @@ class Sizing:
     def plan(self, keep_ms: int = 0) -> tuple[Rate | None, LogPlan]:
         """What follows from the rate of the last week, or of as much of it as is known, by the last look."""
         rate = self.growth.rate(7 * DAY_MS)
-        return rate, plan(self._size(), rate, keep_ms)
+        return rate, plan(self._size(), rate, keep_ms, self._retention())
+
+    def retention(self) -> list[tuple[TopicsSize, TopicsPlan]]:
+        """What each rule of retention holds and will hold, in their order; nothing while that is counted."""
+        _, log = self.plan()
+        return [(topics, plan_of_topics(topics, log.lasts_ms)) for topics in self._retention()]
+
+    def _retention(self) -> list[TopicsSize]:
+        log, retention, now_ms = self._broker.log, self._broker.retention, self._runtime.clock.now_ms()
+        if not retention.is_counted:
+            return []
+        return [
+            TopicsSize(
+                kept.size_bytes,
+                now_ms - max(log.floor_ms, retention.whole_ms(kept)),
+                kept.rule.quota_bytes,
+                kept.rule.max_age_hours,
+            )
+            for kept in retention.rules
+        ]
 
     def _size(self) -> LogSize:
         log, policy, disk = self._broker.log, self._broker.policy, self.disk
@@ -96,7 +115,8 @@ class Sizing:
 
     def _for_alarms(self, period_ms: int) -> LogPlan:
         rate = self.growth.rate(period_ms)
-        return plan(self._size(), rate if rate is not None and rate.period_ms >= LEAST_MS else None)
+        rate = rate if rate is not None and rate.period_ms >= LEAST_MS else None
+        return plan(self._size(), rate, retention=self._retention())
 
     async def _look_back(self) -> None:
         """Note what the log took before now, as far back as it has messages."""

@@ -10,7 +10,7 @@ from gateway.admin.semp.envelope import Answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of, vpn_of
 from gateway.admin.semp.tree import Tree
-from gateway.core.alarms import Alarm
+from gateway.core.alarms import Alarm, AlarmKind
 
 
 class _Alarm(InVpn):
@@ -49,7 +49,7 @@ def _alarm(alarm: Alarm, vpn: str) -> _Alarm:
     return {
         "msgVpnName": vpn,
         "alarm": alarm.kind.value,
-        "endpointName": alarm.subject,
+        "endpointName": "" if alarm.kind is AlarmKind.RETENTION_USE else alarm.subject,
         "thresholdPercent": alarm.threshold_percent,
         "raisedTime": alarm.raised_ms // 1_000,
         "description": alarm.text,

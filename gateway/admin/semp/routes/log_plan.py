@@ -13,6 +13,7 @@ from gateway.admin.semp.resources import LOG_NAME, Name, check_log, vpn_of
 from gateway.admin.semp.tree import Tree
 from gateway.core.log.growth import HOUR_MS, Rate
 from gateway.vpn.administration import Administration
+from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.settings import MEGABYTE
 
 
@@ -20,6 +21,17 @@ class _Rate(TypedDict):
     periodMs: int
     bytesPerSecond: float
     msgsPerSecond: float
+
+
+class _Retention(TypedDict):
+    topics: list[str]
+    maxAgeHours: int
+    maxSpoolUsage: int
+    msgSpoolUsage: int
+    wholeFromTimeMs: int
+    bytesPerSecond: float
+    lastsMs: int | None
+    lastingSpoolUsage: int | None
 
 
 class _Plan(InVpn):
@@ -39,6 +51,7 @@ class _Plan(InVpn):
     storeBytes: int | None
     diskFreeBytes: int | None
     diskFullTimeMs: int | None
+    retention: list[_Retention]
 
 
 PLAN: Final = resource("ReplayLogPlan", _Plan)
@@ -97,7 +110,25 @@ async def _plan(administration: Administration, keep_ms: int) -> _Plan:
         "storeBytes": None if disk is None else disk.size_bytes,
         "diskFreeBytes": None if disk is None else disk.free_bytes,
         "diskFullTimeMs": at(found.disk_full_in_ms),
+        "retention": _retention(vpn),
     }
+
+
+def _retention(vpn: MessageVpn) -> list[_Retention]:
+    """What each rule holds and will hold; none while that is counted, after a start."""
+    return [
+        {
+            "topics": list(kept.rule.topics),
+            "maxAgeHours": kept.rule.max_age_hours,
+            "maxSpoolUsage": kept.rule.quota_bytes // MEGABYTE,
+            "msgSpoolUsage": topics.used_bytes,
+            "wholeFromTimeMs": max(vpn.broker.log.floor_ms, vpn.broker.retention.whole_ms(kept)),
+            "bytesPerSecond": round(topics.per_ms * 1_000, 1),
+            "lastsMs": found.lasts_ms,
+            "lastingSpoolUsage": found.holds_bytes,
+        }
+        for kept, (topics, found) in zip(vpn.broker.retention.rules, vpn.sizing.retention(), strict=False)
+    ]
 
 
 def _rate(rate: Rate) -> _Rate:

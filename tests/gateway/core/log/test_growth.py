@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.log.growth import DAY_MS, HOUR_MS, MINUTE_MS, LogGrowth, Rate, Taken
-from gateway.core.log.plan import FAR_MS, LogPlan, LogSize, plan
+from gateway.core.log.plan import FAR_MS, LogPlan, LogSize, TopicsPlan, TopicsSize, plan, plan_of_topics
 
 GB = 10**9
 NOW_MS = 1_767_323_045_000
@@ -117,5 +117,58 @@ def test_what_follows_from_a_rate(size: LogSize, rate: Rate | None, expected: Lo
     """How much it keeps, when it is trimmed, when the disk is full, and what 30 days take."""
     found = plan(size, rate, 30 * DAY_MS)
     for name in LogPlan.__slots__:
+        said, right = getattr(found, name), getattr(expected, name)
+        assert said == (right if right is None else pytest.approx(right, rel=1e-5)), name
+
+
+DEBUG = TopicsSize(used_bytes=8 * GB, whole_ms=10 * HOUR_MS, quota_bytes=8 * GB, max_age_hours=0)
+"""Four fifths of what comes, kept for ten hours."""
+
+
+@pytest.mark.parametrize(
+    ("size", "topics", "expected"),
+    [
+        # A fifth fills the log: 80 GB in 400 hours, until 10 GB more of the quota are used; 30 days are 144 + 8 GB.
+        (SIZE, DEBUG, LogPlan(400 * HOUR_MS, 400 * HOUR_MS, None, 172_727_272_728)),
+        (replace(SIZE, quota_bytes=0, room_bytes=5 * GB), DEBUG, LogPlan(None, None, 25 * HOUR_MS, 172_727_272_728)),
+        # The rule has room still: that fills up at first.
+        (
+            replace(SIZE, quota_bytes=0, room_bytes=10 * GB),
+            replace(DEBUG, quota_bytes=16 * GB),
+            LogPlan(None, None, 10 * HOUR_MS, 181_818_181_819),
+        ),
+        # All that comes is the rule's: the log is never full.
+        (
+            replace(SIZE, room_bytes=15 * GB),
+            replace(DEBUG, used_bytes=10 * GB, quota_bytes=0, max_age_hours=20),
+            LogPlan(None, None, None, 22_727_272_728),
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_rule_takes_out_does_not_fill_the_log(
+    size: LogSize, topics: TopicsSize, expected: LogPlan
+) -> None:
+    """Its topics grow up to what they may have, at their own rate, and the others fill the rest."""
+    found = plan(size, A_GB_AN_HOUR, 30 * DAY_MS, [topics])
+    for name in LogPlan.__slots__:
+        said, right = getattr(found, name), getattr(expected, name)
+        assert said == (right if right is None else pytest.approx(right, rel=1e-5)), name
+
+
+@pytest.mark.parametrize(
+    ("topics", "log_lasts_ms", "expected"),
+    [
+        (DEBUG, None, TopicsPlan(10 * HOUR_MS, 8 * GB)),
+        (replace(DEBUG, max_age_hours=5), None, TopicsPlan(5 * HOUR_MS, 4 * GB)),
+        (DEBUG, 2 * HOUR_MS, TopicsPlan(2 * HOUR_MS, round(1.6 * GB))),
+        (replace(DEBUG, quota_bytes=0), None, TopicsPlan(None, None)),
+        (replace(DEBUG, used_bytes=0), None, TopicsPlan(None, None)),
+        (replace(DEBUG, whole_ms=0), None, TopicsPlan(None, None)),
+    ],
+)  # fmt: skip
+def test_what_a_rule_will_hold(topics: TopicsSize, log_lasts_ms: int | None, expected: TopicsPlan) -> None:
+    """By its own bounds and the log's, at the rate at which its topics came since the last of them left."""
+    found = plan_of_topics(topics, log_lasts_ms)
+    for name in TopicsPlan.__slots__:
         said, right = getattr(found, name), getattr(expected, name)
         assert said == (right if right is None else pytest.approx(right, rel=1e-5)), name
