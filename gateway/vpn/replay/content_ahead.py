@@ -4,7 +4,7 @@ How much content a replay keeps ahead of its endpoint's consumers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from gateway.core.model import CONTENT, Row
@@ -47,9 +47,9 @@ class ContentAhead:
         self._looked_at = 0
         """Messages that were kept at the last look, which found too much; 0: it did not."""
 
-    def added(self, rows: Sequence[Row]) -> None:
-        """These are kept, too."""
-        self._size_bytes += sum(map(held_bytes, rows))
+    def added(self, messages: int, size_bytes: int) -> None:
+        """So many are kept, too, with so much content."""
+        self._size_bytes += size_bytes + messages * ROW_BYTES
 
     @property
     def is_full(self) -> bool:

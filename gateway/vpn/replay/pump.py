@@ -301,16 +301,18 @@ class ReplayPump:
                 self._committer.commit(self._broker.replay_commands.reads_archive(self._endpoint))
         position = self._read_up_to
         passed = [row for row in self._routed if row[ID] < position]
+        beside = 0
         if passed:
             self._routed = self._routed[len(passed) :]
-            self._routed_bytes -= sum(map(held_bytes, passed))
+            beside = sum(map(held_bytes, passed))
+            self._routed_bytes -= beside
         size = sum(map(len, map(CONTENT_OF, self._broker.erasing.sized(rows))))
         rows = sorted([*rows, *passed]) if passed else rows
         ids, routed = list(map(ID_OF, rows)), list(map(ID_OF, passed))
         self._broker.replay_commands.put(self._endpoint, ids, rows, size, routed, position, archived)
         if rows:
             self._feed.keep(ids, rows)
-            self._kept.added(rows)
+            self._kept.added(len(rows), size + beside)
             self._feed.run()
 
     def _hand_over(self) -> None:
