@@ -15,6 +15,9 @@ from amqp_ext.topics import MAX_TOPIC_BYTES
 QUEUE_TOPIC_PREFIX: Final = "#queue/"
 """Sending to a queue by its name is publishing to this and the name."""
 
+TOPIC_ENDPOINT_PREFIX: Final = "#topic-endpoint/"
+"""The same for a topic endpoint, which nobody sends to: what died on it goes back there by this."""
+
 MAX_QUEUE_NAME: Final = 200
 """Longest queue name in characters: Solace's limit for durable queues."""
 
@@ -36,6 +39,17 @@ def queue_of_topic(topic: str) -> str | None:
     """The queue whose ``queue_topic`` this is, or None if it is not one."""
     name = topic.removeprefix(QUEUE_TOPIC_PREFIX)
     return name if name and len(name) < len(topic) else None
+
+
+def topic_endpoint_topic(name: str) -> str:
+    """The topic by which the gateway, and nobody else, puts a message on the topic endpoint ``name`` alone."""
+    return TOPIC_ENDPOINT_PREFIX + name
+
+
+def topic_endpoint_of_topic(topic: str) -> str | None:
+    """The topic endpoint whose ``topic_endpoint_topic`` this is, or None if it is not one."""
+    name = topic.removeprefix(TOPIC_ENDPOINT_PREFIX)
+    return name if len(name) < len(topic) else None
 
 
 def check_queue_name(name: str) -> str:

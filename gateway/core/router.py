@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from amqp_ext.addresses.queue_names import queue_of_topic
+from amqp_ext.addresses.queue_names import queue_of_topic, topic_endpoint_of_topic
 from amqp_ext.topics import SubscriptionTrie, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
@@ -145,6 +145,11 @@ class Router:
         if queue is not None:
             own = self._endpoints.get(queue)
             if own is not None and own.kind is EndpointKind.QUEUE and own not in matched:
+                matched.append(own)
+        topic_endpoint = topic_endpoint_of_topic(topic)
+        if topic_endpoint is not None:
+            own = self._endpoints.get(topic_endpoint)
+            if own is not None and own.kind is EndpointKind.TOPIC_ENDPOINT and own not in matched:
                 matched.append(own)
         if len(self.cached) >= CACHED_TOPICS:
             self.cached.clear()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from amqp_ext.addresses.queue_names import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic
@@ -114,9 +115,15 @@ class Publishing:
 
         Raises:
             amqp_ext.topics.TopicSyntaxError: It is none.
-            Refused: INVALID_FIELD, it is longer or deeper than this VPN takes.
+            Refused: INVALID_FIELD, it is longer or deeper than this VPN takes; NOT_ALLOWED, it is a topic endpoint's
+                own.
         """
         check_topic(topic)
+        if topic_endpoint_of_topic(topic) is not None:
+            raise Refused(
+                ErrorCode.NOT_ALLOWED,
+                f"{topic[:80]!r} is for the gateway alone: what a topic endpoint has is published to its topics",
+            )
         limits = self._settings.vpn
         if len(topic.encode()) > limits.max_topic_bytes:
             raise Refused(ErrorCode.INVALID_FIELD, f"a topic has at most {limits.max_topic_bytes} bytes here")

@@ -4,8 +4,9 @@ publishes it.
 
 The job is a consumer of the queue: what another one has in delivery is left alone. It takes what lay there when it
 began, so that a message that dies again is not returned again. On the way the ``x-opt-dead-…`` annotations are taken
-off, and ``x-opt-replay-source-id`` says which message died; the bare message stays as it was. A message that has no
-queue to go back to stays, and is counted.
+off, and ``x-opt-replay-source-id`` says which message died; the bare message stays as it was. What died on a topic
+endpoint goes there alone, and not to others that subscribe to its topic. A message that has nowhere to go back to
+stays, and is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
-from amqp_ext.addresses.queue_names import queue_topic
+from amqp_ext.addresses.queue_names import queue_topic, topic_endpoint_of_topic, topic_endpoint_topic
 from amqp_ext.codec import CodecError, Long
 from amqp_ext.message.annotations import annotated, without_annotations
 from amqp_ext.message.copies import SOURCE_ID, origin_of
@@ -175,7 +176,7 @@ class DeadReturn(Job):
         found = self._broker.find(name)
         if found is None:
             return f"there is no {name[:80]!r} any more"
-        if found.kind is not EndpointKind.QUEUE:
+        if found.kind is EndpointKind.STREAM:
             return f"{name[:80]!r} is a {found.kind.value}: name an address for them"
         return ""
 
@@ -229,6 +230,7 @@ class DeadReturn(Job):
             try:
                 if topic:
                     check_leads_somewhere(topic, self._broker)
+                    self._check_takes_now(topic)
                     count, refused = self._shared.publishing.put_what_fits(topic, contents, bares)
             except Refused as found:
                 refused = found
@@ -257,6 +259,21 @@ class DeadReturn(Job):
             self._held = sorted([*left, *self._held])
         return hindrance
 
+    def _check_takes_now(self, topic: str) -> None:
+        """
+        That a topic endpoint is not behind: its replay reads the log by its subscriptions, of which this is none.
+
+        Raises:
+            Refused: RESOURCE_LOCKED.
+        """
+        name = topic_endpoint_of_topic(topic)
+        endpoint = None if name is None else self._broker.find(name)
+        if endpoint is not None and endpoint.replay is not None and endpoint.replay.is_behind:
+            raise Refused(
+                ErrorCode.RESOURCE_LOCKED,
+                f"{name!r} is replayed just now; what died on it goes back after that",
+            )
+
     def _written(self, error: WriteFailed | None) -> None:
         settlement, self._settlement = self._settlement, None
         if settlement is None:
@@ -281,7 +298,11 @@ class DeadReturn(Job):
         """Where a message goes; nowhere, where its queue has gone since it was taken."""
         if self._topic:
             return self._topic
-        return "" if self._why_not(row) else queue_topic(annotation_of(row, DEAD_ENDPOINT))
+        endpoint = None if self._why_not(row) else self._broker.find(annotation_of(row, DEAD_ENDPOINT))
+        if endpoint is None:
+            return ""
+        is_queue = endpoint.kind is EndpointKind.QUEUE
+        return queue_topic(endpoint.name) if is_queue else topic_endpoint_topic(endpoint.name)
 
     @staticmethod
     def _contents(rows: Sequence[Row]) -> tuple[list[bytes], list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from proton import Delivery
@@ -11,7 +12,7 @@ from amqp_ext.addresses.queue_names import queue_topic
 from gateway.config import Queue, Vpn
 from tests.gateway.admin.conftest import Administer, Api, Start, stop_and_check, wait_until
 from tests.gateway.admin.jobs.test_copy import ended, record
-from tests.support.client import Client, Received, texts
+from tests.support.client import Client, Received, Refused, texts
 from tests.support.messages import data, section
 from tests.support.running import RunningGateway
 
@@ -96,7 +97,7 @@ def test_a_selector_a_limit_and_a_target_choose(gateway: RunningGateway, api: Ap
 def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(
     gateway: RunningGateway, api: Api, client: Client
 ) -> None:
-    """Where the endpoint was deleted, is a topic endpoint, or nobody says where the message died."""
+    """Where the endpoint was deleted, or nobody says where the message died."""
     api.done("POST", "config", "/queues", {"queueName": "gone", "deadMsgQueue": "dead"})
     die(client, "gone", [data("1"), data("2")])
     wait_until(lambda: depth(api, "dead") == 2, "they are dead")
@@ -110,6 +111,38 @@ def test_what_has_no_queue_to_go_back_to_stays_and_is_counted(
     )
     assert depth(api, "dead") == 3
     assert texts(client.receiver("orders").drain()) == ["4"]
+
+
+def test_what_died_on_a_topic_endpoint_goes_back_there_alone(
+    gateway: RunningGateway, api: Api, client: Client
+) -> None:
+    """Others that subscribe to the topic have had it. Nobody else can send there; a replay under way is waited for."""
+    subscription = "topic://a/>"
+    client.receiver(subscription, name="mine", durable=True).detach()
+    (te,) = [one["topicEndpointName"] for one in api.done("GET", "monitor", "/topicEndpoints")]
+    changes = {"deadMsgQueue": "dead", "maxDeliveredUnackedMsgsPerFlow": 1}
+    api.done("PATCH", "config", f"/topicEndpoints/{quote(te, safe='')}", changes)
+    api.done("POST", "config", "/queues", {"queueName": "other"})
+    api.done("POST", "config", "/queues/other/subscriptions", {"subscriptionTopic": "a/>"})
+    client.sender("topic://a/1").send_all([data("1"), data("2")])
+    receiver = client.receiver(subscription, name="mine", durable=True, credit=2)
+    for _ in range(2):
+        receiver.settle(receiver.take(1), Delivery.REJECTED)
+    receiver.detach()
+    wait_until(lambda: depth(api, "dead") == 2, "they are dead")
+    again = f"{subscription}?replay-start=beginning"
+    replaying = client.receiver(again, name="mine", durable=True)
+    name = give_back(api)
+    wait_until(lambda: "is replayed just now" in record(gateway, name).outcome, "it waits for the replay")
+    replaying.flow(4)
+    for _ in range(2):
+        replaying.take_and_accept(1)
+    assert ended(gateway, name).sent == 2
+    assert depth(api, "other") == 2
+    with pytest.raises(Refused, match="for the gateway alone"):
+        client.sender(f"topic://#topic-endpoint/{te}")
+    assert [texts(replaying.take_and_accept(1)) for _ in range(2)] == [["1"], ["2"]]
+    stop_and_check(gateway, api, client)
 
 
 def test_what_a_consumer_has_in_delivery_is_left_alone(
