@@ -142,6 +142,11 @@ class Users:
                 found = name
         return found
 
+    @property
+    def names(self) -> list[str]:
+        """Those that are configured."""
+        return list(self._users)
+
     def knows(self, name: str) -> bool:
         """Whether there is a user of this name; anybody is one where none is configured."""
         return not self._users or name in self._users

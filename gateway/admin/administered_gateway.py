@@ -10,7 +10,7 @@ from gateway.config import Limits, Reloaded
 from gateway.core.errors import Refused
 from gateway.ledger import Account, Ledger
 from gateway.users import Users
-from gateway.vpn.clients import ClientIdentity
+from gateway.vpn.clients import ClientIdentity, SeenLinks
 from gateway.vpn.message_vpns import MessageVpns
 
 
@@ -30,7 +30,7 @@ class ClientConnection(ClientIdentity, Protocol):
     """A client's connection, as an administrator sees it."""
 
     @property
-    def link_count(self) -> int:
+    def links(self) -> SeenLinks:
         """Its links."""
 
     @property

@@ -123,11 +123,6 @@ class Connection(asyncio.Protocol):
         return None if self._client is None else self._client.vpn_name
 
     @property
-    def link_count(self) -> int:
-        """Links attached to it."""
-        return len(self.links.attached)
-
-    @property
     def is_signing_in(self) -> bool:
         """It is not known yet who the client is."""
         return self._handshake is not None

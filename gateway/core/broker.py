@@ -97,7 +97,7 @@ class Broker:
         self._by_number: dict[int, Endpoint] = {}
         self._next_number = 1
         self._routes = RouteTable()
-        self._router = Router(self.endpoints, self._is_logged, self._routes)
+        self.router = Router(self.endpoints, self._is_logged, self._routes)
         self.settlements = Settlements(log)
         self.trimming = Trimming(self, self._routes, self.settlements)
         self.erasing = Erasing(self, self._routes)
@@ -175,7 +175,7 @@ class Broker:
                 endpoint.note_attempts([(reference.message_id, reference.attempts)])
         for pattern in found.subscriptions:
             endpoint.subscribe(pattern)
-            self._router.add(TopicPattern.parse(pattern), endpoint.name)
+            self.router.add(TopicPattern.parse(pattern), endpoint.name)
         replay = endpoint.replay
         if replay is not None:
             kept = replays.get(replay.cursor)
@@ -192,7 +192,7 @@ class Broker:
     def _register(self, endpoint: Endpoint) -> None:
         self.endpoints[endpoint.name] = endpoint
         self._by_number[endpoint.number] = endpoint
-        self._router.forget()
+        self.router.forget()
 
     def take_number(self) -> int:
         """The next number of an endpoint or a cursor."""
@@ -225,7 +225,7 @@ class Broker:
         self._register(endpoint)
         effects: list[Effect] = [*backlog.open_effects(floor), endpoint.definition()]
         for text, pattern in zip(subscriptions, patterns, strict=True):
-            self._router.add(pattern, name)
+            self.router.add(pattern, name)
             effects.append(endpoint.subscribe(text))
         return endpoint, effects
 
@@ -279,7 +279,7 @@ class Broker:
         del self.endpoints[endpoint.name]
         del self._by_number[endpoint.number]
         self._emptied.pop(endpoint, None)
-        self._router.remove_all(endpoint.name)
+        self.router.remove_all(endpoint.name)
         self._routes.remove_endpoint(endpoint)
         return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.next_id - 1)]
 
@@ -288,11 +288,11 @@ class Broker:
         patterns = {text: TopicPattern.parse(text) for text in subscriptions}
         effects: list[Effect] = []
         for text in [text for text in endpoint.subscriptions if text not in patterns]:
-            self._router.remove(TopicPattern.parse(text), endpoint.name)
+            self.router.remove(TopicPattern.parse(text), endpoint.name)
             effects.append(endpoint.unsubscribe(text))
         for text, pattern in patterns.items():
             if text not in endpoint.subscriptions:
-                self._router.add(pattern, endpoint.name)
+                self.router.add(pattern, endpoint.name)
                 effects.append(endpoint.subscribe(text))
         return effects
 
@@ -325,7 +325,7 @@ class Broker:
             it holds, and why the rest was refused: None there means that nobody wanted them (outcome released),
             ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
         """
-        router = self._router
+        router = self.router
         routing = router.cached.get(topic) or router.route(topic)
         if routing.is_picky and origin:
             routing = routing.seen_from(origin)
@@ -444,7 +444,7 @@ class Broker:
     def sweep_routes(self) -> None:
         """Forget routes that no endpoint has messages by any more; to be called when nothing is on its way."""
         if self.next_id == self.log.next_id:
-            self._routes.sweep(self._router.numbers())
+            self._routes.sweep(self.router.numbers())
 
     # --- points -------------------------------------------------------------------------------------------------
 
@@ -515,7 +515,7 @@ class Broker:
         """Go by these from now on; whether rules of retention are others."""
         self.policy = policy
         self.create_queues = create_queues
-        self._router.forget()
+        self.router.forget()
         return self.retention.configure(policy.retention, self.next_id)
 
     def purge(self, endpoint: Endpoint) -> tuple[int, list[Effect]]:
@@ -542,14 +542,14 @@ class Broker:
 
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
         """Change what an endpoint is like; what lies on it stays."""
-        self._router.forget()
+        self.router.forget()
         effects: list[Effect] = [endpoint.change_settings(settings)]
         endpoint.wake()
         return effects
 
     def forget_routes(self) -> None:
         """Where messages go has changed."""
-        self._router.forget()
+        self.router.forget()
 
     def log_facts(self, endpoint: Endpoint | None = None, patterns: Sequence[str] = ()) -> LogFacts:
         """What is known of log and archive, of some topics (none for all); of what a stream shows, if one is given."""

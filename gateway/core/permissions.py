@@ -47,6 +47,8 @@ class Decision(NamedTuple):
 
     is_allowed: bool
     rule: str
+    pattern: str | None = None
+    """The pattern of the list that decides; None where there is none that does."""
 
 
 class Permissions:
@@ -138,7 +140,7 @@ class _List:
     def _decision(self, exception: AddressPattern | None, pattern: AddressPattern | None) -> Decision:
         rule = exception or pattern
         text = f"{self._action.value} {rule}" if rule else f"no pattern of {self._action.value}"
-        return Decision(exception is None and pattern is not None, text)
+        return Decision(exception is None and pattern is not None, text, str(rule) if rule else None)
 
 
 _ALL: Final = TopicPattern.parse(">")

@@ -136,6 +136,15 @@ class Router:
         """Something else that routing looks at has changed: endpoints, settings, replays, the log's policy."""
         self.cached.clear()
 
+    def subscribers(self, topic: str) -> list[Endpoint]:
+        """Those of which a topic is one, streams among them, for whoever asks: nothing is made ready for messages."""
+        found = {name: self._endpoints[name] for name in self._trie.match(topic)}
+        queue = queue_of_topic(topic)
+        own = None if queue is None else self._endpoints.get(queue)
+        if own is not None and own.kind is not EndpointKind.TOPIC_ENDPOINT:
+            found[own.name] = own
+        return list(found.values())
+
     def route(self, topic: str) -> TopicRouting:
         """Where messages of a topic go; remembered."""
         # A stream is read out of the log: nothing is put on it.

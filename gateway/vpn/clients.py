@@ -4,8 +4,8 @@ What a Message VPN asks of its publishers and consumers: links on the wire side 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from gateway.core.errors import Refused
 from gateway.core.model import Row
@@ -29,6 +29,39 @@ class ClientIdentity(Protocol):
     @property
     def peer(self) -> str:
         """HOST:PORT it comes from."""
+
+
+class LinkState(NamedTuple):
+    """An attached link, as an administrator sees it."""
+
+    name: str
+    is_sender: bool
+    """Its client sends on it; else it receives."""
+    address: str
+    """Of its target, or its source, as the gateway answered the attach."""
+    kind: str
+    """What it is there for, in a word."""
+    credit: int
+    """Messages that its sender may send now."""
+    unsettled: int
+    """Deliveries that are not settled."""
+    sent: int
+    """Messages that went over it."""
+
+
+class SeenLink(Protocol):
+    """An attached link."""
+
+    def state(self) -> LinkState:
+        """What it is like now."""
+
+
+class SeenLinks(Protocol):
+    """The links of a connection."""
+
+    @property
+    def attached(self) -> Collection[SeenLink]:
+        """Those that are attached."""
 
 
 class PublisherLink(Protocol):

@@ -50,9 +50,10 @@ class Download(Response):
         self._request = request
         self._user = user or ANONYMOUS_USER
         self._vpn = vpn
+        self._address = f"log://{name}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with admitted(self._request, self._user, self._vpn) as client:
+        with admitted(self._request, self._user, self._vpn, self._address) as client:
             client.account.holds(Kind.UNSETTLED, len(self.body))
             if client.account.is_over:
                 raise Refused(

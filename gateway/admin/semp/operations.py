@@ -21,6 +21,8 @@ from gateway.admin.semp.envelope import SESSION, tell_errors
 from gateway.admin.semp.resources import EncodedPaths, Resources
 from gateway.admin.semp.routes.actions import action_routes
 from gateway.admin.semp.routes.alarms import alarm_routes
+from gateway.admin.semp.routes.clients import client_routes
+from gateway.admin.semp.routes.configuration import configuration_routes
 from gateway.admin.semp.routes.endpoints import config_routes
 from gateway.admin.semp.routes.erasing import erasing_routes
 from gateway.admin.semp.routes.histogram import histogram_routes
@@ -33,7 +35,9 @@ from gateway.admin.semp.routes.monitor import monitor_routes
 from gateway.admin.semp.routes.replay_log import log_routes
 from gateway.admin.semp.routes.replay_points import point_routes
 from gateway.admin.semp.routes.replays import replay_routes
+from gateway.admin.semp.routes.topic_matches import topic_match_routes
 from gateway.admin.semp.routes.trends import trend_routes
+from gateway.admin.semp.routes.users import user_routes
 from gateway.admin.semp.routes.vpns import reload_routes, vpn_routes
 from gateway.admin.v1.log_routes import log_read_routes
 from gateway.admin.v1.publish_routes import publish_routes
@@ -91,8 +95,12 @@ def _resources() -> list[BaseRoute]:
         monitor_routes(),
         message_routes(),
         live_routes(),
+        client_routes(),
         trend_routes(),
         lying_routes(),
+        topic_match_routes(),
+        user_routes(),
+        configuration_routes(),
         histogram_routes(),
         alarm_routes(),
         plan_routes(),

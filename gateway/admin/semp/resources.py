@@ -160,6 +160,22 @@ def client_id(client: ClientIdentity) -> str:
     return f"#{client.number}"
 
 
+def clients_named(request: Request, vpn: str, name: str) -> list[ClientConnection]:
+    """
+    The clients of a Message VPN that have a name, or an id (``client_id``).
+
+    Raises:
+        SempError: NOT_FOUND, none has.
+    """
+    vpn_of(request, vpn)
+    found = [
+        one for one in resources_of(request).clients(vpn) if name in (one.peer_container, client_id(one))
+    ]
+    if not found:
+        raise SempError("NOT_FOUND", f"There is no client {name[:80]!r} in Message VPN {vpn!r}.")
+    return found
+
+
 def check_log(name: str) -> None:
     """That a replay log of this name is there.
 

@@ -13,9 +13,15 @@ from gateway.core.errors import Refused
 
 
 @contextmanager
-def admitted(request: Request, user: str, vpn: str) -> Iterator[HttpClient]:
+def admitted(
+    request: Request, user: str, vpn: str, address: str, *, is_sender: bool = False
+) -> Iterator[HttpClient]:
     """
     The request's client.
+
+    Args:
+        address: What it reads or publishes to, as administrators are told.
+        is_sender: It publishes.
 
     Raises:
         SempError: NOT_ALLOWED with status 429, it is one too many.
@@ -23,7 +29,7 @@ def admitted(request: Request, user: str, vpn: str) -> Iterator[HttpClient]:
     clients: HttpClients = request.app.state.clients
     host, port = request.client or ("", 0)
     try:
-        client = clients.admit(user, host, port, vpn)
+        client = clients.admit(user, host, port, vpn, address, is_sender=is_sender)
     except Refused as refused:
         raise SempError("NOT_ALLOWED", f"{refused.text[0].upper()}{refused.text[1:]}.", 429) from None
     try:

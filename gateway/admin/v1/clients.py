@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from gateway.config import Limits
 from gateway.core.errors import ErrorCode, Refused
 from gateway.ledger import Account, Ledger
+from gateway.vpn.clients import LinkState, SeenLink, SeenLinks
 
 MOST: Final = 128
 """At once: half of the connections that HTTP has, so that administrators are never kept out."""
@@ -56,11 +57,13 @@ class HttpClient:
 
     Args:
         peer: HOST:PORT it comes from.
+        address: What it reads or publishes to.
+        is_sender: It publishes; else it reads.
     """
 
-    link_count: Final = 1
-
-    def __init__(self, number: int, user: str, peer: str, vpn_name: str) -> None:
+    def __init__(
+        self, number: int, user: str, peer: str, vpn_name: str, address: str, *, is_sender: bool
+    ) -> None:
         self.number = number
         self.user = user
         self.peer = peer
@@ -68,12 +71,30 @@ class HttpClient:
         self.account: Account
         self.refused: Refused | None = None
         """Why it was ended."""
+        self.sent = 0
+        """Messages that it was sent, or has sent."""
+        self._address = address
+        self._is_sender = is_sender
         self._end: Callable[[], None] | None = None
 
     @property
     def peer_container(self) -> str:
         """What an administrator calls it by."""
         return f"http-{self.number}"
+
+    @property
+    def links(self) -> SeenLinks:
+        """Its request, in the place of a link."""
+        return self
+
+    @property
+    def attached(self) -> Collection[SeenLink]:
+        """The same."""
+        return (self,)
+
+    def state(self) -> LinkState:
+        """What it is like now: nobody gives credit over HTTP."""
+        return LinkState(self.peer_container, self._is_sender, self._address, "http", 0, 0, self.sent)
 
     def when_stopped(self, end: Callable[[], None]) -> None:
         """Call this once the client is to end; at once, if that has been said."""
@@ -113,9 +134,15 @@ class HttpClients:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def admit(self, user: str, host: str, port: int, vpn: str) -> HttpClient:
+    def admit(
+        self, user: str, host: str, port: int, vpn: str, address: str, *, is_sender: bool
+    ) -> HttpClient:
         """
         One more, which ``leave`` takes away.
+
+        Args:
+            address: What it reads or publishes to.
+            is_sender: It publishes.
 
         Raises:
             Refused: RESOURCE_LIMIT, it is one too many.
@@ -128,7 +155,7 @@ class HttpClients:
                 f"user {user!r} has {MOST_PER_USER} requests under way, and may not have more",
             )
         guest = self._host.admit(host, user)
-        client = HttpClient(guest.number, user, f"{host}:{port}", vpn)
+        client = HttpClient(guest.number, user, f"{host}:{port}", vpn, address, is_sender=is_sender)
         client.account = self._host.ledger.open(
             self._host.limits.connection_bytes,
             lambda bound: client.stop(

@@ -72,7 +72,7 @@ class LogAnswer(Response):
         self._resumes = resumes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with admitted(self._request, self._user, self._vpn.name) as client:
+        with admitted(self._request, self._user, self._vpn.name, f"log://{self._patterns[0]}") as client:
             await self._read(client, scope, receive, send)
 
     async def _read(self, client: HttpClient, scope: Scope, receive: Receive, send: Send) -> None:

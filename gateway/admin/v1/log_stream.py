@@ -133,6 +133,7 @@ class LogStream:
         self._last_id = rows[-1][ID]
         self._row_bytes = len(piece) // len(rows) or 1
         self.sent += len(rows)
+        self.client.sent = self.sent
         self._spent += self._seconds() - began
         account = self.client.account
         account.holds(Kind.UNSETTLED, self._size)

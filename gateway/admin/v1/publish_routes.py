@@ -198,7 +198,7 @@ def publish_routes() -> APIRouter:
         found = vpn_of(request, vpn).vpn
         if not found.settings.enabled:
             raise Refused(ErrorCode.NOT_ALLOWED, f"the Message VPN {vpn!r} is not enabled")
-        with admitted(request, user.name or ANONYMOUS_USER, found.name) as client:
+        with admitted(request, user.name or ANONYMOUS_USER, found.name, address, is_sender=True) as client:
             topic = topic_of(found, address)
             await found.committer.committed()
             submission = Submission(client, found, topic, resources_of(request).limits)

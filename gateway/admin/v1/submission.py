@@ -75,6 +75,7 @@ class Submission:
     def accepted(self, deliveries: Any, *, at_once: bool = False) -> None:
         """These are durable."""
         self.accepted_count += len(deliveries)
+        self._client.sent = self.accepted_count
         self._done(deliveries)
 
     def not_stored(self, deliveries: Any, refused: Refused | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from proton import Link
 
 from gateway.core.errors import Refused
+from gateway.vpn.clients import LinkState
 
 
 class Receiving(Protocol):
@@ -56,6 +57,9 @@ class AttachedLink(Protocol):
     @property
     def outgoing(self) -> Sending | None:
         """What takes its events one by one; None where messages come in on it, or none at all."""
+
+    def state(self) -> LinkState:
+        """What it is like now, for administrators."""
 
     def detached(self, *, closed: bool) -> None:
         """The peer or we have detached (or closed) the link, or its session is gone."""

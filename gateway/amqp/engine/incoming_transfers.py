@@ -71,6 +71,8 @@ class IncomingTransfers:
         self._on_batch: Callable[[bytes, Any], None]
         self._window = window
         self._used = 0
+        self.taken = 0
+        """Messages."""
         self.is_closed = False
 
     def close(self) -> None:
@@ -102,6 +104,7 @@ class IncomingTransfers:
         while True:
             contents, deliveries, stop = take(self._handle, self._max_message_bytes, self._is_batch)
             if contents:
+                self.taken += len(contents)
                 self._on_messages(contents, deliveries)
                 # Whoever got them may have closed the link.
                 if self._link is None:
@@ -142,6 +145,7 @@ class IncomingTransfers:
         lib.pn_link_advance(link)
         if settled:
             lib.pn_delivery_settle(delivery)
+        self.taken += 1
         hand_over: Callable[..., None] = self._on_batch if is_batch else self._on_transactional
         hand_over(content, None if settled else self._loops.handle_of(delivery), *more)
         if self.is_closed:

@@ -92,6 +92,8 @@ class OutgoingTransfers:
         self._average_bytes = 256
         self.in_batches = False
         """Several messages go in one delivery (``amqp_ext.message.reader_batches``); only where they go out settled."""
+        self.sent = 0
+        """Messages."""
         self.is_closed = False
 
     def close(self) -> None:
@@ -134,6 +136,7 @@ class OutgoingTransfers:
         """Send messages; there must be credit for them. ``replay_name``: the mark on them, if it is not empty."""
         if self.is_closed:
             return
+        self.sent += len(rows)
         splicer = self._splicer_for(replay_name) if replay_name else self._splicer
         if self.in_batches:
             self._send_batches(rows, splicer, attempts, end_id)

@@ -25,6 +25,8 @@ class AnswerLink(BaseLink):
         paired: It is one of a pair of links: requests come in on the other.
     """
 
+    kind = "answers"
+
     def __init__(self, link: Link, carrier: Carrier, *, paired: bool) -> None:
         super().__init__(link, carrier)
         self._is_paired = paired
@@ -35,6 +37,10 @@ class AnswerLink(BaseLink):
     @property
     def outgoing(self) -> Sending:
         return self
+
+    @property
+    def _sent_count(self) -> int:
+        return self._sent
 
     @property
     def node_address(self) -> str:

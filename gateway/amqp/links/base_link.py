@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from proton import Link
 
@@ -14,6 +14,7 @@ from gateway.amqp.engine.attached_link import Receiving, Sending
 from gateway.amqp.engine.carrier import Carrier
 from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.errors import ErrorCode, Refused
+from gateway.vpn.clients import LinkState
 
 
 class BaseLink(ABC):
@@ -24,6 +25,9 @@ class BaseLink(ABC):
         link: The engine's.
         carrier: Its connection.
     """
+
+    kind: ClassVar[str]
+    """What it is there for, as administrators are told."""
 
     def __init__(self, link: Link, carrier: Carrier) -> None:
         self.link = link
@@ -42,6 +46,26 @@ class BaseLink(ABC):
     def outgoing(self) -> Sending | None:
         """What takes its events one by one."""
         return None
+
+    @property
+    def _sent_count(self) -> int:
+        """Messages that went over it."""
+        return 0
+
+    def state(self) -> LinkState:
+        """What it is like now, for administrators."""
+        link = self.link
+        is_receiver = bool(link.is_sender)
+        ours, theirs = (link.source, link.remote_source) if is_receiver else (link.target, link.remote_target)
+        return LinkState(
+            self._links.name_of(link),
+            not is_receiver,
+            str(ours.address or theirs.address or ""),
+            self.kind,
+            max(link.credit, 0),
+            link.unsettled,
+            self._sent_count,
+        )
 
     @abstractmethod
     def detached(self, *, closed: bool) -> None:

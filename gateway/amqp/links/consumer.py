@@ -39,6 +39,8 @@ class Consumer(SendingLink):
         max_unsettled: Deliveries it may leave unsettled, where its endpoint does not say.
     """
 
+    kind = "consumer"
+
     def __init__(
         self,
         link: Link,

@@ -42,6 +42,8 @@ class CoordinatorLink(BaseLink):
         outcomes: Those that its source knows.
     """
 
+    kind = "transactions"
+
     def __init__(
         self, link: Link, carrier: Carrier, transactions: LocalTransactions, outcomes: Collection[str]
     ) -> None:

@@ -66,6 +66,8 @@ class Publisher(BaseLink):
         goes_with_queue: It is detached when its queue is deleted; else its next message is refused.
     """
 
+    kind = "publisher"
+
     def __init__(
         self,
         link: Link,
@@ -121,6 +123,10 @@ class Publisher(BaseLink):
     @property
     def incoming(self) -> Receiving:
         return self.transfers
+
+    @property
+    def _sent_count(self) -> int:
+        return self.transfers.taken
 
     def ready(self) -> None:
         """The attach is answered: grant the first credit."""

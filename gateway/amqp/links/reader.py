@@ -46,6 +46,8 @@ class ReaderLink(SendingLink):
         lease: What it has on the temporary queue that it browses, or of the group it is one of.
     """
 
+    kind = "reader"
+
     def __init__(
         self,
         link: Link,

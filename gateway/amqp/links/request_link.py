@@ -64,6 +64,8 @@ class RequestLink(BaseLink):
         paired: It is one of a pair of links: answers go out on the other.
     """
 
+    kind = "requests"
+
     def __init__(
         self,
         link: Link,

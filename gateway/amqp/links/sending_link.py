@@ -69,6 +69,10 @@ class SendingLink(BaseLink):
     def outgoing(self) -> Sending:
         return self.transfers
 
+    @property
+    def _sent_count(self) -> int:
+        return self.transfers.sent
+
     def _retired(self, message_id: int, state: Any, delivery: Any) -> None:
         self._links.retire()
         self._transactional(message_id, state, delivery)

@@ -29,6 +29,8 @@ class UnsubscribingLink(BaseLink):
         endpoint: The subscription's.
     """
 
+    kind = "unsubscribe"
+
     def __init__(self, link: Link, carrier: Carrier, endpoints: Endpoints, endpoint: Endpoint) -> None:
         super().__init__(link, carrier)
         self._endpoints = endpoints

@@ -79,6 +79,8 @@ def expected(method: str, path: str) -> rights.Right:
         return rights.NEW_TOPIC_ENDPOINT
     if path.endswith("/reload") or (method in ("POST", "DELETE") and path.endswith(("/msgVpns", "/{vpn}"))):
         return rights.GATEWAY_CHANGED
+    if path.startswith(("/SEMP/v2/monitor/users", "/SEMP/v2/monitor/configuration")):
+        return rights.GATEWAY_SEEN
     return rights.GATEWAY_SEEN if path.endswith(("/msgVpns", "/metrics")) else rights.WHOLE_VPN
 
 

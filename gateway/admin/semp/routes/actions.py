@@ -19,9 +19,8 @@ from gateway.admin.semp.resources import (
     TOPIC_ENDPOINTS,
     Name,
     check_log,
-    client_id,
+    clients_named,
     endpoint_of,
-    resources_of,
     vpn_of,
 )
 from gateway.admin.semp.tree import Tree
@@ -238,10 +237,7 @@ def action_routes() -> APIRouter:
         responses=one(DISCONNECTED),
     )
     async def disconnect(request: Request, vpn: Name, client: Name, body: Nothing | None = None) -> Answer:
-        vpn_of(request, vpn)
-        found = [c for c in resources_of(request).clients(vpn) if client in (c.peer_container, client_id(c))]
-        if not found:
-            raise SempError("NOT_FOUND", f"There is no client {client[:80]!r} in Message VPN {vpn!r}.")
+        found = clients_named(request, vpn, client)
         for connection in found:
             connection.stop(Refused(ErrorCode.CONNECTION_FORCED, "disconnected by an administrator"))
         return answer(request, {"disconnectedCount": len(found)})

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Request
 from typing_extensions import TypedDict
 
 from gateway.admin import rights
-from gateway.admin.administered_gateway import ClientConnection
 from gateway.admin.semp.documented import InVpn, listed, one, resource
 from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, answer, list_answer
@@ -27,7 +26,6 @@ from gateway.admin.semp.tree import Tree
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.replay.states import ReplayState
-from gateway.ledger import Kind
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role.waiting_vpn import WaitingVpn
@@ -56,26 +54,13 @@ class _Vpn(InVpn):
     directDroppedMsgCount: int
 
 
-class _Client(InVpn):
-    clientName: str
-    clientId: str
-    clientUsername: str
-    clientAddress: str
-    linkCount: int
-    heldBytes: int
-    heldUnfinishedBytes: int
-    heldTransactionBytes: int
-    heldUnsettledBytes: int
-    heldLinkBytes: int
-    heldWebSocketBytes: int
-
-
 class _Flow(InVpn):
     flowId: int
     clientName: str
     clientId: str
     activityState: Literal["active-consumer", "inactive"]
     unackedMsgCount: int
+    credit: int
     epoch: int | None
     hasSelector: bool
 
@@ -89,7 +74,6 @@ class _OfTopicEndpoint(TypedDict):
 
 
 VPN: Final = resource("MsgVpnState", _Vpn)
-CLIENT: Final = resource("Client", _Client)
 FLOWS: Final = {
     EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, _Flow),
     EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
@@ -128,14 +112,6 @@ def monitor_routes() -> APIRouter:
         ("topicEndpoints", TOPIC_ENDPOINTS, rights.TOPIC_ENDPOINT),
     ):
         _add_endpoints(tree, collection, kinds, right)
-
-    @tree.get("/{vpn}/clients", rights.WHOLE_VPN, summary="Clients, by connection", responses=listed(CLIENT))
-    async def clients(request: Request, vpn: Name, paging: Pages) -> Answer:
-        vpn_of(request, vpn)
-        found = {f"{client.number:012}": client for client in resources_of(request).clients(vpn)}
-        async with resources_of(request).listing.page():
-            page, cursor = await paging.page(found, lambda key: _client(found[key], vpn))
-        return list_answer(request, page, cursor, len(found))
 
     @tree.get(
         "/{vpn}/replayLogs", rights.WHOLE_VPN, summary="The replay log, as a list", responses=listed(LOG)
@@ -258,24 +234,6 @@ def _waiting(vpn: WaitingVpn, wire_loops: str) -> _Vpn:
     }
 
 
-def _client(client: ClientConnection, vpn: str) -> _Client:
-    held = client.account.held
-    return {
-        "msgVpnName": vpn,
-        "clientName": client.peer_container,
-        "clientId": client_id(client),
-        "clientUsername": client.user,
-        "clientAddress": client.peer,
-        "linkCount": client.link_count,
-        "heldBytes": client.account.held_bytes,
-        "heldUnfinishedBytes": held[Kind.UNFINISHED],
-        "heldTransactionBytes": held[Kind.TRANSACTIONS],
-        "heldUnsettledBytes": held[Kind.UNSETTLED],
-        "heldLinkBytes": held[Kind.LINKS],
-        "heldWebSocketBytes": held[Kind.WEBSOCKET],
-    }
-
-
 def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
     active = endpoint.active_flows
     found: dict[str, dict[str, Any]] = {}
@@ -288,6 +246,7 @@ def _flows(endpoint: Endpoint, vpn: str) -> dict[str, dict[str, Any]]:
             "clientId": client_id(link.client),
             "activityState": "active-consumer" if flow in active else "inactive",
             "unackedMsgCount": len(flow.unsettled),
+            "credit": max(flow.demand, 0),
             "epoch": flow.epoch,
             "hasSelector": flow.selector is not None,
         }

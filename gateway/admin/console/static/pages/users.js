@@ -14,7 +14,7 @@ const ACTIONS = [
   ["consume", "consume from"],
   ["browse", "browse"],
   ["publish", "publish to"],
-  ["create", "create"],
+  ["replay", "replay"],
   ["administer", "administer"],
 ];
 

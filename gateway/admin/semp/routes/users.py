@@ -1,0 +1,116 @@
+"""Users, and what each may do."""
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from typing_extensions import TypedDict
+
+from amqp_ext.addresses.address import Address, AddressKind, parse_source, parse_target
+from gateway.admin import rights
+from gateway.admin.semp.documented import listed, one, resource
+from gateway.admin.semp.envelope import Answer, SempError, answer, list_answer
+from gateway.admin.semp.paging import Pages
+from gateway.admin.semp.resources import Name, resources_of
+from gateway.admin.semp.tree import Tree
+from gateway.config.settings import GlobalAccess
+from gateway.core.permissions import Action, Decision
+from gateway.users import Users
+
+ActionName = Literal["publish", "consume", "browse", "replay", "administer"]
+
+
+class _User(TypedDict):
+    userName: str
+    globalAccess: GlobalAccess
+
+
+class _Decision(TypedDict):
+    userName: str
+    msgVpnName: str
+    action: ActionName
+    address: str
+    isAllowed: bool
+    rule: str | None
+    sentence: str
+
+
+USER: Final = resource("User", _User)
+DECISION: Final = resource("UserDecision", _Decision)
+
+
+def user_routes() -> APIRouter:
+    """``/monitor/users``."""
+    tree = Tree("monitor", "/users")
+
+    @tree.get("", rights.GATEWAY_SEEN, summary="Users that are configured", responses=listed(USER))
+    async def users(request: Request, paging: Pages) -> Answer:
+        directory = resources_of(request).users
+
+        def show(name: str) -> _User:
+            return {"userName": name, "globalAccess": directory.global_access(name)}
+
+        page, cursor = await paging.page(directory.names, show)
+        return list_answer(request, page, cursor, len(directory.names))
+
+    @tree.get(
+        "/{name}/decision",
+        rights.GATEWAY_SEEN,
+        summary="Whether a user may do something, and the rule that says so",
+        responses=one(DECISION),
+    )
+    async def decision(
+        request: Request,
+        name: Name,
+        paging: Pages,
+        action: Annotated[ActionName, Query(description="What would be done.")],
+        address: Annotated[
+            str, Query(description="To what, as a client names it: `topic://a/>`.", max_length=1_000)
+        ],
+        msg_vpn_name: Annotated[
+            str, Query(alias="msgVpnName", description="In which Message VPN.", max_length=250)
+        ] = "default",
+    ) -> Answer:
+        resources = resources_of(request)
+        directory = resources.users
+        if not directory.knows(name):
+            raise SempError("NOT_FOUND", f"There is no user {name[:80]!r}.")
+        if msg_vpn_name not in (*resources.names, *resources.waiting):
+            raise SempError("NOT_FOUND", f"There is no Message VPN {msg_vpn_name[:80]!r}.")
+        asked = _asked(Action(action), address)
+        found = _decided(directory, name, msg_vpn_name, Action(action), asked)
+        shown: _Decision = {
+            "userName": name,
+            "msgVpnName": msg_vpn_name,
+            "action": action,
+            "address": address,
+            "isAllowed": found.is_allowed,
+            "rule": found.pattern,
+            "sentence": f"{name} may{'' if found.is_allowed else ' not'} {action} {asked.kind.value}://{asked.name}: "
+            f"{found.rule}.",
+        }
+        return answer(request, paging.shown(shown))
+
+    return tree.router
+
+
+def _asked(action: Action, address: str) -> Address:
+    """
+    What an address names.
+
+    Raises:
+        amqp_ext.addresses.texts.AddressError: It names nothing here.
+        SempError: INVALID_PARAMETER, nobody has rules for such.
+    """
+    asked = parse_target(address) if action is Action.PUBLISH else parse_source(address)
+    if asked.kind not in (AddressKind.QUEUE, AddressKind.TOPIC, AddressKind.LOG):
+        raise SempError(
+            "INVALID_PARAMETER",
+            "Rules are for queues, topics and the log: queue://NAME, topic://PATTERN, log://PATTERN.",
+        )
+    return asked
+
+
+def _decided(users: Users, name: str, vpn: str, action: Action, asked: Address) -> Decision:
+    if not users.may_enter(name, vpn):
+        return Decision(False, f"the user may not use the Message VPN {vpn!r}")
+    return users.permissions(name).decide(action, asked.kind, asked.name)

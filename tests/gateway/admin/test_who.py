@@ -1,0 +1,141 @@
+"""Who gets what, who may do what, and what is configured, as an administrator asks."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from amqp_ext.sasl.passwords import hash_password
+from gateway.config import User
+from tests.gateway.admin.conftest import Administer, Api, Start
+
+SECRET_HASH = hash_password("secret", salt=b"1" * 16, iterations=4_096)
+
+
+def matches(api: Api, topic: str) -> set[tuple[str, str, str]]:
+    found = api.done("GET", "monitor", "/topicMatches", topic=topic, count=100)
+    return {(one["endpointName"], one["endpointType"], one["subscriptionTopic"]) for one in found}
+
+
+def test_who_would_get_a_topic(api: Api) -> None:
+    """By which subscription; not whom an exception leaves out; a queue by its own name, too."""
+    for name, kind in (("q", "queue"), ("other", "queue"), ("s", "stream")):
+        api.done("POST", "config", "/queues", {"queueName": name, "kind": kind})
+    for name, topic in (("q", "b"), ("q", "a/*"), ("other", "a/>"), ("other", "!a/no"), ("s", ">")):
+        api.done("POST", "config", f"/queues/{name}/subscriptions", {"subscriptionTopic": topic})
+    api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "*/b"})
+    assert matches(api, "a/b") == {
+        ("q", "queue", "a/*"),
+        ("other", "queue", "a/>"),
+        ("s", "stream", ">"),
+        ("te", "topic-endpoint", "*/b"),
+    }
+    assert matches(api, "a/no") == {("q", "queue", "a/*"), ("s", "stream", ">")}
+    assert matches(api, "#queue/q") == {("q", "queue", "#queue/q")}
+    assert matches(api, "#queue/te") == set()
+    assert matches(api, "c") == {("s", "stream", ">")}
+    for topic in ("", "a//\0", "x" * 900):
+        assert api.refused("GET", "monitor", "/topicMatches", topic=topic)["status"] == "INVALID_PARAMETER"
+    assert api.refused("GET", "monitor", "/topicMatches")["status"] == "MISSING_PARAMETER"
+
+
+def decision(api: Api, user: str, **query: Any) -> dict[str, Any]:
+    answer = api.http.get(f"/SEMP/v2/monitor/users/{user}/decision", params=query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["data"]
+    return found
+
+
+@pytest.fixture
+def users(start: Start, administer: Administer) -> Api:
+    """Of a gateway with users, who signs in as the administrator."""
+    gateway = start(
+        users={
+            "root": User(password=SECRET_HASH, global_access="read-only"),
+            "ann": User(
+                password=SECRET_HASH,
+                consume=("topic://a/>", "!topic://a/no/>", "queue://q*"),
+                publish=("topic://a/>",),
+            ),
+            "out": User(password=SECRET_HASH, vpns=()),
+        }
+    )
+    api = administer(gateway)
+    api.http.auth = ("root", "secret")
+    return api
+
+
+def test_users_are_those_of_the_configuration(users: Api) -> None:
+    """With what they may do to the gateway as a whole."""
+    found = users.http.get("/SEMP/v2/monitor/users").json()
+    assert found["data"] == [
+        {"userName": "ann", "globalAccess": "none"},
+        {"userName": "out", "globalAccess": "none"},
+        {"userName": "root", "globalAccess": "read-only"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("user", "action", "address", "is_allowed", "rule"),
+    [
+        ("ann", "consume", "topic://a/>", False, "!topic://a/no/>"),
+        ("ann", "consume", "topic://a/b/>", True, "topic://a/>"),
+        ("ann", "consume", "queue://q1", True, "queue://q*"),
+        ("ann", "browse", "queue://q1", True, "queue://q*"),
+        ("ann", "consume", "log://a/b", False, None),
+        ("ann", "publish", "topic://a/b", True, "topic://a/>"),
+        ("ann", "administer", "log://>", False, None),
+        ("root", "consume", "topic://x", True, None),
+        ("out", "consume", "topic://x", False, None),
+    ],
+)
+def test_a_decision_names_its_rule(
+    users: Api, user: str, action: str, address: str, *, is_allowed: bool, rule: str | None
+) -> None:
+    """The pattern that permits or forbids; None where none does, and a sentence either way."""
+    found = decision(users, user, action=action, address=address)
+    assert (found["isAllowed"], found["rule"]) == (is_allowed, rule)
+    assert found["sentence"].startswith(f"{user} may {'' if is_allowed else 'not '}{action} {address}: ")
+
+
+def test_what_cannot_be_decided_is_refused(users: Api) -> None:
+    """Of nobody, in no Message VPN, to nothing; and who has no global access learns nothing of others."""
+    path = "/SEMP/v2/monitor/users"
+    for user, query, status in (
+        ("nobody", {"action": "consume", "address": "q"}, "NOT_FOUND"),
+        ("ann", {"action": "consume", "address": "q", "msgVpnName": "x"}, "NOT_FOUND"),
+        ("ann", {"action": "consume", "address": "topic://"}, "INVALID_PARAMETER"),
+        ("ann", {"action": "consume", "address": "$cbs"}, "INVALID_PARAMETER"),
+        ("ann", {"action": "dance", "address": "q"}, "INVALID_PARAMETER"),
+        ("ann", {"action": "consume"}, "MISSING_PARAMETER"),
+    ):
+        error = users.http.get(f"{path}/{user}/decision", params=query).json()["meta"]["error"]
+        assert error["status"] == status, (user, query)
+    query = {"action": "consume", "address": "q"}
+    for url in (path, f"{path}/root/decision", "/SEMP/v2/monitor/configuration"):
+        assert users.http.get(url, params=query, auth=("ann", "secret")).status_code == 403
+
+
+def test_where_nobody_is_configured_everything_is_permitted(api: Api) -> None:
+    """And the sentence says why; there is no user to be listed."""
+    assert api.http.get("/SEMP/v2/monitor/users").json()["data"] == []
+    found = decision(api, "anybody", action="administer", address="log://>")
+    assert (found["isAllowed"], found["rule"]) == (True, None)
+    assert "no users are configured" in found["sentence"]
+
+
+def test_the_configuration_is_shown_without_secrets(users: Api) -> None:
+    """As TOML, with what an administrator changed, and no hash in it."""
+    text = users.http.get("/SEMP/v2/monitor/configuration").json()["data"]["toml"]
+    assert SECRET_HASH not in text
+    assert "scram$" not in text
+    assert tomllib.loads(text)["user"]["ann"]["publish"] == ["topic://a/>"]
+
+
+def test_what_an_administrator_changed_is_in_the_configuration(api: Api) -> None:
+    """It is in force."""
+    api.done("PATCH", "config", "/replayLogs/default", {"maxSpoolUsage": 4_321})
+    text = api.http.get("/SEMP/v2/monitor/configuration").json()["data"]["toml"]
+    assert tomllib.loads(text)["vpn"]["default"]["replay_log"]["quota_mb"] == 4_321
