@@ -10,6 +10,19 @@ from tests.support.client import Client
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
+DETAILS = (
+    *(
+        f"#/default/endpoints/queues/q?tab={tab}"
+        for tab in ("consumers", "messages", "subscriptions", "limits")
+    ),
+    "#/default/endpoints/queues/q?tab=messages&msg=1",
+    "#/default/endpoints/topicEndpoints/te?tab=subscriptions",
+    "#/default/clients/%231",
+    "#/default/clients/%23999",
+    "#/default/log?msg=1",
+)
+"""What the pages show of one thing."""
+
 
 def pages_of(console: Console) -> list[tuple[str, str]]:
     """The pages that the navigation names, with their addresses."""
@@ -26,6 +39,7 @@ def test_every_page_is_for_everybody(
     client.sender("q").send_all([data(i) for i in range(20)])
     client.sender("topic://a/b").send_all([data(i) for i in range(20)])
     client.receiver("q")
+    client.receiver("topic://a/>", name="te", durable=True)
     wide = show(gateway)
     wide.load()
     expect(wide.page.get_by_role("navigation", name="Pages")).to_be_visible()
@@ -33,7 +47,7 @@ def test_every_page_is_for_everybody(
     assert pages
     console = show(gateway, size, scheme)
     found = {}
-    for title, address in pages:
+    for title, address in [*pages, *((address, address) for address in DETAILS)]:
         page = console.page
         page.goto(f"{console.url}/{address}")
         expect(page.get_by_role("heading", level=1).first).to_be_visible()
