@@ -142,7 +142,12 @@ class LogLink:
         self._where = where
         self.rest = ids
         """What is still to come behind the last page that was checked."""
-        start = {"offset": ULong(ids.first), "until": ULong(ids.last)}
+        # What a rule of retention took out between others is not there; whether the range was trimmed, is seen below.
+        start: dict[str, Any] = {
+            "offset": ULong(ids.first),
+            "until": ULong(ids.last),
+            "missing": Symbol("clamp"),
+        }
         if ids.generation is not None:
             start["generation"] = ULong(ids.generation)
         try:

@@ -30,6 +30,7 @@ from store.archive.id_range import IdRange
 from tests.spark_bridge.log_gateway import LogGateway
 from tests.spark_bridge.spark_types import struct
 from tests.spark_bridge.stored_log import StoredLog
+from tests.system.gateway_process import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.system]
 HEADER, ANNOTATIONS, PROPERTIES, APPLICATION, DATA, SEQUENCE, VALUE = 0x70, 0x72, 0x73, 0x74, 0x75, 0x76, 0x77
@@ -96,6 +97,18 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
         yield gateway.url, gateway.path
 
 
+@pytest.fixture(scope="module")
+def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogGateway]:
+    """A running gateway out of whose log a rule of retention took half of what it was for."""
+    rule = '[[vpn.default.replay_log.retention]]\ntopics = ["debug/>"]\nquota_mb = 1'
+    with LogGateway(tmp_path_factory.mktemp("trimmed"), rule) as gateway:
+        content = Described(DATA, b"x" * 20_000)
+        gateway.publish(message(content, topic=topic) for topic in ("debug/a", "orders/a") * 100)
+        of_rule = {"path": gateway.path, "subscribe": "debug/>"}
+        wait_until(lambda: table("offset bigint", **of_rule).num_rows < 52, "the rule is kept to")
+        yield gateway
+
+
 def source(**options: str) -> RewindSource:
     """A source with the options as Spark passes them."""
     given: Any = CaseInsensitiveDict()
@@ -151,6 +164,19 @@ def are_markers(found: pa.Table) -> bool:
     return not any("secret" in str(row) for row in rows)
 
 
+@pytest.mark.parametrize("subscribe", [">", "debug/>", "orders/>"])
+def test_what_a_rule_of_retention_took_out_is_missing_everywhere(trimmed: LogGateway, subscribe: str) -> None:
+    """What is there is read, over AMQP as from the file, whatever the start; what stays is whole."""
+    from_url, from_path = (
+        table("offset bigint, topic string", subscribe=subscribe, **where)
+        for where in ({"url": trimmed.url}, {"path": trimmed.path})
+    )
+    assert from_url.equals(from_path)
+    topics = from_url.column("topic").to_pylist()
+    assert topics.count("orders/a") == (0 if subscribe == "debug/>" else 100)
+    assert (40 < topics.count("debug/a") < 52) == (subscribe != "orders/>")
+
+
 def test_an_erased_message_is_a_row_without_its_content(gateway: tuple[str, str]) -> None:
     """Over AMQP and from the file; its offset, time, topic and replay id stay."""
     url, path = gateway
@@ -204,7 +230,7 @@ def copy(path: str, folder: Path, *statements: str) -> str:
 
 def test_a_file_without_a_gateway_is_read(gateway: tuple[str, str], tmp_path: Path) -> None:
     """A copy of the file, or one a stopped gateway left behind, is a log like any other."""
-    assert table(path=copy(gateway[1], tmp_path)).num_rows == 2_500 + len(EVERY_KIND)
+    assert table(path=copy(gateway[1], tmp_path)).num_rows == 2_501 + len(EVERY_KIND)
 
 
 def test_a_trimmed_range_is_data_loss_or_left_out(
@@ -221,7 +247,7 @@ def test_a_trimmed_range_is_data_loss_or_left_out(
     with pytest.raises(DataLoss, match="of 1 and up, 1001 is first now"):
         list(strict.read(strict.partitions()[0]))
     found = [row["offset"] for batch in lenient.read(lenient.partitions()[0]) for row in batch.to_pylist()]
-    assert found == list(range(1001, 2_501 + len(EVERY_KIND)))
+    assert found == list(range(1001, 2_502 + len(EVERY_KIND)))
     assert "Offsets 1 to 1000 are no longer in the log" in capsys.readouterr().err
 
 
@@ -254,7 +280,7 @@ def test_a_log_restored_from_an_older_copy_is_data_loss(
             list(batches)
         return
     assert [row["offset"] for batch in batches for row in batch.to_pylist()] == list(range(1, 1_001))
-    assert f"Offsets 1001 to {2_500 + len(EVERY_KIND)} are no longer in the log" in capsys.readouterr().err
+    assert f"Offsets 1001 to {2_501 + len(EVERY_KIND)} are no longer in the log" in capsys.readouterr().err
 
 
 def test_what_is_no_log_is_explained(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_the_parts_of_a_split_hold_every_message_once(peer: LogPeer, parts: int)
 def test_a_worker_asks_for_its_range_and_generation(peer: LogPeer) -> None:
     """The bounds on the wire are the range's own; until is the last id to deliver."""
     read(peer, IdRange(10, 12, 7))
-    assert peer.attaches == [("log://>", {"offset": 10, "until": 12, "generation": 7})]
+    assert peer.attaches == [("log://>", {"offset": 10, "until": 12, "missing": "clamp", "generation": 7})]
 
 
 def test_pages_are_cut_by_rows_and_by_bytes(log_peer: LogPeer) -> None:
