@@ -16,12 +16,7 @@ from typing import Any
 from amqp_ext.message.priority import HIGHEST, LOWEST, priorities_of
 from amqp_ext.topics import TopicPattern
 from gateway.core.counting import BacklogCounts
-from gateway.core.effects import (
-    AddReferences,
-    DeleteEndpoint,
-    Effect,
-    Publication,
-)
+from gateway.core.effects import AddReferences, DeleteEndpoint, Effect, Publication
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
@@ -102,6 +97,8 @@ class Broker:
         self.trimming = Trimming(self, self._routes, self.settlements)
         self.erasing = Erasing(self, self._routes)
         self.counts = BacklogCounts(log)
+        self.unlogged_on_way: dict[Publication, None] = {}
+        """What the log does not take, and is not committed yet."""
         self._emptied: dict[Endpoint, None] = {}
         """Endpoints that were emptied as a whole, and may be told of what was on its way then."""
 
@@ -390,7 +387,9 @@ class Broker:
         routes = [part[0].definition for part in parts]
         publication = Publication(rows, topic, routes, logged, sizes, receipt, put, priorities)
         log.size_bytes += publication.logged_bytes
-        if logged and self.retention.rules:
+        if not logged:
+            self.unlogged_on_way[publication] = None
+        elif self.retention.rules:
             self.retention.published(topic, first, room, publication.logged_bytes)
         for endpoint in fan_out.limited:
             endpoint.reserve(room, publication.size_bytes)
@@ -406,6 +405,8 @@ class Broker:
         rows = publication.rows
         last = rows[-1][ID]
         self.log.next_id = last + 1
+        if not publication.logged:
+            self.unlogged_on_way.pop(publication, None)
         touched: list[Endpoint] = []
         put: Put = publication.put
         if put.parts:
@@ -431,6 +432,7 @@ class Broker:
         if publication.logged:
             rows = publication.rows
             self.retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
+        self.unlogged_on_way.pop(publication, None)
         for endpoint in publication.put.reserved:
             endpoint.reserve(-len(publication.rows), -publication.size_bytes)
 

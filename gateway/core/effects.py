@@ -8,7 +8,7 @@ own and all earlier commands are committed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -139,6 +139,16 @@ class SettleInTransaction(MoveCursor):
     __slots__ = ()
 
 
+def settled_firsts(effects: Iterable[Effect], cursor: int, part: int) -> list[int]:
+    """Where the ranges begin that a transaction has written of a part of a cursor."""
+    return [
+        first
+        for effect in effects
+        if isinstance(effect, SettleInTransaction) and (effect.cursor, effect.part) == (cursor, part)
+        for first in effect.ranges
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class OpenCursor:
     """
@@ -149,6 +159,8 @@ class OpenCursor:
     number: int
     parts: Sequence[int]
     floor: int
+    given_out: int = 0
+    """Ids up to this one count as given out, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class Erasing:
         self._routes = routes
         self.markers: dict[int, Row] = {}
         """By the ids of messages; empty where no erasure is under way."""
+        self.erasures = 0
+        """Begun so far."""
 
     def sized(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Messages as they count: see ``markers``."""
@@ -86,6 +88,7 @@ class Erasing:
             markers: What is to stand in their place.
             sizes: Of the contents that are erased, in bytes, by id.
         """
+        self.erasures += 1
         self.markers.update((marker[ID], marker) for marker in markers)
         resized = list(self._resized(markers, sizes))
         return Erasure(self, self._broker.log, markers, resized)

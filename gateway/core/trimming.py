@@ -8,6 +8,7 @@ at no cursor: from then on these messages are held by so many.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Final, Protocol
@@ -35,6 +36,9 @@ MOST_TRIM_IDS: Final = 20_000
 
 URGENT: Final = 0.95
 """Share of the quota past which pieces are as large as they may be: better wait a little than be refused."""
+
+MOST_TOPIC_PIECES: Final = 100
+"""Remembered for those who read an endpoint meanwhile."""
 
 
 class LogFull(Refused):
@@ -85,6 +89,9 @@ class Trimming:
         self._settlements = settlements
         self.below = 0
         """Ids below this are trimmed, or are about to be: no replay may put them back."""
+        self.topic_pieces: deque[range] = deque(maxlen=MOST_TOPIC_PIECES)
+        """Between which ids the newest pieces lie that rules take out of the log, or are about to."""
+        self.topic_pieces_made = 0
         self._next_id = 0
         """Of the log, when the newest piece was made."""
         self._came = 0
@@ -187,6 +194,8 @@ class Trimming:
         first, stop = ids[0], ids[-1] + 1
         kept.cleared_below = stop
         self._broker.retention.takes_out(kept.key, stop)
+        self.topic_pieces.append(range(first, stop))
+        self.topic_pieces_made += 1
         endpoints = self._broker.endpoints.values()
         held = [
             run

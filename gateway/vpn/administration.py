@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_start import Missing, ReplayStart, StartKind
@@ -21,8 +22,12 @@ from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.replay.log_listing import LoggedMessages, Order, Wanted
+from gateway.vpn.replay.unlogged import unlogged_on
 from gateway.vpn.replay_preview import Preview, check_guard, preview
 from store.errors import WriteFailed
+
+START_TRIES: Final = 3
+"""How often a start is looked for that was trimmed while it was read what is to stay on the endpoint."""
 
 
 class Administration:
@@ -222,6 +227,7 @@ class Administration:
         name: str = "",
         expected: int | None = None,
         loss_at_most: int | None = None,
+        keep_unlogged: bool = False,
     ) -> Resolved:
         """
         Replay the log to an endpoint, whoever consumes from it; a replay under way is cancelled by it.
@@ -231,6 +237,7 @@ class Administration:
             name: What it is called on record; empty to have one made.
             expected: How many messages it is to bring, else nothing is done.
             loss_at_most: How many messages may be dropped that the log does not have, else nothing is done.
+            keep_unlogged: None of these is dropped: they stay, in their places among what the replay brings.
 
         Raises:
             Refused: It may not, or cannot start there (docs/reference/refusals.md); INVALID_FIELD, the start asks for
@@ -239,12 +246,20 @@ class Administration:
         vpn = self.vpn
         _check_unbounded(start)
         vpn.replays.check(endpoint, by_client=False, name=name)
-        resolved = await vpn.log.resolve_start_on(endpoint, start)
-        await check_guard(vpn, endpoint, resolved, expected, loss_at_most)
+        kept = None
+        for _ in range(START_TRIES):
+            resolved = await vpn.log.resolve_start_on(endpoint, start)
+            await check_guard(vpn, endpoint, resolved, expected, None if keep_unlogged else loss_at_most)
+            if keep_unlogged:
+                kept = await unlogged_on(vpn, endpoint)
+            if resolved.first >= vpn.broker.trimming.below or vpn.history.is_archived(resolved.first):
+                break
+        # Nothing is awaited from when it was known what is kept until the replay has begun.
         if not vpn.endpoints.is_there(endpoint):
             raise Refused(ErrorCode.NOT_FOUND, f"{endpoint.name!r} was deleted meanwhile")
         vpn.replays.check(endpoint, by_client=False, name=name)
-        vpn.replays.start(endpoint, resolved.first, None, ReplayRequest(requester, name, str(start)))
+        request = ReplayRequest(requester, name, str(start))
+        vpn.replays.start(endpoint, resolved.first, None, request, kept)
         await vpn.committer.committed()
         return resolved
 
@@ -258,18 +273,24 @@ class Administration:
         self.vpn.replays.records.refresh_all()
         return self.vpn.broker.replay_records
 
-    async def preview(self, endpoint: Endpoint, start: ReplayStart) -> Preview:
+    async def preview(
+        self, endpoint: Endpoint, start: ReplayStart, *, keep_unlogged: bool = False
+    ) -> Preview:
         """
         What a replay from there would put on the endpoint now, without doing it.
 
+        Args:
+            keep_unlogged: As ``start_replay`` has it.
+
         Raises:
-            Refused: It cannot start there.
+            Refused: It cannot start there, or what is to be kept cannot be.
         """
         vpn = self.vpn
         _check_unbounded(start)
         if endpoint.kind is not EndpointKind.STREAM:
             vpn.replays.check(endpoint, by_client=False)
-        return await preview(vpn, endpoint, await vpn.log.resolve_start_on(endpoint, start))
+        resolved = await vpn.log.resolve_start_on(endpoint, start)
+        return await preview(vpn, endpoint, resolved, keep_unlogged=keep_unlogged)
 
     # --- the log ----------------------------------------------------------------------------------------------
 

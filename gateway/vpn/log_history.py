@@ -13,15 +13,15 @@ store does not wait for it. Where there is no archive, all of this is the store'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from gateway.core.log.history import History
 from gateway.core.log.retention import Retention
-from gateway.core.model import HELD, ID, Row
+from gateway.core.model import ID, Row
 from gateway.core.replay.search import Search
 from gateway.core.replay.starts import LogProbe
 from gateway.vpn.counters import ArchiveReads
@@ -43,6 +43,15 @@ LOOK_SECONDS: Final = 1.0
 
 MOST_MESSAGES: Final = 512
 """Messages that the store gives at once, by their ids (``Reader.messages``)."""
+
+
+class HeldMessages(NamedTuple):
+    """What an endpoint holds that a replay onto it does not put there."""
+
+    routes: Callable[[], Sequence[int]]
+    """Numbers of those by which it comes."""
+    has: Callable[[Row], bool]
+    """Whether a message is among it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +188,24 @@ class LogHistory:
         end: int,
         patterns: Sequence[str],
         user: str = ADMINISTRATION,
-        routes: Callable[[], Sequence[int]] | None = None,
+        held: HeldMessages | None = None,
     ) -> Future[TimedPage]:
         """
         Messages from ``position`` on, below ``end``; as ``Reader.log_page``.
 
         Args:
             user: Whose turn it takes at the archive.
-            routes: With what an endpoint holds alone: of all topics in the store, of these routes where the log no
-                longer reaches.
+            held: With what an endpoint holds alone: of all topics in the store, of its routes where the log no longer
+                reaches.
 
         Raises, by the future:
             LogTrimmed: Neither log nor archive has what comes next.
             ReadFailed: It cannot be read.
         """
-        stored = partial(self._stored_page, position, end, patterns, routes is not None)
+        stored = partial(self._stored_page, position, end, patterns, held is not None)
         if self._archive is None:
             return self._store.submit(stored)
-        return self._begun(partial(self._page, stored, self._archive, position, end, patterns, user, routes))
+        return self._begun(partial(self._page, stored, self._archive, position, end, patterns, user, held))
 
     def _stored_page(self, position: int, end: int, patterns: Sequence[str], held: bool) -> TimedPage:
         processor_seconds = self._runtime.clock.processor_seconds
@@ -212,7 +221,7 @@ class LogHistory:
         end: int,
         patterns: Sequence[str],
         user: str,
-        routes: Callable[[], Sequence[int]] | None,
+        held: HeldMessages | None,
     ) -> TimedPage:
         if self._is_stored(position):
             try:
@@ -228,12 +237,12 @@ class LogHistory:
 
         page, taken = await self._from_archive(position, user, read)
         self.archive_reads.messages += len(page.rows)
-        if routes is not None:
-            numbers = routes()
+        if held is not None:
+            numbers = held.routes()
             found = await asyncio.wrap_future(
                 self._store.submit(partial(self._store.routed_page, numbers, position - 1, page.position))
             )
-            page = _with_held(page, found.rows, min(page.position, found.position))
+            page = _with_held(page, filter(held.has, found.rows), min(page.position, found.position))
         return page, taken
 
     async def _from_archive(self, position: int, user: str, read: Callable[[], T]) -> T:
@@ -463,9 +472,8 @@ async def _fulfil(done: Future[T], reading: Callable[[], Awaitable[T]]) -> None:
             done.set_result(found)
 
 
-def _with_held(page: LogPage, routed: Sequence[Row], stop: int) -> LogPage:
-    """A page of the archive with those of an endpoint's messages that the log did not take; it ends before ``stop``."""
-    rows = [row for row in page.rows if row[ID] < stop]
-    archived = {row[ID] for row in rows}
-    held = [row for row in routed if row[HELD] is not None and row[ID] < stop and row[ID] not in archived]
-    return LogPage(sorted([*rows, *held], key=lambda row: row[ID]) if held else rows, stop)
+def _with_held(page: LogPage, held: Iterable[Row], stop: int) -> LogPage:
+    """A page of the archive, with an endpoint's own messages in the place of what it has of them; up to ``stop``."""
+    own = {row[ID]: row for row in held if row[ID] < stop}
+    rows = [row for row in page.rows if row[ID] < stop and row[ID] not in own]
+    return LogPage(sorted([*rows, *own.values()], key=lambda row: row[ID]) if own else rows, stop)

@@ -18,6 +18,7 @@ from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import CONTENT, HELD, Row
 from gateway.core.replay.starts import Resolved
 from gateway.vpn.message_vpn import MessageVpn
+from gateway.vpn.replay.unlogged import unlogged_on
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.errors import LogTrimmed, ReadFailed
 
@@ -43,6 +44,14 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """The same that a replay is to keep there."""
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Brought:
     """What of the log a replay puts on an endpoint."""
 
@@ -61,29 +70,42 @@ class Preview:
     resolved: Resolved
     brought: Brought
     loss: Loss
+    kept: Kept
     dropped: int
-    """Messages that lie on the endpoint: all of them leave it."""
+    """Messages that lie on the endpoint, and leave it."""
     clients: tuple[str, ...]
     """Containers of some of the consumers that would be detached."""
     client_count: int
 
 
-async def preview(vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved) -> Preview:
+async def preview(
+    vpn: MessageVpn, endpoint: Endpoint, resolved: Resolved, *, keep_unlogged: bool = False
+) -> Preview:
     """
     Count it.
 
+    Args:
+        keep_unlogged: What the log does not have is to stay.
+
     Raises:
-        Refused: REPLAY_MESSAGE_UNAVAILABLE, it was trimmed meanwhile; INTERNAL, the store cannot be read.
+        Refused: REPLAY_MESSAGE_UNAVAILABLE, it was trimmed meanwhile; INTERNAL, the store cannot be read; and as
+            ``unlogged_on`` has it.
     """
     brought = await count_brought(vpn, endpoint, resolved)
-    loss = await count_loss(vpn, endpoint)
+    loss, kept = Loss(), Kept()
+    if not keep_unlogged:
+        loss = await count_loss(vpn, endpoint)
+    elif endpoint.kind is not EndpointKind.STREAM:
+        found = await unlogged_on(vpn, endpoint)
+        kept = Kept(len(found), sum(one.size_bytes for one in found))
     is_stream = endpoint.kind is EndpointKind.STREAM
     flows = [] if is_stream else list(endpoint.flows)
     return Preview(
         resolved,
         brought,
         loss,
-        0 if is_stream else endpoint.depth,
+        kept,
+        0 if is_stream else endpoint.depth - kept.messages,
         tuple(flow.link.client.peer_container for flow in flows[:SHOWN_CLIENTS]),
         len(flows),
     )

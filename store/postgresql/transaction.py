@@ -294,14 +294,14 @@ class Transaction:
         self, effect: OpenCursor | DropCursor | AddReferences | CountAttempts | TrimLog | EraseMessages
     ) -> None:
         match effect:
-            case OpenCursor(number, parts, floor):
+            case OpenCursor(number, parts, floor, given_out):
                 self._execute(
                     "insert into cursor (number, part, floor, counted_id) "
                     "select %s, part, %s, %s from unnest(%s::bigint[]) as part",
                     number, floor, floor, list(parts),
                 )  # fmt: skip
                 self._use_number(number)
-                self._last_id = max(self._last_id, floor)
+                self._last_id = max(self._last_id, floor, given_out)
             case DropCursor():
                 self._drop_cursor(effect)
             case AddReferences(cursor, ids):

@@ -365,14 +365,14 @@ class Transaction:
     ) -> None:
         execute = self._execute
         match effect:
-            case OpenCursor(number, parts, floor):
+            case OpenCursor(number, parts, floor, given_out):
                 for part in parts:
                     execute(
                         "insert into cursor (number, part, floor, counted_id) values (?, ?, ?, ?)",
                         (number, part, floor, floor),
                     )
                 self._use_number(number)
-                self._give_out(floor)
+                self._give_out(max(floor, given_out))
             case DropCursor():
                 self._drop_cursor(effect)
             case AddReferences(cursor, ids):

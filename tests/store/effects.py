@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
 
 from amqp_ext.message.priority import priorities_of
@@ -262,6 +263,28 @@ def purge(model: NaiveStore, number: int) -> list[Effect]:
         SaveEndpoint(number, new, definition.name, definition.kind, definition.settings, None),
         DropCursor(definition.cursor, number, up_to),
     ]
+
+
+def keeping(model: NaiveStore, number: int, ids: Iterable[int]) -> list[Effect]:
+    """An endpoint emptied, but for some messages that lie there by routes."""
+    definition, cursor = model.endpoints[number].definition, model.cursor_of(number)
+    opened, *others = purge(model, number)
+    assert isinstance(opened, OpenCursor)
+    by_part: dict[int, list[int]] = {part: [] for part in opened.parts}
+    for i in sorted(ids):
+        by_part[_part_of(model, number, i)].append(i)
+    left = [MoveCursor(definition.cursor, part, None, {i: i for i in kept}, None, 0, 0)
+            for part, kept in by_part.items() if kept]  # fmt: skip
+    assert all(not cursor.parts[move.part].is_done(i) for move in left for i in move.ranges)
+    up_to = opened.floor
+    floor = min((kept[0] for kept in by_part.values() if kept), default=up_to + 1) - 1
+    moves = []
+    for part, kept in by_part.items():
+        pairs = zip(kept, [*kept[1:], up_to + 1], strict=False)
+        ranges: dict[int, int | None] = {i + 1: after - 1 for i, after in pairs if i + 1 < after}
+        low = kept[0] - 1 if kept else up_to
+        moves.append(MoveCursor(opened.number, part, low, ranges, up_to, len(kept), model.size_of(kept)))
+    return [*left, replace(opened, floor=floor, given_out=up_to), *moves, *others]
 
 
 def deletion(model: NaiveStore, number: int) -> list[Effect]:

@@ -30,7 +30,7 @@ from gateway.core.effects import (
     SettleInTransaction,
 )
 from gateway.core.log.point import Point
-from gateway.core.model import BARE, WHOLE
+from gateway.core.model import BARE, ID, WHOLE
 from gateway.core.replay.record import COPY, ReplayRecord
 from store.queue_priorities import by_priority
 from tests.store.effects import (
@@ -38,6 +38,7 @@ from tests.store.effects import (
     counted,
     deletion,
     erasing,
+    keeping,
     publication,
     purge,
     queue,
@@ -159,6 +160,9 @@ def _step(draw: st.DrawFn, model: NaiveStore, before: set[int], end: int) -> Seq
     if kind == "purge":
         replay = _replay_of(model, number)
         gone = [SaveReplay(number, None), DropCursor(replay, 0, 0)] if replay else []
+        if draw(st.booleans()):
+            routed = {row[ID] for row in model.routed(number)} - model.cursor_of(number).references
+            return [*gone, *keeping(model, number, _some(draw, [i for i in lying if i in routed]))]
         return [*gone, *draw(st.sampled_from([purge, purge, deletion]))(model, number)]
     if kind == "replay":
         return _replay(draw, model, number)

@@ -368,7 +368,7 @@ class NaiveStore:
             {part: NaivePart(effect.floor, effect.floor) for part in effect.parts}
         )
         self.next_number = max(self.next_number, effect.number + 1)
-        self.last_id = max(self.last_id, effect.floor)
+        self.last_id = max(self.last_id, effect.floor, effect.given_out)
 
     def _move(self, effect: MoveCursor) -> None:
         cursor = self.cursors[effect.cursor]

@@ -5,6 +5,7 @@ The link of a consumer of an endpoint: messages go out on it, and what the peer 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from proton import Link, Terminus
@@ -20,6 +21,7 @@ from gateway.amqp.nodes.lease import NodeLease
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.errors import Refused
 from gateway.core.model import ID, Row
+from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.consumers import Consumers
 
@@ -104,11 +106,26 @@ class Consumer(SendingLink):
         replay = self.flow.endpoint.replay if self.flow is not None else None
         if replay is None or not replay.is_marking:
             super().send(rows, attempts, end_id)
+        elif rows[0][ID] <= replay.kept_up_to:
+            self._send_with_kept(rows, attempts, end_id, replay)
         else:
             self.send_marked(rows, attempts, end_id, replay.name, replay.marked_below)
         if self.is_pre_settled and self.flow is not None:
             # At most once is what the peer asked for: sent is consumed.
             self._consumers.settle(self.flow, [row[ID] for row in rows])
+
+    def _send_with_kept(
+        self, rows: Sequence[Row], attempts: Mapping[int, int], end_id: int | None, replay: Replay
+    ) -> None:
+        """What lay there before a replay may not have been delivered yet: it is not marked as replayed."""
+        assert self.flow is not None
+        is_routed = self.flow.endpoint.backlog.is_routed
+        for is_kept, found in groupby(rows, lambda row: is_routed(row[ID])):
+            run = list(found)
+            if is_kept:
+                super().send(run, attempts, end_id)
+            else:
+                self.send_marked(run, attempts, end_id, replay.name, replay.marked_below)
 
     def nothing_to_send(self) -> None:
         super().nothing_to_send()

@@ -83,6 +83,8 @@ _LABELS: Final = {
     "droppedMsgCount": "messages dropped",
     "lossMsgCount": "of these lost for good",
     "lossMsgSpoolUsage": "size of what is lost",
+    "keptMsgCount": "messages kept",
+    "keptMsgSpoolUsage": "size of what is kept",
     "detachedClientCount": "clients detached",
     "detachedClients": "who is detached",
 }

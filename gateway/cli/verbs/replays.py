@@ -22,6 +22,9 @@ _clamp = click.option(
     is_flag=True,
     help="Where the start is not in the log (any more), begin at the nearest that is.",
 )
+_keep_unlogged = click.option(
+    "--keep-unlogged", is_flag=True, help="What lies on ENDPOINT and the log does not have is not dropped."
+)
 _is_topic = click.option("--topic-endpoint", is_flag=True, help="ENDPOINT is a topic endpoint, not a queue.")
 
 
@@ -68,6 +71,7 @@ def replay() -> None:
     type=click.IntRange(0),
     help="Only if no more messages than that are dropped which the log does not have.",
 )
+@_keep_unlogged
 @click.option("--yes", is_flag=True, help="Do not ask for ENDPOINT's name; on a terminal it is asked for.")
 @_is_topic
 @api_options
@@ -80,19 +84,21 @@ def start(
     name: str | None,
     expect: int | None,
     loss_at_most: int | None,
+    keep_unlogged: bool,
     yes: bool,
     topic_endpoint: bool,
 ) -> None:
     """Replay the log to ENDPOINT: what lies on it is dropped, its consumers have to attach again."""
     collection = _collection(topic_endpoint)
+    place = {**_place(start, clamp), "keepUnlogged": keep_unlogged}
     body = {
-        **_place(start, clamp),
+        **place,
         "replayName": name,
         "expectedMsgCount": expect,
         "ifLossAtMost": loss_at_most,
     }
     if not (yes or api.as_json) and is_terminal():
-        _confirm(api, collection, endpoint, _place(start, clamp))
+        _confirm(api, collection, endpoint, place)
     data = api.ask("PUT", "action", collection, endpoint, "startReplay", body=body)["data"]
     if not wait:
         api.done(data, f"the replay of {endpoint} starts at message {data['firstMsgId']}")
@@ -108,7 +114,7 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _confirm(api: Api, collection: str, endpoint: str, place: dict[str, str]) -> None:
+def _confirm(api: Api, collection: str, endpoint: str, place: dict[str, Any]) -> None:
     """
     Say what would be done, and have a person type the endpoint's name.
 
@@ -120,7 +126,8 @@ def _confirm(api: Api, collection: str, endpoint: str, place: dict[str, str]) ->
     lost = counted(found["lossMsgCount"], "message")
     click.echo(
         f"{counted(found['droppedMsgCount'], 'message')} on {endpoint} will be dropped. Of these the log does not have "
-        f"{lost}: lost for good. {counted(found['detachedClientCount'], 'consumer')} will be detached.",
+        f"{lost}: lost for good. {counted(found['keptMsgCount'], 'message')} will stay. "
+        f"{counted(found['detachedClientCount'], 'consumer')} will be detached.",
         err=True,
     )
     if click.prompt(f"Type {endpoint} to go on", err=True, default="", show_default=False) != endpoint:
@@ -202,12 +209,22 @@ def _on_record(api: Api, name: str) -> dict[str, Any] | None:
 @click.option(
     "--topics", "by_topic", is_flag=True, help="And how much of each topic; of the twenty with the most."
 )
+@_keep_unlogged
 @_is_topic
 @api_options
-def preview(api: Api, endpoint: str, start: str, clamp: bool, by_topic: bool, topic_endpoint: bool) -> None:
+def preview(
+    api: Api,
+    endpoint: str,
+    start: str,
+    clamp: bool,
+    by_topic: bool,
+    keep_unlogged: bool,
+    topic_endpoint: bool,
+) -> None:
     """Say what a replay would bring to ENDPOINT, without doing it."""
     path = (_collection(topic_endpoint), endpoint, "previewReplay")
-    found = api.ask("PUT", "action", *path, body=_place(start, clamp))["data"]
+    body = {**_place(start, clamp), "keepUnlogged": keep_unlogged}
+    found = api.ask("PUT", "action", *path, body=body)["data"]
     topics = found["topics"]
     api.show(found if api.as_json else {name: value for name, value in found.items() if name != "topics"})
     if by_topic and not api.as_json:

@@ -25,6 +25,7 @@ from gateway.core.effects import (
     MoveCursor,
     OpenCursor,
     SettleInTransaction,
+    settled_firsts,
 )
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.routed_messages import RoutedMessages
@@ -435,7 +436,7 @@ class Backlog:
         """
         for part, ids in by_part.items():
             cursor = self.parts[part]
-            cursor.settled_elsewhere(ids, _firsts(written, self.cursor_number, part))
+            cursor.settled_elsewhere(ids, settled_firsts(written, self.cursor_number, part))
             size = sum(sizes[i] for i in ids)
             cursor.count(-len(ids), -size)
             cursor.saved_messages -= len(ids)
@@ -457,7 +458,9 @@ class Backlog:
         replayed = sorted(i for i in sizes if self.was_put(i))
         if replayed:
             assert self.replayed is not None
-            self.replayed.settled_elsewhere(replayed, _firsts(written, self.replay_cursor_number, WHOLE))
+            self.replayed.settled_elsewhere(
+                replayed, settled_firsts(written, self.replay_cursor_number, WHOLE)
+            )
         return [self.drop_references(newer)] if newer else []
 
     def orphans_settled(self, ids: Collection[int], *, is_committed: bool) -> list[Effect]:
@@ -473,6 +476,14 @@ class Backlog:
         self.replayed = Cursor(position - 1)
         self.replay_cursor_number = number
         return [OpenCursor(number, (WHOLE,), position - 1)]
+
+    def leave_to_routes(self, ids: Iterable[int]) -> list[Effect]:
+        """The replay that has just begun does not put these (rising): they lie here by their routes."""
+        assert self.replayed is not None
+        for i in ids:
+            self.replayed.add(i, i)
+        floor, ranges = self.replayed.change()
+        return [MoveCursor(self.replay_cursor_number, WHOLE, floor, ranges, None, 0, 0)]
 
     def restore_replay(self, number: int, replayed: Cursor) -> None:
         """A replay goes on after a restart."""
@@ -585,13 +596,3 @@ class Backlog:
         self.references.clear()
         self._orphans.clear()
         self._put_messages = self._put_bytes = 0
-
-
-def _firsts(written: Iterable[Effect], cursor: int, part: int) -> list[int]:
-    """Where the ranges begin that a transaction has written of a part of a cursor."""
-    return [
-        first
-        for effect in written
-        if isinstance(effect, SettleInTransaction) and (effect.cursor, effect.part) == (cursor, part)
-        for first in effect.ranges
-    ]

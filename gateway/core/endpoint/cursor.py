@@ -177,6 +177,14 @@ class Cursor:
             last = self.open[at] - 1 if at < len(self.open) else ids[stop - 1]
             self.add(first, last)
 
+    def reopen(self, ids: Sequence[int]) -> None:
+        """A cursor without ranges is not done with these after all (rising, at least one); it is with all others."""
+        top, self.floor = self.floor, min(self.floor, ids[0] - 1)
+        for at, message_id in enumerate(ids):
+            last = ids[at + 1] - 1 if at + 1 < len(ids) else top
+            if message_id < last:
+                self.add(message_id + 1, last)
+
     def settled_elsewhere(self, ids: Sequence[int], firsts: Iterable[int]) -> None:
         """
         The same for messages whose ranges are written already, by a transaction.

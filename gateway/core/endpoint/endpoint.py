@@ -187,7 +187,11 @@ class Endpoint:
             Whether they are ready; while a replay reads, they wait for their turn behind it.
         """
         backlog = self.backlog
-        if self._awaits_emptied and ids[-1] <= backlog.emptied_up_to:
+        if (
+            self._awaits_emptied
+            and ids[-1] <= backlog.emptied_up_to
+            and all(cursor.is_done(ids[0]) for cursor in backlog.parts.values())  # else it was kept
+        ):
             backlog.drop_on_way(len(ids))
             return False
         for route, messages, size in parts:

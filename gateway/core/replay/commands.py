@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import Effect
+from gateway.core.effects import Effect, Publication
 from gateway.core.endpoint.endpoint import Endpoint
+from gateway.core.endpoint.kept_messages import KeptMessage, KeptMessages
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
-from gateway.core.model import BARE, CONTENT, Row
+from gateway.core.model import BARE, CONTENT, LogState, Row
 from gateway.core.replay.states import Replay
 
 
@@ -26,6 +27,14 @@ class ReplayedBroker(Protocol):
     @property
     def policy(self) -> LogPolicy:
         """What the log takes and gives."""
+
+    @property
+    def log(self) -> LogState:
+        """The log as the store has it."""
+
+    @property
+    def unlogged_on_way(self) -> Mapping[Publication, None]:
+        """What the log does not take, and is not committed yet."""
 
     @property
     def next_id(self) -> int:
@@ -89,17 +98,40 @@ class ReplayCommands:
                 f"{policy.max_replays} replays are under way; try again later",
             )
 
-    def start(self, endpoint: Endpoint, position: int, now_ms: int, name: str = "") -> list[Effect]:
+    def start(
+        self,
+        endpoint: Endpoint,
+        position: int,
+        now_ms: int,
+        name: str = "",
+        kept: Sequence[KeptMessage] | None = None,
+    ) -> list[Effect]:
         """
         Everything on the endpoint is dropped; once that is committed and ``Endpoint.replay_cleared``, the log from
-        ``position`` on is put on it again. A replay under way is cancelled by it. ``name`` is that of its record.
+        ``position`` on is put on it again. A replay under way is cancelled by it.
+
+        Args:
+            name: Of its record.
+            kept: What stays of what lies there and is committed: all at least that the log does not have. With it stays
+                what the log does not take and is on its way. None: nothing stays.
         """
         broker = self._broker
+        on_the_way = broker.unlogged_on_way if kept is not None else ()
+        keeping = KeptMessages(endpoint, kept or (), on_the_way)
+        left = keeping.leave()
         cursor, replay_cursor = broker.take_number(), broker.take_number()
         replay = Replay.request(
-            position, now_ms, endpoint.replay, replay_cursor, endpoint.subscriptions, name, broker.next_id
+            position,
+            now_ms,
+            endpoint.replay,
+            replay_cursor,
+            endpoint.subscriptions,
+            name,
+            broker.next_id,
+            keeping.last_id,
         )
         effects = endpoint.begin_replay(replay, cursor, replay_cursor, broker.next_id - 1)
+        effects = [*left, *keeping.enter(effects, broker.log.next_id - 1)]
         broker.emptied(endpoint)
         broker.forget_routes()
         return effects

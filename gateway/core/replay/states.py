@@ -127,6 +127,8 @@ class Replay:
     marked_below: int = 0
     """Messages below this id were published before it was asked for: its consumers are told that they are replayed.
     Later ones come by it for the first time."""
+    kept_up_to: int = 0
+    """The newest message that lay on the endpoint when it began, and stayed: it is not a replayed one. 0 for none."""
     size_bytes: int = 0
     """Content of what it has put."""
     cursor: int = 0
@@ -220,6 +222,7 @@ class Replay:
         subscriptions: Iterable[str],
         name: str = "",
         next_id: int = 0,
+        kept_up_to: int = 0,
     ) -> Replay:
         """
         A new replay of the log from an id on.
@@ -229,6 +232,7 @@ class Replay:
             subscriptions: The endpoint's.
             name: Of its record.
             next_id: The next id to be given out.
+            kept_up_to: The newest message that stays on the endpoint; 0 for none.
             before: The endpoint's last one, whose totals go on; one that is under way is cancelled by this.
         """
         totals = before.totals if before is not None else ReplayTotals()
@@ -241,6 +245,7 @@ class Replay:
             first=position,
             name=name,
             marked_below=next_id,
+            kept_up_to=kept_up_to,
             cursor=cursor,
             subscriptions=[(position, list(subscriptions))],
             started_ms=now_ms,

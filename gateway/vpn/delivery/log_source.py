@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from gateway.core.erasing import with_markers
 from gateway.core.log.message_cache import MessageCache
 from gateway.core.model import ID, Row
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.log_history import HeldMessages, LogHistory
 from gateway.vpn.runtime import Runtime
 from gateway.vpn.user_turns import ADMINISTRATION
 from store.ports import LogPage
@@ -24,7 +24,7 @@ class LogSource:
     Args:
         patterns: Topics of interest; rows of others may come along all the same. Empty: all.
         user: Who reads.
-        routes: With what an endpoint alone holds (``LogHistory.page``).
+        held: With what an endpoint alone holds (``LogHistory.page``).
         wake: Called on the loop when a page that ``read`` had to wait for is there, with the error if it could not
             be read.
     """
@@ -39,10 +39,10 @@ class LogSource:
         wake: Callable[[BaseException | None], None],
         *,
         user: str = ADMINISTRATION,
-        routes: Callable[[], Sequence[int]] | None = None,
+        held: HeldMessages | None = None,
     ) -> None:
         self._user = user
-        self._routes = routes
+        self._held = held
         self.position = position
         self._cache = cache
         self._history = history
@@ -80,7 +80,7 @@ class LogSource:
                 if not rows:
                     return None
                 self.position = rows[-1][ID] + 1
-                return self._history.left(rows), self.position
+                return self._left(rows), self.position
             page = self._arrived()
             if page is None:
                 return None
@@ -126,10 +126,18 @@ class LogSource:
         if stop >= len(rows):
             self._page = None
             self.position = page.position
-            return self._history.left(rows[start:] if start else rows), page.position
+            return self._left(rows[start:] if start else rows), page.position
         self._index = stop
         self.position = rows[stop][ID]
-        return self._history.left(rows[start:stop]), self.position
+        return self._left(rows[start:stop]), self.position
+
+    def _left(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Those that the log still has, and those that somebody has without it."""
+        left, held = self._history.left(rows), self._held
+        if held is None or len(left) == len(rows):
+            return left
+        ids = {row[ID] for row in left}
+        return [row for row in rows if row[ID] in ids or held.has(row)]
 
     def _arrived(self) -> LogPage | None:
         """The page at ``position``, if it has been read; asks for it, and for the one after it."""
@@ -154,7 +162,7 @@ class LogSource:
         return page
 
     def _ask(self, position: int) -> Future[tuple[LogPage, float]]:
-        return self._history.page(position, self._cache.next_id, self._patterns, self._user, self._routes)
+        return self._history.page(position, self._cache.next_id, self._patterns, self._user, self._held)
 
     def _done(self, future: Future[tuple[LogPage, float]]) -> None:
         self._waits = False

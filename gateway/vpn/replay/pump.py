@@ -25,7 +25,7 @@ from gateway.core.replay.states import Replay
 from gateway.vpn.committer import Committer
 from gateway.vpn.delivery.endpoint_feed import EndpointFeed
 from gateway.vpn.delivery.log_source import LogSource
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.log_history import HeldMessages, LogHistory
 from gateway.vpn.replay.content_ahead import ContentAhead, held_bytes
 from gateway.vpn.runtime import Runtime
 from store.errors import LogTrimmed, ReadFailed
@@ -149,13 +149,24 @@ class ReplayPump:
             tuple(patterns),
             self._woken,
             user=endpoint.settings.owner,
-            routes=self._routes,
+            held=HeldMessages(self._routes, self._is_routed),
         )
 
     def _routes(self) -> list[int]:
         """By what the log does not take comes to the endpoint."""
         backlog = self._endpoint.backlog
         return sorted({number for part in backlog.parts for number in backlog.route_numbers(part)})
+
+    def _is_routed(self, row: Row) -> bool:
+        """Whether a message lies on the endpoint by a route, and not by what the replay puts."""
+        backlog, kept_up_to = self._endpoint.backlog, self._replay.kept_up_to
+        return (
+            # Whoever has it may have it as it was while the log had it, yet.
+            (row[HELD] is not None or row[ID] <= kept_up_to)
+            and backlog.has(row)
+            # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
+            and row[ID] not in backlog.references
+        )
 
     def subscriptions_changed(self) -> None:
         """
@@ -225,17 +236,8 @@ class ReplayPump:
                 end = self._cursor.last + 1
                 position = min(position, end)
             of_log = logged(rows)
-            if len(of_log) < len(rows):
-                backlog = self._endpoint.backlog
-                routed = [
-                    row
-                    for row in rows
-                    if row[HELD] is not None
-                    and row[ID] < position
-                    and backlog.has(row)
-                    # Put before a stop, and kept by a reference when a rule took it out of the log: it is there.
-                    and row[ID] not in backlog.references
-                ]
+            if len(of_log) < len(rows) or (rows and rows[0][ID] <= self._replay.kept_up_to):
+                routed = [row for row in rows if row[ID] < position and self._is_routed(row)]
                 self._routed += routed
                 self._routed_bytes += sum(map(held_bytes, routed))
             chosen, is_end = self._cursor.offer_logged(of_log, position, end, room)
@@ -295,7 +297,7 @@ class ReplayPump:
                 return
             if not (history.is_archived(archived[0]) and history.is_archived(archived[-1])):
                 # It was read before it was trimmed: whether the archive has it, is seen by reading it there.
-                self._read_from(archived[0])
+                self._read_from(min(archived[0], self._routed[0][ID]) if self._routed else archived[0])
                 return
             if not self._replay.is_archived:
                 self._committer.commit(self._broker.replay_commands.reads_archive(self._endpoint))

@@ -14,6 +14,7 @@ from typing import TypeVar
 from gateway import log_keys
 from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.kept_messages import KeptMessage
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID, Row
 from gateway.core.replay.record import BY_NOBODY, CANCELLED, FAILED, ReplayRequest
@@ -52,6 +53,8 @@ class ReplayRunner:
         self._now_ms = shared.runtime.clock.now_ms
         self._log = shared.runtime.log
         self._pumps: dict[str, ReplayPump] = {}
+        self._stopped: dict[str, int] = {}
+        """Below which ids all that a stop left is put, of replays that were not resumed yet, by endpoints' names."""
         self.records = EndpointRecords(self._broker.replay_records, self._committer, self._now_ms)
         """Who replayed what."""
 
@@ -71,11 +74,19 @@ class ReplayRunner:
     # --- begun and ended --------------------------------------------------------------------------------------
 
     def start(
-        self, endpoint: Endpoint, first: int, requester: Flow | None, request: ReplayRequest = BY_NOBODY
+        self,
+        endpoint: Endpoint,
+        first: int,
+        requester: Flow | None,
+        request: ReplayRequest = BY_NOBODY,
+        kept: Sequence[KeptMessage] | None = None,
     ) -> None:
         """
         Begin a replay that was checked: other flows are detached, what lay on the endpoint is dropped, and when that is
         durable the log is put on it from ``first`` on. Await ``Committer.committed`` before the requester is told.
+
+        Args:
+            kept: What stays of it (``gateway.vpn.replay.unlogged``); None drops all.
         """
         started = Refused(
             ErrorCode.REPLAY_STARTED, f"a replay of {endpoint.name!r} was started; attach again"
@@ -84,10 +95,11 @@ class ReplayRunner:
         now_ms = self._now_ms()
         name = self._broker.replay_records.name_for(request.name, request.requester, now_ms)
         self.records.end(endpoint, CANCELLED, REPLACED)
-        effects = self._broker.replay_commands.start(endpoint, first, now_ms, name)
+        effects = self._broker.replay_commands.start(endpoint, first, now_ms, name, kept)
         effects += self.records.begin(endpoint, request)
         self._feeds.of(endpoint).clear()
         self._pumps.pop(endpoint.name, None)
+        self._stopped.pop(endpoint.name, None)
         self._say("replay_started", endpoint, **{log_keys.FIRST: first})
         self._clear(endpoint, effects)
 
@@ -104,7 +116,11 @@ class ReplayRunner:
                 self._loop.call_later(TRY_AGAIN_S, lambda: self._clear_again(endpoint))
                 return
             endpoint.replay_cleared()
-            self.resume(endpoint)
+            if all(cursor.floor >= replay.position - 1 for cursor in endpoint.backlog.parts.values()):
+                self.resume(endpoint)
+            else:
+                # What was kept is as what a stop left.
+                self._loop.create_task(self._resume_stopped(endpoint))
 
         self._committer.commit(effects, committed)
 
@@ -156,8 +172,9 @@ class ReplayRunner:
                 )
                 if not is_still():
                     return
-                self._put_stopped(endpoint, replay, page.rows)
                 after = page.position - 1
+                self._stopped[endpoint.name] = page.position
+                self._put_stopped(endpoint, replay, page.rows)
         except ReadFailed as error:
             self._shared.runtime.report("endpoint_read_failed", error)
             self._loop.call_later(TRY_AGAIN_S, self._resume_again, endpoint, replay, after)
@@ -184,12 +201,14 @@ class ReplayRunner:
         if feed.kept.size_bytes < self._share_bytes():
             # Further contents are read again when they are handed out.
             feed.keep(ids, rows)
+        feed.run()
 
     async def _read(self, read: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._shared.reader.submit(read))
 
     def resume(self, endpoint: Endpoint) -> None:
         """Go on with a replay that is active."""
+        self._stopped.pop(endpoint.name, None)
         pump = self._pumps[endpoint.name] = ReplayPump(
             self._shared,
             self._feeds.of(endpoint),
@@ -247,8 +266,9 @@ class ReplayRunner:
         )
         replay, pump = endpoint.replay, self._pumps.pop(endpoint.name, None)
         assert replay is not None
-        # Before it reads, nothing was put in the place of what came by routes.
-        position = 0 if pump is None else pump.position
+        # Before it reads, nothing was put in the place of what came by routes, but for what a stop left.
+        stopped = self._stopped.pop(endpoint.name, 0)
+        position = stopped if pump is None else pump.position
         effects = self._broker.replay_commands.fail(endpoint, reason, self._now_ms(), position)
         self._feeds.of(endpoint).clear()
         self.records.end(endpoint, CANCELLED if is_cancelled else FAILED, reason)
@@ -281,6 +301,7 @@ class ReplayRunner:
         """The endpoint is gone."""
         self.records.end(endpoint, CANCELLED, DELETED)
         self._pumps.pop(endpoint.name, None)
+        self._stopped.pop(endpoint.name, None)
 
     # --- meanwhile --------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ def test_a_preview_ends_with_its_connection(
     client.sender("q").send_all([data(0)])
     begun, ended = threading.Event(), threading.Event()
 
-    async def endless(*arguments: Any) -> None:
+    async def endless(*arguments: Any, **more: Any) -> None:
         begun.set()
         try:
             await asyncio.Event().wait()

@@ -14,17 +14,17 @@ from amqp_ext.replay_start import parse_text
 from gateway.core.model import Row
 from gateway.core.replay.search import search_for
 from gateway.core.replay.starts import LogProbe
-from gateway.vpn.log_history import LogHistory
+from gateway.vpn.log_history import HeldMessages, LogHistory
 from store.errors import LogTrimmed, ReadFailed
 from store.ports import LogPage
 from tests.gateway.vpn.changing_log import COUNT, OTHER_ROUTE, OWN_ROUTE, World, history_of
 
 
-async def read_all(history: LogHistory, position: int, routes: Any = None) -> list[Row]:
+async def read_all(history: LogHistory, position: int, held: HeldMessages | None = None) -> list[Row]:
     """Everything from an id on, page by page."""
     found: list[Row] = []
     while position <= COUNT:
-        page, _ = await asyncio.wrap_future(history.page(position, COUNT + 1, (), "ann", routes))
+        page, _ = await asyncio.wrap_future(history.page(position, COUNT + 1, (), "ann", held))
         assert position < page.position <= COUNT + 1
         assert all(position <= row[0] < page.position for row in page.rows)
         found += page.rows
@@ -73,7 +73,8 @@ def test_what_an_endpoint_alone_holds_has_its_place(seed: int) -> None:
 
     async def run() -> None:
         history, _ = history_of(world)
-        found = await read_all(history, 1, lambda: [OWN_ROUTE, OTHER_ROUTE])
+        own = HeldMessages(lambda: [OWN_ROUTE, OTHER_ROUTE], lambda row: row[0] in world.held)
+        found = await read_all(history, 1, own)
         assert found == sorted([*world.rows.values(), *world.held.values()])
 
     asyncio.run(run())

@@ -160,6 +160,46 @@ def test_what_another_queue_holds_is_not_let_go_of(begin: Begin, connect: Connec
     assert check(tmp_path / "data" / "default.db") == []
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_kept_is_not_brought_by_the_archive_too(
+    begin: Begin, connect: Connect, tmp_path: Path, restarts: bool
+) -> None:
+    """
+    A replay that keeps what the log does not have begins before the log: what was consumed comes out of the archive,
+    what was trimmed and still lay there stays as it was, with its failed deliveries, and each comes once, in its place.
+    """
+    log = ReplayLog(topics=("a",))
+    gateway, archive = begin(SMALL, log, queues={"q": Queue(subscriptions=("a", "b"), max_unsettled=20)})
+    with Client(gateway.url) as client:
+        logged, other = client.sender("topic://a"), client.sender("topic://b")
+        for i in range(40):
+            (other if i % 5 == 0 else logged).send_all([data(i)])
+        first = client.receiver("q", credit=20)
+        taken = first.take(20)
+        first.settle([message for message in taken if int(message.text) % 2])
+        client.wait(lambda: gateway.depth("q") == 30, "settlements arrive")
+        first.close()
+        archive.archive_and_trim(35)
+        with administered(gateway) as api:
+            api.done("PUT", "action", "/queues/q/startReplay", {"start": "beginning", "keepUnlogged": True})
+        if restarts:
+            gateway.restart()
+    client = connect(gateway)
+    brought = {i for i in range(40) if i % 5}
+    kept = {i for i in range(34) if i >= 20 or i % 2 == 0} | {i for i in range(40) if i % 5 == 0 and i >= 20}
+    taken = accept(client.receiver("q", credit=50), len(brought | kept))
+    assert [int(message.text) for message in taken] == sorted(brought | kept)
+    failed = {int(message.text): message.delivery_count for message in taken if message.delivery_count}
+    assert failed == dict.fromkeys(range(0, 20, 2), 1)
+    marked = {int(message.text) for message in taken if "x-opt-replay-name" in message.annotations}
+    assert marked == brought - kept
+    client.wait(lambda: gateway.replay_state("q") == "complete", "the replay is complete")
+    assert gateway.depth("q") == 0
+    client.close()
+    gateway.stop()
+    assert check(tmp_path / "data" / "default.db") == []
+
+
 def test_what_the_log_does_not_take_has_its_place(begin: Begin, connect: Connect) -> None:
     """A message that a queue alone holds comes between those of the archive, when the log was trimmed beyond it."""
     log = ReplayLog(topics=("a",))

@@ -52,6 +52,11 @@ class StartReplay(_Body):
         description="Ours: `clamp` takes the nearest place where the start is not in the log (any more).",
     )
 
+    keepUnlogged: bool = Field(
+        False,
+        description="Ours: what lies there and the log does not have stays, in its place among what is replayed.",
+    )
+
     def place(self) -> ReplayStart:
         """The start.
 
@@ -175,6 +180,8 @@ class _Preview(_Place):
     droppedMsgCount: int
     lossMsgCount: int
     lossMsgSpoolUsage: int
+    keptMsgCount: int
+    keptMsgSpoolUsage: int
     detachedClientCount: int
     detachedClients: list[str]
 
@@ -260,6 +267,8 @@ def _previewed(preview: Preview) -> _Preview:
         "droppedMsgCount": preview.dropped,
         "lossMsgCount": loss.messages,
         "lossMsgSpoolUsage": loss.size_bytes,
+        "keptMsgCount": preview.kept.messages,
+        "keptMsgSpoolUsage": preview.kept.size_bytes,
         "detachedClientCount": preview.client_count,
         "detachedClients": list(preview.clients),
     }
@@ -285,6 +294,7 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
             name=body.replayName or "",
             expected=body.expectedMsgCount,
             loss_at_most=body.ifLossAtMost,
+            keep_unlogged=body.keepUnlogged,
         )
         replay = endpoint.replay
         return answer(
@@ -305,7 +315,9 @@ def _add_common(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], ri
     async def preview_replay(request: Request, vpn: Name, name: Name, body: StartReplay) -> Answer:
         administration = vpn_of(request, vpn)
         endpoint = endpoint_of(administration, name, kinds)
-        preview = await while_waiting(request, administration.preview(endpoint, body.place()))
+        preview = await while_waiting(
+            request, administration.preview(endpoint, body.place(), keep_unlogged=body.keepUnlogged)
+        )
         return answer(request, _previewed(preview))
 
     @tree.put(f"{path}/cancelReplay", right, summary="End the replay under way", responses=DONE)

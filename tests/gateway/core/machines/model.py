@@ -97,6 +97,8 @@ class Content:
         """``replay_from``, before it may have failed."""
         self.routed: set[bytes] = set()
         """Contents of the messages that were sent to it, and that no replay will bring."""
+        self.stayed: set[bytes] = set()
+        """Those of them that were there before, and that its replay was told to keep."""
         self.ids: set[int] = set()
         """Everything durable that is, or once was, on the endpoint; a replay may have yet to put some of it there."""
         self.ready: set[int] = set()
@@ -121,6 +123,7 @@ class Content:
             and (self.live_from is None or row[0] < self.live_from)
             and (self.cut is None or row[0] < self.cut)
             and row[HELD] is None
+            and row[CONTENT] not in self.stayed
             and self._takes(row[2])
         )
 
@@ -134,6 +137,39 @@ class Content:
         if row[CONTENT] in self.routed or self.is_replayed(row):
             self.ids.add(row[0])
             self.ready.add(row[0])
+
+    def kept(self, unlogged: set[bytes], found: Sequence[int], trimmed_below: int) -> set[bytes]:
+        """
+        Contents that stay when a replay is told to keep what the log does not have.
+
+        Args:
+            unlogged: Those that the log did not take; some are on their way.
+            found: The committed ones that are to be kept.
+            trimmed_below: The log has nothing below this id, or is about not to have it.
+        """
+        store = self._store
+        lacking = [
+            i for i in self.ids - self.gone if i in store.messages and store.messages[i][HELD] is not None
+        ]
+        lacking = [i for i in lacking if store.published[i][CONTENT] in self.routed]
+        assert set(found) >= set(lacking), "what the log does not have is to stay"
+        assert all(i in lacking or i < trimmed_below for i in found), "the log has it"
+        here = {store.published[i][CONTENT]: i for i in self.ids - self.gone}
+        return {
+            content
+            for content in self.routed
+            if here.get(content) in found or (content not in store.contents and content in unlogged)
+        }
+
+    def keep(self, kept: set[bytes], failures: dict[int, int]) -> None:
+        """It began with these."""
+        self.stayed |= kept
+        self.routed |= kept
+        for row in self._store.published.values():
+            if row[CONTENT] in kept:
+                self.offer(row)
+                if row[0] in failures:
+                    self.failures[row[0]] = failures[row[0]]
 
     def is_fresh(self, message_id: int) -> bool:
         """Whether it came live, and can expire."""

@@ -4,8 +4,6 @@ What the model machines found, told one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from amqp_ext.addresses.queue_names import queue_topic
@@ -16,15 +14,6 @@ from gateway.core.replay.states import ReplayState
 from tests.gateway.core.machines.test_endpoints import EndpointMachine
 from tests.gateway.core.machines.test_log import LogMachine
 from tests.gateway.core.machines.world import UNLOGGED, Sizes, World
-
-
-@pytest.fixture
-def machine() -> Iterator[EndpointMachine]:
-    """One whose rules are called by hand; everything it has checks of is checked in the end."""
-    machine = EndpointMachine()
-    machine.start(sizes=Sizes())
-    yield machine
-    machine.teardown()
 
 
 def publish(machine: EndpointMachine, count: int, topic: str = "a/x", ttl_ms: int = 0) -> None:

@@ -15,6 +15,7 @@ from amqp_ext.replay_start import ReplayStart, StartKind
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.replay.states import ReplayState
+from gateway.vpn.replay.unlogged import unlogged_on
 from tests.gateway.core.machines.naive_links import Consumer
 from tests.gateway.core.machines.naive_transactions import TransactingMachine
 from tests.gateway.core.machines.vpn_machine import TOPICS, few, mostly, picks, starts
@@ -157,16 +158,52 @@ class EndpointMachine(TransactingMachine):
             consumer.ask()
 
     @precondition(lambda self: self.world.broker.endpoints)
-    @rule(pick=picks, start=starts, is_prompt=mostly)
-    def administrator_replays(self, pick: int, start: ReplayStart, is_prompt: bool) -> None:
-        self.spawn(self._replay, self.endpoint(pick), start, is_prompt=is_prompt)
+    @rule(pick=picks, start=starts, is_prompt=mostly, keeps=st.booleans())
+    def administrator_replays(
+        self, pick: int, start: ReplayStart, is_prompt: bool, keeps: bool = False
+    ) -> None:
+        self.spawn(self._replay, self.endpoint(pick), start, keeps, is_prompt=is_prompt)
 
-    async def _replay(self, endpoint: Endpoint, start: ReplayStart) -> None:
+    @precondition(lambda self: self.world.broker.endpoints)
+    @rule(
+        pick=picks,
+        start=starts,
+        count=st.integers(0, 2),
+        on_way=st.integers(0, 2),
+        turns=st.integers(0, 3),
+        trimmed=st.sampled_from([0, 0, 2, 4, 30]),
+    )
+    def replay_keeps_what_is_on_its_way(
+        self, pick: int, start: ReplayStart, count: int, on_way: int, turns: int, trimmed: int = 0
+    ) -> None:
+        """
+        What the log does not take is on its way, beside what it does, while what is there is read; and the log is
+        trimmed meanwhile.
+        """
+        endpoint = self.endpoint(pick)
+        if trimmed:
+            self.trim(trimmed)
+        if count:
+            self.publish("a/x", count, True, 0, 0)
+        self.spawn(self._replay, endpoint, start, True, is_prompt=True)
+        for _ in range(turns):
+            self.commit(len(self.world.writer.waiting))
+            self.world.loop.run()
+            if on_way:
+                self.publish("a/x", on_way, True, 0, 0)
+                self.publish("a/x", 1, False, 0, 0)
+            self.read(len(self.world.reader.waiting))
+
+    async def _replay(self, endpoint: Endpoint, start: ReplayStart, keeps: bool = False) -> None:
         vpn, broker = self.world.vpn, self.world.broker
         resolved = await vpn.log.resolve_start(start, endpoint.topics.patterns)
         if broker.find(endpoint.name) is endpoint:
             vpn.replays.check(endpoint, by_client=False)
-            vpn.replays.start(endpoint, resolved.first, None)
+            kept = await unlogged_on(vpn, endpoint) if keeps else None
+            if broker.find(endpoint.name) is not endpoint:
+                return
+            vpn.replays.check(endpoint, by_client=False)
+            vpn.replays.start(endpoint, resolved.first, None, kept=kept)
             await vpn.committer.committed()
 
     @precondition(lambda self: self.world.broker.endpoints)

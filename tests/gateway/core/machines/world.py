@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amqp_ext.addresses.queue_names import queue_topic
 from gateway.config import Limits, ReplayLog, Vpn
 from gateway.core.endpoint.endpoint import Endpoint, Flow
+from gateway.core.endpoint.kept_messages import KeptMessage
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode
@@ -168,6 +169,8 @@ class World:
         self.log_consumers: list[LogConsumer] = []
         self.dead_letters: dict[object, tuple[list[int], list[int], list[bytes]]] = {}
         """Messages on their way from an endpoint (by number), and what is to be put on its dead message queue."""
+        self.unlogged: set[bytes] = set()
+        """Contents that the log did not take."""
         self.published_last: list[bytes] = []
         self.has_failed_to_write = False
         self.rules = sizes.rules
@@ -246,6 +249,8 @@ class World:
             assert found[1] == expected, f"{found[1]} messages were taken, there was room for {expected}"
             taken = contents[:expected]
             self.published_last = taken
+            if not logged:
+                self.unlogged.update(taken)
             for endpoint in endpoints:
                 if not (logged and endpoint in behind):
                     self.contents[endpoint.cursor_number].routed.update(taken)
@@ -288,10 +293,15 @@ class World:
             first: int,
             requester: Flow | None,
             request: ReplayRequest = BY_NOBODY,
+            kept: Sequence[KeptMessage] | None = None,
         ) -> None:
-            self.contents[endpoint.cursor_number].note_hand_over()
-            start(endpoint, first, requester, request)
-            self.new_content(endpoint, first)
+            before = self.contents[endpoint.cursor_number]
+            before.note_hand_over()
+            staying: set[bytes] = set()
+            if kept is not None:
+                staying = before.kept(self.unlogged, [one.message_id for one in kept], broker.trimming.below)
+            start(endpoint, first, requester, request, kept)
+            self.new_content(endpoint, first).keep(staying, before.failures)
 
         def failed(endpoint: Endpoint, reason: str, code: ErrorCode = ErrorCode.REPLAY_FAILED) -> None:
             if code is ErrorCode.REPLAY_MESSAGE_UNAVAILABLE:

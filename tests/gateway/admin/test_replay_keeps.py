@@ -1,0 +1,163 @@
+"""A replay that is told to keep what the log does not have drops none of it, and brings nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+from proton import Message
+
+from tests.gateway.admin.conftest import Api, stop_and_check
+from tests.support.client import Client, texts
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+START = "/queues/q/startReplay"
+PREVIEW = "/queues/q/previewReplay"
+KEEP = {"keepUnlogged": True}
+
+
+def unlogged(api: Api, *, is_on: bool = True) -> None:
+    """From now on the log takes nothing that is sent to the queue; or all again."""
+    topics = "/replayLogs/default/topicFilterSubscriptions"
+    if is_on and not api.done("GET", "config", topics):
+        api.done("POST", "config", topics, {"topicFilterSubscription": "elsewhere/>"})
+    api.done("PATCH", "config", "/replayLogs/default", {"topicFilterEnabled": is_on})
+
+
+def send(client: Client, *numbers: int) -> None:
+    client.sender("q").send_all([data(i) for i in numbers])
+
+
+def fill(api: Api, client: Client) -> None:
+    """The log has 0, 1 and 4; 2 and 3 are on the queue alone."""
+    send(client, 0, 1)
+    unlogged(api)
+    send(client, 2, 3)
+    unlogged(api, is_on=False)
+    send(client, 4)
+
+
+def complete(api: Api) -> None:
+    shown = api.queue("q")
+    assert (shown["replayState"], shown["spooledMsgCount"], shown["msgSpoolUsage"]) == ("complete", 0, 0)
+
+
+def test_what_the_log_does_not_have_is_delivered_in_its_place(api: Api, client: Client) -> None:
+    """All as they were sent, in the order in which they were, once; then what is live. Nothing is lost by it."""
+    fill(api, client)
+    receiver = client.receiver("q", credit=4)
+    receiver.take_and_accept(1)
+    receiver.take(3)
+    shown = api.done("PUT", "action", PREVIEW, KEEP)
+    assert (shown["msgCount"], shown["lossMsgCount"]) == (3, 0)
+    api.done("PUT", "action", START, {**KEEP, "expectedMsgCount": 3, "ifLossAtMost": 0})
+    assert receiver.detached_by_peer().subcode == 141
+    send(client, 5)
+    receiver = client.receiver("q", credit=9)
+    found = receiver.take(6)
+    assert texts(found) == ["0", "1", "2", "3", "4", "5"]
+    assert api.done("PUT", "action", PREVIEW, {})["lossMsgCount"] == 2
+    receiver.settle(found)
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
+    complete(api)
+
+
+@pytest.mark.parametrize("place", ["#4", "live"])
+def test_what_is_older_than_the_start_comes_first(api: Api, client: Client, place: str) -> None:
+    """The replay brings what comes after its start alone, and what it was told to keep besides."""
+    fill(api, client)
+    api.done("PUT", "action", START, {**KEEP, "start": place})
+    send(client, 5)
+    receiver = client.receiver("q", credit=9)
+    found = receiver.take(3 if place == "live" else 4)
+    assert texts(found) == ["2", "3", *(["4"] if place == "#4" else []), "5"]
+    receiver.settle(found)
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 0, "settlements arrive")
+    complete(api)
+
+
+def test_what_was_settled_is_not_kept(api: Api, client: Client) -> None:
+    """Only what lies there still is; how often its delivery failed is known afterwards."""
+    fill(api, client)
+    receiver = client.receiver("q", credit=4)
+    found = receiver.take(4)
+    receiver.settle(found[:3])
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 2, "settlements arrive")
+    receiver.modify([found[3]], failed=True)
+    client.wait(lambda: api.queue("q")["txUnackedMsgCount"] == 0, "it comes back")
+    receiver.detach()
+    api.done("PUT", "action", START, KEEP)
+    again = client.receiver("q", credit=9).take(4)
+    assert texts(again) == ["0", "1", "3", "4"]
+    assert [one.delivery_count for one in again] == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("place", ["beginning", "#4"])
+def test_what_was_kept_stays_when_the_replay_is_cancelled(api: Api, client: Client, place: str) -> None:
+    """Cancelled, a replay takes with it what it had put, and nothing else."""
+    fill(api, client)
+    api.done("PUT", "action", START, {**KEEP, "start": place})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+    api.done("PUT", "action", "/queues/q/cancelReplay", {})
+    assert texts(client.receiver("q").drain()) == ["2", "3"]
+
+
+def test_a_kept_message_can_be_kept_again(api: Api, client: Client) -> None:
+    """One replay after the other: each keeps what the one before it kept."""
+    fill(api, client)
+    for place in ("beginning", "#4", "beginning"):
+        api.done("PUT", "action", START, {**KEEP, "start": place})
+        client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
+
+
+def test_what_was_trimmed_while_it_lay_there_is_kept(api: Api, client: Client) -> None:
+    """The log has dropped it, and the queue has it still."""
+    fill(api, client)
+    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    api.done("PUT", "action", START, KEEP)
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2", "3", "4"]
+
+
+def test_what_is_there_by_a_reference_is_refused(api: Api, client: Client) -> None:
+    """What an earlier replay has put, and the log has dropped, is not kept: nothing is done."""
+    send(client, 0, 1, 2)
+    api.done("PUT", "action", START, {})
+    client.wait(lambda: api.queue("q")["replayState"] == "pending-complete", "all was read")
+    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+    error = api.refused("PUT", "action", START, KEEP)
+    assert "these are not kept" in error["description"]
+    assert texts(client.receiver("q").drain()) == ["0", "1", "2"]
+
+
+def test_by_priority(api: Api, client: Client) -> None:
+    """A queue that delivers by priority has what is kept in its place by that, after a restart, too."""
+    api.done("POST", "config", "/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
+    sender = client.sender("p")
+    sender.send_all([data(0), data(1)])
+    unlogged(api)
+    sender.send_all([Message(body=b"2", priority=9).encode(), data(3)])
+    api.done("PUT", "action", "/queues/p/startReplay", KEEP)
+    client.wait(lambda: api.queue("p")["replayState"] == "pending-complete", "all was read")
+    found = client.receiver("p").drain()
+    assert len(found) == 4
+    assert found[0].header[1] == 9
+
+
+def test_more_than_is_kept_is_refused(api: Api, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a bound on it: nothing is done."""
+    monkeypatch.setattr("gateway.vpn.replay.unlogged.MOST_MESSAGES", 1)
+    fill(api, client)
+    error = api.refused("PUT", "action", START, KEEP)
+    assert "more than 1 messages lie" in error["description"]
+    assert api.queue("q")["spooledMsgCount"] == 5
+
+
+def test_the_file_is_well(gateway: RunningGateway, api: Api, client: Client) -> None:
+    """Nothing is held that nobody needs, nor is what somebody needs let go of."""
+    fill(api, client)
+    api.done("PUT", "action", START, KEEP)
+    receiver = client.receiver("q", credit=9)
+    found = receiver.take(5)
+    receiver.settle(found[:3])
+    client.wait(lambda: api.queue("q")["spooledMsgCount"] == 2, "settlements arrive")
+    stop_and_check(gateway, api, client)

@@ -1,0 +1,59 @@
+"""
+What the model machines found of replays that keep what the log does not have, told one by one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from amqp_ext.replay_start import ReplayStart, StartKind
+from tests.gateway.core.machines.test_endpoints import EndpointMachine
+from tests.gateway.core.machines.world import Sizes
+
+
+def keeping_replay(machine: EndpointMachine, start: ReplayStart, on_way: int = 0) -> None:
+    """It is asked for, while messages that the log does not take, and some that it does, are on their way."""
+    machine.replay_keeps_what_is_on_its_way(
+        pick=0, start=start, count=0, on_way=on_way, turns=1 if on_way else 0
+    )
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_what_was_trimmed_at_the_start_stays(machine: EndpointMachine, is_cancelled: bool) -> None:
+    """Trimmed between when the start was found and when the replay began: in memory it is still as the log had it."""
+    machine.publish(topic="a/x", count=1, is_direct=False, padding=0, ttl_ms=0)
+    machine.settle_down()
+    machine.trim(before=2)
+    keeping_replay(machine, ReplayStart(StartKind.BEGINNING))
+    machine.settle_down()
+    if is_cancelled:
+        machine.cancel(pick=0, force_complete=False)
+        machine.settle_down()
+    machine.attach_plain(machine.endpoint(0), credit=5)
+    machine.settle_down()
+    assert list(machine.consumer(0).unsettled) == [1]
+
+
+def test_what_a_replay_had_dropped_on_its_way_is_not_kept_by_the_next(machine: EndpointMachine) -> None:
+    """Dropped is dropped, though it is not committed yet."""
+    keeping_replay(machine, ReplayStart(StartKind.BEGINNING), on_way=2)
+    machine.spawn(machine.replay_from_the_beginning, machine.endpoint(0), is_prompt=True)
+    keeping_replay(machine, ReplayStart(StartKind.BEGINNING))
+    machine.settle_down()
+
+
+def test_who_came_before_the_replay_began_is_given_what_was_kept() -> None:
+    """What is older than the start is handed out at once, though there is no room for anything replayed."""
+    machine = EndpointMachine()
+    machine.start(sizes=Sizes(tail_bytes=1, ahead=1))
+    machine.replay_keeps_what_is_on_its_way(
+        pick=0, start=ReplayStart(StartKind.BEGINNING), count=0, on_way=1, turns=2
+    )
+    machine.settle_down()
+    machine.replay_keeps_what_is_on_its_way(
+        pick=0, start=ReplayStart(StartKind.LAST), count=0, on_way=0, turns=2
+    )
+    machine.attach_plain(machine.endpoint(0), credit=11)
+    machine.settle_down()
+    assert list(machine.consumer(0).unsettled) == [1]
+    machine.teardown()
