@@ -99,7 +99,10 @@ def _example(argument: click.Parameter) -> str:
         (["--vpn", "a", "queue", "--vpn", "b", "list"], "--vpn is said twice, 'a' and 'b': keep one"),
         (["--vpn", "a", "queue", "list", "--vpn=b"], "--vpn is said twice, 'a' and 'b': keep one"),
         (["queue", "list", "--vpn", "a", "--vpn", "b"], "--vpn is said twice, 'a' and 'b': keep one"),
-        (["--json", "send", "q"], "`rewind send` takes no --json; `rewind send --help` says what it takes"),
+        (
+            ["--json", "store", "check", "f"],
+            "`rewind store check` takes no --json; `rewind store check --help` says",
+        ),
         (["--url", "amqp://h:1", "status"], "`rewind status` takes no --url"),
         (["--bogus", "queue", "list"], "No such option '--bogus'"),
         (["--vpn"], "Option '--vpn' requires an argument"),
