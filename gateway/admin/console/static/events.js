@@ -4,6 +4,9 @@
 import { ApiError, address, lost } from "./api.js";
 import { connection } from "./state.js";
 
+/** How often the gateway may end a stream with an error, and nothing come before that, until it is told. */
+const MOST_ENDS = 5;
+
 /**
  * @typedef {object} Event
  * @property {string} type
@@ -55,6 +58,7 @@ function eventOf(text) {
  * @throws {ApiError} It is refused.
  */
 export async function follow(path, query, { onEvent, onState, lastId = "", signal }) {
+  let ends = 0;
   while (!signal.aborted) {
     try {
       const headers = { Accept: "text/event-stream", ...(lastId ? { "Last-Event-ID": lastId } : {}) };
@@ -65,8 +69,15 @@ export async function follow(path, query, { onEvent, onState, lastId = "", signa
       }
       onState?.(true);
       for await (const event of eventsOf(response)) {
-        if (event.type === "error") throw new ApiError(0, problemOf(event.data));
-        if (event.data) await onEvent(event);
+        if (event.type === "error") {
+          // It may be for a while, as when the gateway stops; what is for good is said to the next request.
+          if (++ends > MOST_ENDS) throw new ApiError(0, problemOf(event.data));
+          break;
+        }
+        if (event.data) {
+          ends = 0;
+          await onEvent(event);
+        }
         if (event.id) lastId = event.id;
       }
     } catch (error) {

@@ -52,6 +52,7 @@ export class MessageWindow {
     this._path = at`monitor/msgVpns/${wanted.vpn}/replayLogs/default/msgs`;
     /** The id at which rows begin, where there is a place. */
     this.placeId = 0;
+    this._isOpen = false;
   }
 
   /** Nothing more is asked for. */
@@ -83,6 +84,7 @@ export class MessageWindow {
         return;
       }
     }
+    this._isOpen = true;
     await this.more("last");
   }
 
@@ -92,7 +94,7 @@ export class MessageWindow {
    */
   async more(end) {
     const state = this.state.peek();
-    if (this._busy[end] || this._abort.signal.aborted || (end === "first" ? state.isFirst : state.isLast)) return;
+    if (!this._isOpen || this._busy[end] || this._abort.signal.aborted || (end === "first" ? state.isFirst : state.isLast)) return;
     this._busy[end] = true;
     try {
       const isAscending = (end === "last") === this.isOldestFirst;

@@ -1,0 +1,367 @@
+"""The log's page: the time line, the list, one message, and messages as they come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.console.conftest import Console, Show
+from tests.console.history import BEGAN_MS, HOUR_MS, NOW_MS, History, three_days
+from tests.support.client import Client
+from tests.support.messages import data
+from tests.support.running import RunningGateway
+
+MOST_ROWS = 5_000
+"""Of the list, at once."""
+
+KEPT = 4_000
+"""Rows that one can scroll through before the list loads more, and lets the first go."""
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    """Nobody changes it."""
+    with three_days(tmp_path_factory.mktemp("history")) as found:
+        yield found
+
+
+@pytest.fixture
+def log(show: Show, history: History) -> Console:
+    """Its page, three days after the first message."""
+    console = show(history.gateway)
+    console.page.clock.set_fixed_time(NOW_MS / 1_000)
+    console.open("log")
+    expect(rows(console.page).first).to_be_visible()
+    return console
+
+
+def rows(page: Page) -> Locator:
+    """Those of the list that are in the page."""
+    return page.get_by_role("region", name="Messages of the log").locator("tbody tr:not(.spacer)")
+
+
+def ids(page: Page) -> list[int]:
+    """Of the rows that are in the page, in their order."""
+    return [int(text) for text in rows(page).locator("td.mono").all_inner_texts()]
+
+
+def all_ids(page: Page, most: int = MOST_ROWS) -> list[int]:
+    """Of the rows that the list has, as one scrolls from its top to its end, or past so many."""
+    found: list[int] = page.evaluate(
+        """async (most) => {
+            const box = document.querySelector(".log-table .table-box");
+            const found = new Set();
+            const isCovered = () => {
+                const { bottom, height } = box.getBoundingClientRect();
+                const spacers = [...box.querySelectorAll("tr.spacer")].map((row) => row.getBoundingClientRect());
+                return spacers.every((row) => row.bottom <= bottom - height + 30 || row.top >= bottom);
+            };
+            for (let top = 0; found.size < most; top += box.clientHeight - 60) {
+                box.scrollTop = top;
+                do {
+                    await new Promise((resolve) => requestAnimationFrame(resolve));
+                } while (!isCovered());
+                for (const cell of box.querySelectorAll("tbody tr:not(.spacer) td.mono")) {
+                    found.add(Number(cell.textContent));
+                }
+                if (top > box.scrollHeight) break;
+            }
+            return [...found];
+        }""",
+        most,
+    )
+    return found
+
+
+def query(page: Page) -> dict[str, str]:
+    """What the address says of the list."""
+    found = parse_qs(urlsplit(page.url).fragment.partition("?")[2])
+    return {name: values[0] for name, values in found.items()}
+
+
+def drag(page: Page, begin: float, end: float) -> None:
+    """Over a part of the time line; both are parts of its width."""
+    box = page.locator(".timeline-area").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * begin, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * (begin + end) / 2, middle)
+    page.mouse.move(box["x"] + box["width"] * end, middle)
+    page.mouse.up()
+
+
+def test_the_newest_come_first_or_the_oldest(log: Console, history: History) -> None:
+    """All of the log, as one scrolls; in the other order, from its beginning."""
+    known = [message.id for message in history.messages]
+    assert ids(log.page)[0] == known[-1]
+    assert all_ids(log.page) == known[::-1]
+    log.page.get_by_role("button", name="Oldest first").click()
+    expect(rows(log.page).first.locator("td.mono")).to_have_text("1")
+    assert all_ids(log.page) == known
+
+
+def test_topics_and_a_selector_choose(log: Console, history: History) -> None:
+    """As links have them."""
+    page = log.page
+    page.get_by_label("Topics").fill("orders/eu/>")
+    page.get_by_label("Selector").fill("attempt = 1")
+    page.get_by_role("button", name="Filter").click()
+    wanted = [m.id for m in history.messages if m.topic.startswith("orders/eu/") and (m.id - 1) % 2 == 1]
+    expect(rows(page).first.locator("td.mono")).to_have_text(str(wanted[-1]))
+    assert all_ids(page) == wanted[::-1]
+    page.get_by_label("Selector").fill("attempt = ")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_role("alert")).to_contain_text("selector")
+
+
+def test_a_part_of_the_time_line_is_dragged(log: Console, history: History) -> None:
+    """The list then has what came between its edges, and nothing else."""
+    page = log.page
+    drag(page, 0.3, 0.5)
+    expect(page.get_by_role("slider", name="Until")).to_be_visible()
+    said = query(page)
+    since, until = int(said["from"]), int(said["until"])
+    assert 20 * HOUR_MS > until - since > 10 * HOUR_MS
+    wanted = [m.id for m in history.messages if since <= m.time_ms <= until]
+    expect(rows(page).first.locator("td.mono")).to_have_text(str(wanted[-1]))
+    assert all_ids(page) == wanted[::-1]
+    page.get_by_role("slider", name="From").press("ArrowLeft")
+    assert int(query(page)["from"]) < since, "an edge is moved with the keyboard"
+
+
+def test_a_click_on_the_time_line_is_a_start(log: Console, history: History) -> None:
+    """The oldest row is the first message from then on."""
+    page = log.page
+    page.get_by_role("button", name="Oldest first").click()
+    box = page.locator(".timeline-area").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.62, box["y"] + 20)
+    expect(page.get_by_role("slider", name="From")).to_be_visible()
+    since = int(query(page)["from"])
+    first = next(m.id for m in history.messages if m.time_ms >= since)
+    expect(rows(page).first.locator("td.mono")).to_have_text(str(first))
+    assert "until" not in query(page)
+
+
+@pytest.mark.parametrize("text", ["#300", "300", "2026-11-14 12:00", "match:JMSMessageID = 'm-299'"])
+def test_one_goes_to_a_place(log: Console, history: History, text: str) -> None:
+    """And from there in both directions: what comes before it is loaded as one scrolls up."""
+    page = log.page
+    wanted = 300
+    if text.startswith("2026"):
+        noon = BEGAN_MS + 36 * HOUR_MS
+        wanted = next(m.id for m in history.messages if m.time_ms >= noon)
+    page.get_by_label("Go to").fill(text)
+    page.get_by_role("button", name="Go", exact=True).click()
+    expect(rows(page).locator("td.mono").get_by_text(str(wanted), exact=True)).to_be_visible()
+    page.wait_for_function(
+        """newest => {
+            const box = document.querySelector(".log-table .table-box");
+            box.scrollTop = 0;
+            return box.querySelector("tbody tr:not(.spacer) td.mono")?.textContent === String(newest);
+        }""",
+        arg=history.messages[-1].id,
+    )
+    assert all_ids(page) == [m.id for m in reversed(history.messages)]
+
+
+def test_an_offset_that_is_not_there_is_said(log: Console) -> None:
+    """With what the log has."""
+    log.page.get_by_label("Go to").fill("#99999")
+    log.page.get_by_role("button", name="Go", exact=True).click()
+    expect(log.page.get_by_role("alert")).to_contain_text("99999")
+
+
+def test_a_message_shows_all_it_says(log: Console, history: History) -> None:
+    """Its sections, its body in three forms; Escape closes it; the address brings it back."""
+    page = log.page
+    rows(page).nth(2).get_by_role("button").click()
+    drawer = page.get_by_role("complementary")
+    number = history.messages[-3].id - 1
+    expect(drawer.get_by_text(f"order-{40_000 + number // 3}")).to_be_visible()
+    expect(drawer.get_by_text("application/json", exact=True)).to_be_visible()
+    body = drawer.get_by_label("Body as JSON")
+    expect(body).to_contain_text(f'"order": {40_000 + number // 3}')
+    assert log.violations() == []
+    drawer.get_by_role("button", name="Hex").click()
+    expect(drawer.get_by_label("Body in hex")).to_contain_text("000000  7b 22 6f 72 64 65 72 22")
+    with page.expect_download() as download:
+        drawer.get_by_role("link", name="Body").click()
+    assert Path(download.value.path()).read_text().startswith('{"order"')
+    page.reload()
+    expect(drawer.get_by_label("Body as JSON")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).to_have_count(0)
+
+
+def test_messages_with_one_correlation_id_are_found(log: Console, history: History) -> None:
+    """From one of them."""
+    page = log.page
+    rows(page).nth(4).get_by_role("button").click()
+    page.get_by_role("link", name="Same correlation-id").click()
+    number = history.messages[-5].id - 1
+    wanted = [m.id for m in history.messages if (m.id - 1) // 3 == number // 3]
+    expect(rows(page)).to_have_count(len(wanted))
+    page.get_by_role("button", name="Close").click()
+    assert ids(page) == wanted[::-1]
+
+
+HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
+
+
+def test_what_a_message_says_is_text(gateway: RunningGateway, client: Client, console: Console) -> None:
+    """Whatever it looks like: a topic, a body and a name are shown, and do nothing."""
+    client.sender(f"topic://{HOSTILE}").send_all([data(HOSTILE)])
+    page = console.open("log")
+    rows(page).first.get_by_role("button").click()
+    expect(page.get_by_label("Body as text")).to_have_text(HOSTILE)
+    expect(page.get_by_role("complementary").get_by_role("heading", name=HOSTILE)).to_be_visible()
+    assert page.locator("#app img, #app script").count() == 0
+    expect(page).to_have_title("Log · default · Rewind")
+
+
+def test_a_point_is_made_and_taken_away(gateway: RunningGateway, client: Client, console: Console) -> None:
+    """It is a flag on the time line meanwhile."""
+    client.sender("topic://a").send_all([data(i) for i in range(30)])
+    page = console.open("log")
+    rows(page).nth(10).get_by_role("button").click()
+    page.get_by_role("complementary").get_by_role("button", name="Make a point").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("before release")
+    page.get_by_role("dialog").get_by_role("button", name="Make it").click()
+    expect(page.get_by_role("status").get_by_text("is a point now")).to_be_visible()
+    page.get_by_role("button", name="Points").click()
+    dialog = page.get_by_role("dialog", name="Replay points")
+    expect(dialog.get_by_text("before release")).to_be_visible()
+    assert console.violations() == []
+    dialog.get_by_role("button", name="Take away before release").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take it away").click()
+    expect(dialog.get_by_text("There is no point yet")).to_be_visible()
+
+
+def test_a_message_is_erased(gateway: RunningGateway, client: Client, console: Console) -> None:
+    """After its offset was typed, with the reason; the list says so, and so does what is left of it."""
+    client.sender("topic://a").send_all([data("secret")])
+    page = console.open("log")
+    rows(page).first.get_by_role("button").click()
+    drawer = page.get_by_role("complementary")
+    drawer.get_by_role("button", name="Erase…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("1 message would be erased")).to_be_visible()
+    dialog.get_by_label("Reason").fill("asked by ann")
+    dialog.get_by_label("I know").check()
+    button = dialog.get_by_role("button", name="Erase", exact=True)
+    expect(button).to_be_disabled()
+    dialog.get_by_label("to go on").fill("1")
+    button.click()
+    expect(drawer.get_by_text("The content was erased")).to_contain_text("asked by ann")
+    expect(drawer.get_by_text("secret")).to_have_count(0)
+
+
+class Publisher(threading.Thread):
+    """
+    Publishes at a pace on a thread of its own.
+
+    Args:
+        count: Messages.
+        per_second: How many, at most.
+    """
+
+    BATCH = 250
+
+    def __init__(self, url: str, count: int, per_second: int) -> None:
+        super().__init__(name="publishing")
+        self._url = url
+        self._count = count
+        self._pause = self.BATCH / per_second
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """A batch, then a pause for what is left of its time."""
+        with Client(self._url) as client:
+            sender = client.sender("topic://live")
+            for first in range(0, self._count, self.BATCH):
+                sender.send_all([data(i) for i in range(first, first + self.BATCH)])
+                self._over.wait(self._pause)
+
+
+def test_messages_come_live_in_order_and_within_bounds(
+    gateway: RunningGateway, client: Client, console: Console
+) -> None:
+    """Thousands a second: none is left out, none is out of its place, and what the page keeps stays bounded."""
+    client.sender("topic://before").send_all([data(i) for i in range(10)])
+    page = console.open("log", query="?live=1")
+    expect(rows(page)).to_have_count(10)
+    expect(page.get_by_text("Live: new messages")).to_be_visible()
+    count = 20_000
+    publisher = Publisher(gateway.url, count, per_second=5_000)
+    publisher.start()
+    samples = 0
+    while publisher.is_alive():
+        seen = ids(page)
+        assert seen == list(range(seen[0], seen[0] - len(seen), -1))
+        assert page.locator(".log-table tr").count() < 120
+        samples += 1
+    publisher.join()
+    expect(rows(page).first.locator("td.mono")).to_have_text(str(count + 10))
+    assert samples > 3
+    newest = count + 10
+    page.get_by_role("button", name="Pause").click()
+    kept = all_ids(page, KEPT)
+    assert len(kept) >= KEPT
+    assert kept == list(range(newest, newest - len(kept), -1))
+    heap = page.evaluate("performance.memory.usedJSHeapSize")
+    assert heap < 64 << 20
+
+
+def test_the_tail_is_paused_by_scrolling(gateway: RunningGateway, client: Client, console: Console) -> None:
+    """What is read stays where it is; when it goes on, nothing that came meanwhile is missing."""
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(200)])
+    page = console.open("log", query="?live=1")
+    expect(rows(page).first.locator("td.mono")).to_have_text("200")
+    page.locator(".log-table .table-box").evaluate("box => box.scrollTop = 900")
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    before = ids(page)
+    sender.send_all([data(i) for i in range(50)])
+    expect(page.get_by_text("up to 50 newer messages")).to_be_visible()
+    assert ids(page) == before
+    page.get_by_role("button", name="Go on").click()
+    expect(rows(page).first.locator("td.mono")).to_have_text("250")
+    assert all_ids(page) == list(range(250, 0, -1))
+
+
+def test_the_oldest_first_live_stays_at_its_end(
+    gateway: RunningGateway, client: Client, console: Console
+) -> None:
+    """As a terminal does it."""
+    sender = client.sender("topic://a")
+    sender.send_all([data(i) for i in range(300)])
+    page = console.open("log", query="?live=1&order=oldest")
+    expect(rows(page).last.locator("td.mono")).to_have_text("300")
+    sender.send_all([data(i) for i in range(100)])
+    expect(rows(page).last.locator("td.mono")).to_have_text("400")
+    expect(rows(page).last).to_be_in_viewport()
+
+
+def test_live_goes_on_when_the_gateway_comes_back(
+    gateway: RunningGateway, client: Client, console: Console
+) -> None:
+    """From the message after the last that was seen."""
+    client.sender("topic://a").send_all([data(i) for i in range(20)])
+    page = console.open("log", query="?live=1")
+    expect(rows(page).first.locator("td.mono")).to_have_text("20")
+    client.cut()
+    gateway.stop()
+    expect(page.get_by_text("The gateway does not answer")).to_be_visible()
+    gateway.start()
+    with Client(gateway.url) as again:
+        again.sender("topic://a").send_all([data(i) for i in range(20)])
+        expect(rows(page).first.locator("td.mono")).to_have_text("40")
+    assert all_ids(page) == list(range(40, 0, -1))
+    console.faults.clear()  # a connection that breaks is one for the browser's log
