@@ -99,7 +99,7 @@ def test_replays_of_the_past_are_listed_and_shown(api: Api, client: Client) -> N
     assert of_r == [{"state": "cancelled"}]
     assert api.done("GET", "monitor", "/replays/monday") == found[0]
     assert "every message was acknowledged" in run("show", "monday")[1]
-    assert "replayPosition" in run("show", "r")[1]
+    assert "replays started" in run("show", "r")[1]
     assert run("show", "nothing")[0] == 1
     listed = run("list", "--endpoint", "q")[1]
     assert "monday" in listed and "cancelled" not in listed
@@ -120,6 +120,23 @@ def test_a_person_types_the_name_of_the_queue(api: Api, client: Client) -> None:
     assert run("q\n") == 0
     assert run("", "--yes") == 0
     assert api.queue("q")["replayStartCount"] == 2
+
+
+def test_what_the_log_does_not_have_is_kept_by_the_verbs(api: Api, client: Client) -> None:
+    """The preview counts it, who is asked for the name is told, and the queue has it afterwards."""
+    client.sender("q").send_all([data(i) for i in range(3)])
+    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#2"})
+
+    def run(*words: str) -> str:
+        options = ("q", "--keep-unlogged", "--admin", str(api.http.base_url))
+        with patch.object(replays, "is_terminal", lambda: True):
+            done = CliRunner().invoke(main, ["replay", *words, *options], input="q\n")
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "messages kept           1\n" in run("preview")
+    assert "1 message will stay" in run("start")
+    assert texts(client.receiver("q", credit=5).take(3)) == ["0", "1", "2"]
 
 
 def test_the_log_is_configured_by_verbs(api: Api) -> None:
