@@ -10,14 +10,14 @@ from gateway.core.effects import Effect, SavePoint, SaveReplayRecord, SaveSubscr
 from gateway.core.log.point import Point
 from gateway.core.replay.record import COPY, ReplayRecord
 from store.sqlite.check import check
-from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming
+from tests.store.effects import BY_PRIORITY, publication, queue, settled, trimming, trimming_topics
 from tests.store.vpn_file import MADE_MS, commit, empty_model, execute, query, writing_to
 
 
 def filled_file(path: Path) -> None:
     """
     Fill an empty file: queues, one by priority; messages logged, held and trimmed, of several spans, with gaps; a topic
-    with U+0000; a point, a replay on record, an index.
+    with U+0000; what a rule of retention took out; a point, a replay on record, an index.
     """
     model = empty_model()
     with closing(writing_to(path)) as connection:
@@ -39,6 +39,7 @@ def filled_file(path: Path) -> None:
         write(trimming(model, 30))
         write(SavePoint(Point("p", 40, MADE_MS, MADE_MS)))
         write(SaveReplayRecord(ReplayRecord(1, "r\u00e9", COPY, "ops", target="#queue/q", position=7)))
+        write(trimming_topics(model, r'[["\u00e9/>"], ["\u0000"]]', [5_001, 5_003]))
         write(publication(20_000, [b"1"] * 2, endpoints=(1, 2), time_ms=MADE_MS + 9, ranked=True))
     execute(
         path,

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from proton import (
@@ -66,6 +66,15 @@ class Refused(Exception):
     def subcode(self) -> int | None:
         """The info map's ``subcode``."""
         return self.info.get("subcode")
+
+    @property
+    def replay_refusal(self) -> tuple[str, str | None, int | None]:
+        """The condition, the replay error and its subcode, as the table of refusals has them."""
+        return self.name, self.replay_error, self.subcode
+
+
+MESSAGE_UNAVAILABLE: Final = ("amqp:resource-deleted", "message-unavailable", 140)
+"""``Refused.replay_refusal`` of who was still to read what has left the log."""
 
 
 class Received:

@@ -33,7 +33,7 @@ def refusal(client: Client, address: str, **arguments: Any) -> tuple[str, str | 
     with pytest.raises(Refused) as refused:
         client.receiver(address, **arguments)
     assert len(refused.value.text) > 20, "the text is a sentence for a person"
-    return refused.value.name, refused.value.replay_error, refused.value.subcode
+    return refused.value.replay_refusal
 
 
 BAD_VALUES: list[Any] = [

@@ -108,7 +108,7 @@ def refusal(attach: Attach, *arguments: Any, **more: Any) -> Refused:
 
 
 def is_unavailable(refused: Refused) -> bool:
-    return (refused.name, refused.replay_error, refused.subcode) == (
+    return refused.replay_refusal == (
         "amqp:precondition-failed",
         "start-message-unavailable",
         156,
@@ -308,7 +308,7 @@ def test_clamp_begins_at_the_beginning(client: Client, attach: Attach, key: str,
 def test_a_bad_selector_is_an_unknown_start(client: Client, attach: Attach) -> None:
     """A selector that is none is refused as an unknown start (139), with the character at which it goes wrong."""
     refused = refusal(attach, client, "log://t", "match", "tradeId = AND")
-    assert (refused.name, refused.replay_error, refused.subcode) == (
+    assert refused.replay_refusal == (
         "amqp:invalid-field",
         "unknown-start",
         139,

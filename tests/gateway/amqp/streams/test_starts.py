@@ -53,7 +53,7 @@ def refusal(client: Client, address: str = "audit", **start: Any) -> tuple[str, 
     with pytest.raises(Refused) as refused:
         client.receiver(address, filters={"rewind:replay-start": value} if value else None)
     assert len(refused.value.text) > 20, "the text is a sentence for a person"
-    return refused.value.name, refused.value.replay_error, refused.value.subcode
+    return refused.value.replay_refusal
 
 
 def test_refusals(client: Client, generation: int) -> None:
