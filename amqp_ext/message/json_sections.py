@@ -61,7 +61,32 @@ MOST_BRIEF_TEXT: Final = 250
 BodyKind = Literal["data", "sequence", "value", "none"]
 
 _ERASED: Final = ERASED_TIME.encode()
-_USUAL_PROPERTIES: Final = b"\x00\x53\x73"
+PROPERTIES_SECTION: Final = b"\x00\x53\x73"
+"""How the section begins, as everybody spells it."""
+
+
+_EMPTY_LIST: Final = 0x45
+_SHORT_LIST: Final = 0xC0
+_NULL: Final = 0x40
+_TEXT: Final = 0xA1
+_SYMBOL: Final = 0xA3
+_WIDTHS: Final = {
+    _NULL: 1,
+    0x43: 1,
+    0x44: 1,
+    0x53: 2,
+    0x80: 9,
+    0x83: 9,
+    0x98: 17,
+    0xA0: 0,
+    _TEXT: 0,
+    _SYMBOL: 0,
+}
+"""Bytes that a value takes, by its format code; 0: the second byte says it."""
+
+_CORRELATION_ID: Final = 5
+_CONTENT_TYPE: Final = 6
+"""Places in the properties section."""
 
 _FIELDS: Final = {
     HEADER: ("durable", "priority", "ttl", "firstAcquirer", "deliveryCount"),
@@ -105,19 +130,49 @@ def brief(content: bytes, bare: int) -> tuple[str | None, str | None]:
     Args:
         bare: Where its bare message begins.
     """
-    if content[bare : bare + 3] != _USUAL_PROPERTIES:
+    if content[bare : bare + 3] != PROPERTIES_SECTION:
         return None, None
     try:
-        found = properties(content[bare : bare + MOST_BRIEF_BYTES])
-    except CodecError:
-        return None, None
-    correlation = plain(found.correlation_id)
-    if isinstance(correlation, dict):
-        correlation = correlation["base64"]
+        content_type, correlation = _quickly(content, bare)
+    except (IndexError, KeyError, UnicodeDecodeError):
+        try:
+            found = properties(content[bare : bare + MOST_BRIEF_BYTES])
+        except CodecError:
+            return None, None
+        content_type, correlation = found.content_type, plain(found.correlation_id)
+        if isinstance(correlation, dict):
+            correlation = correlation["base64"]
     return (
-        None if found.content_type is None else str(found.content_type)[:MOST_BRIEF_TEXT],
+        None if content_type is None else str(content_type)[:MOST_BRIEF_TEXT],
         None if correlation is None else str(correlation)[:MOST_BRIEF_TEXT],
     )
+
+
+def _quickly(content: bytes, bare: int) -> tuple[str | None, str | None]:
+    """
+    The same of a section that is spelled as usual, short, with texts.
+
+    Raises:
+        IndexError, KeyError, UnicodeDecodeError: It is not.
+    """
+    if content[bare + 3] == _EMPTY_LIST:
+        return None, None
+    if content[bare + 3] != _SHORT_LIST:
+        raise KeyError
+    count, at, end = content[bare + 5], bare + 6, bare + 5 + content[bare + 4]
+    correlation = None
+    for field in range(min(count, _CONTENT_TYPE + 1)):
+        code = content[at]
+        behind = at + (_WIDTHS[code] or 2 + content[at + 1])
+        if field >= _CORRELATION_ID and code != _NULL:
+            if behind > end or code not in (_TEXT, _SYMBOL):
+                raise KeyError
+            text = content[at + 2 : behind].decode("utf-8" if code == _TEXT else "ascii")
+            if field == _CONTENT_TYPE:
+                return text, correlation
+            correlation = text
+        at = behind
+    return None, correlation
 
 
 @dataclass(frozen=True, slots=True)

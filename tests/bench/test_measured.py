@@ -42,6 +42,7 @@ SMALL = replace(
         fans.wide_fan,
         company.purging,
         company.copying,
+        company.consoles,
         depths.recovery,
         depths.deep,
         connections.idle_readers,

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from typing_extensions import TypedDict
 
-from amqp_ext.message.json_sections import brief, is_erased
+from amqp_ext.message.json_sections import PROPERTIES_SECTION, brief, is_erased
 from amqp_ext.message.priority import DEFAULT as DEFAULT_PRIORITY
 from amqp_ext.message.priority import priority_of
 from amqp_ext.replay_id import format_replay_id
@@ -24,8 +24,16 @@ MOST_PATTERNS: Final = 100
 """Topic patterns of a list of messages: each topic is held against all of them."""
 
 
-KNOWN_TOPICS: Final = 1_024
-"""Whose texts are remembered; beyond, it starts over."""
+KNOWN: Final = 1_024
+"""Topics, and what stands in front of messages, whose texts are remembered; beyond, it starts over."""
+
+KNOWN_BYTES: Final = 256
+"""Bytes in front of a message that are remembered."""
+
+_NOTHING_SAID: Final = '"contentType":null,"correlationId":null'
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _dumps: Final[Callable[[str | None], str]] = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -76,26 +84,49 @@ class ListedRows:
     def __init__(self, generation: int) -> None:
         self._replay_id = format_replay_id(generation, 0)[: -len("00000000-00000000")]
         self._topics: dict[str, str] = {}
+        self._fronts: dict[bytes, tuple[int, str]] = {b"": (DEFAULT_PRIORITY, "false")}
 
     def texts(self, rows: Sequence[Row], end_id: int | None) -> list[str]:
         """The JSON text of each."""
-        found, topics, replay_id = list[str](), self._topics, self._replay_id
+        found = list[str]()
+        topics, fronts, replay_id = self._topics, self._fronts, self._replay_id
+        high, high_text = -1, ""
         for message_id, time_ms, topic, bare, _route, _held, content in rows:
+            if message_id >> 32 != high:
+                high = message_id >> 32
+                high_text = f"{replay_id}{high:08x}-"
             topic_text = topics.get(topic)
             if topic_text is None:
-                if len(topics) >= KNOWN_TOPICS:
-                    topics.clear()
-                topic_text = topics[topic] = _dumps(topic)
-            content_type, correlation_id = brief(content, bare)
+                topic_text = _remember(topics, topic, _dumps(topic))
+            front = content[:bare]
+            front_texts = fronts.get(front)
+            if front_texts is None:
+                front_texts = _front(content, bare)
+                if bare <= KNOWN_BYTES:
+                    _remember(fronts, front, front_texts)
+            priority, erased = front_texts
+            said = _NOTHING_SAID
+            if content[bare : bare + 3] == PROPERTIES_SECTION:
+                content_type, correlation_id = brief(content, bare)
+                said = f'"contentType":{_dumps(content_type)},"correlationId":{_dumps(correlation_id)}'
             found.append(
-                f'{{"msgId":{message_id},"replicationGroupMsgId":'
-                f'"{replay_id}{message_id >> 32:08x}-{message_id & 0xFFFFFFFF:08x}",'
+                f'{{"msgId":{message_id},"replicationGroupMsgId":"{high_text}{message_id & 0xFFFFFFFF:08x}",'
                 f'"spooledTime":{time_ms // 1_000},"spooledTimeMs":{time_ms},"topic":{topic_text},'
-                f'"priority":{priority_of(content) if bare else DEFAULT_PRIORITY},"contentSize":{len(content)},'
-                f'"contentType":{_dumps(content_type)},"correlationId":{_dumps(correlation_id)},'
-                f'"isErased":{"true" if bare and is_erased(content, bare) else "false"}}}'
+                f'"priority":{priority},"contentSize":{len(content)},{said},"isErased":{erased}}}'
             )
         return found
+
+
+def _front(content: bytes, bare: int) -> tuple[int, str]:
+    """What is said in front of the bare message: the priority, and whether the content was erased."""
+    return priority_of(content), "true" if is_erased(content, bare) else "false"
+
+
+def _remember(known: dict[K, V], key: K, value: V) -> V:
+    if len(known) >= KNOWN:
+        known.clear()
+    known[key] = value
+    return value
 
 
 def wanted(patterns: Sequence[str], selector: str | None) -> Wanted:

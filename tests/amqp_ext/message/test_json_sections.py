@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 
 from amqp_ext.codec import Symbol, Timestamp, UByte, UInt, ULong
 from amqp_ext.message.erased import erased
+from amqp_ext.message.json_object import plain
 from amqp_ext.message.json_sections import (
     MOST_BODY_BYTES,
+    MOST_BRIEF_BYTES,
     MOST_BRIEF_TEXT,
     body_bytes,
     brief,
     is_erased,
     sections_of,
 )
-from amqp_ext.message.sections import bare_offset
+from amqp_ext.message.sections import bare_offset, properties
+from tests.amqp_ext.message.test_json import FIELDS
 from tests.amqp_ext.test_codec import VALUES
 from tests.support.messages import (
     APPLICATION_PROPERTIES,
@@ -144,6 +147,21 @@ def test_any_bytes_are_shown_somehow(content: bytes) -> None:
     json.dumps(sections_of(content), allow_nan=False).encode()
     body_bytes(content, 0)
     brief(content, 0)
+
+
+@given(FIELDS)
+def test_what_a_list_says_is_what_the_section_says(fields: list[object]) -> None:
+    """Read where it stands, or decoded: the same, in whatever form the fields come."""
+    content = section(PROPERTIES, fields) + data(1)
+    found = properties(content)
+    wanted = plain(found.correlation_id)
+    if isinstance(wanted, dict):
+        wanted = wanted["base64"]
+    expected = (
+        None if found.content_type is None else str(found.content_type)[:MOST_BRIEF_TEXT],
+        None if wanted is None else str(wanted)[:MOST_BRIEF_TEXT],
+    )
+    assert brief(content, 0) == expected or len(content) > MOST_BRIEF_BYTES
 
 
 def test_a_list_says_little_of_it() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.bench.consoles import Consoles
 from tests.bench.copying import Copying
 from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
 from tests.bench.listing import Listing
@@ -16,6 +17,8 @@ from tests.bench.trimming import Trimming
 
 from .rates import charged
 from .sizes import Figures, Sizes
+
+CONSOLES = 5
 
 
 def beside(folder: Path, sizes: Sizes) -> Figures:
@@ -87,6 +90,23 @@ def listing(folder: Path, sizes: Sizes) -> Figures:
         "p99_listing": busy,
         "listed": lister.rate,
     }
+
+
+def consoles(folder: Path, sizes: Sizes) -> Figures:
+    """Publishing alone, and while consoles are open, each with a live tail of what is published."""
+    count = sizes.bulk
+    with gateway(folder / "data") as server:
+
+        def publish() -> float:
+            return float(send(server.address, "topic://bench/live", count)["rate"])
+
+        publish()  # The first of a process are slower than those that follow.
+        alone = charged(server, "publish_before_consoles", publish, count)
+        with Consoles(server.admin, CONSOLES) as opened:
+            beside = charged(server, "publish_consoles", publish, count)
+        if not opened.tailed_bytes:
+            raise LoadFailed("no message came on a live tail")
+    return {**alone, **beside}
 
 
 def purging(folder: Path, sizes: Sizes) -> Figures:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from urllib.request import urlopen
 
 from amqp_ext.addresses.queue_names import queue_topic
 from tests.bench.filled_store import QUEUE, fill, numbered, publish_into
-from tests.bench.load import recv
+from tests.bench.load import LoadFailed, recv
 from tests.bench.server_process import MEGABYTE, gateway
 
 from .sizes import Figures, Sizes
@@ -34,11 +37,12 @@ def deep(folder: Path, sizes: Sizes) -> Figures:
     count, data = sizes.bulk, folder / "data"
     shallow = numbered(queue_topic("shallow"), 0, count)
     publish_into(data, chain(shallow, numbered(queue_topic(QUEUE), 0, sizes.deep)), [QUEUE, "shallow"])
-    seconds, resident = [], []
+    seconds, resident, histograms = [], [], list[float]()
     rates: dict[str, list[float]] = {"shallow": [], QUEUE: []}
     for _ in range(RESTARTS):
         with gateway(data) as server:
             seconds.append(server.ready_seconds)
+            histograms.append(histogram_ms(server.admin))
             for name, found in rates.items():
                 found.append(recv(server.address, f"queue://{name}", count // RESTARTS)["rate"])
             resident.append(server.resident_bytes() / MEGABYTE)
@@ -47,4 +51,18 @@ def deep(folder: Path, sizes: Sizes) -> Figures:
         "shallow": median(rates["shallow"]),
         "deep_resident": max(resident),
         "deep_start": median(seconds),
+        "histogram": median(histograms),
     }
+
+
+def histogram_ms(admin: str) -> float:
+    """How long an administrator waits for a picture of the whole log."""
+    started = time.perf_counter()
+    with urlopen(
+        f"{admin}/SEMP/v2/monitor/msgVpns/default/replayLogs/default/histogram?buckets=200"
+    ) as answer:
+        found = json.load(answer)["data"]
+    taken = (time.perf_counter() - started) * 1_000
+    if sum(bucket["msgCount"] for bucket in found["buckets"]) != found["lastMsgId"]:
+        raise LoadFailed("the histogram has not all messages")
+    return taken
