@@ -13,7 +13,7 @@ from proton import Delivery
 from tests.console.conftest import Console, Show
 from tests.console.history import NOW_MS, QUEUE, History, three_days
 from tests.gateway.admin.conftest import Api
-from tests.support.client import Client, Refused
+from tests.support.client import Client, Refused, texts
 from tests.support.messages import data
 from tests.support.running import RunningGateway
 
@@ -98,8 +98,8 @@ def test_a_queue_is_rewound_from_the_time_line(at_history: Console, history: His
         expect(page.get_by_role("table", name="Past replays").get_by_text(QUEUE)).to_be_visible()
 
 
-def test_what_would_be_lost_is_said(api: Api, client: Client, console: Console) -> None:
-    """Messages that lie on the queue, and that the log does not have any more."""
+def test_what_would_be_lost_is_said_and_kept(api: Api, client: Client, console: Console) -> None:
+    """Messages that lie on the queue, and that the log does not have any more: they may stay."""
     client.sender("q").send_all([data(i) for i in range(5)])
     api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
     page = console.open("rewind", query="?target=q&start=%234")

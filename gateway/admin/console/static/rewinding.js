@@ -10,6 +10,7 @@ import { pathOf } from "./parts/endpoints.js";
  * @property {string} start Any replay start.
  * @property {string} until Where a copy ends; empty for the newest message.
  * @property {boolean} isClamped Begin at the nearest message where the start is not in the log.
+ * @property {boolean} isKeeping What lies on the endpoint and is not in the log stays, in its place.
  * @property {string} topics Of a copy, with spaces between them.
  * @property {string} selector Of a copy.
  * @property {string} rate Messages a second, of a copy.
@@ -27,6 +28,7 @@ import { pathOf } from "./parts/endpoints.js";
  * @property {number} dropped
  * @property {number} lost
  * @property {number} lostBytes
+ * @property {number} kept Messages that lie there, that the log does not have, and that stay.
  * @property {number} detached
  * @property {string[]} clients
  */
@@ -36,6 +38,9 @@ const COPY_PAGE = 1_000;
 
 /** @param {Rewind} rewind */
 const startOf = (rewind) => ({ start: rewind.start || "beginning", missing: rewind.isClamped ? "clamp" : "fail" });
+
+/** @param {Rewind} rewind */
+const replayOf = (rewind) => ({ ...startOf(rewind), keepUnlogged: rewind.isKeeping });
 
 /** @param {string} text */
 const patternsOf = (text) => text.split(/\s+/).filter(Boolean);
@@ -49,7 +54,7 @@ const patternsOf = (text) => text.split(/\s+/).filter(Boolean);
  * @returns {Promise<Preview>}
  */
 export async function previewReplay(vpn, endpoint, rewind, signal) {
-  const { data } = await request("PUT", `${pathOf("action", vpn, endpoint)}/previewReplay`, { body: startOf(rewind), signal });
+  const { data } = await request("PUT", `${pathOf("action", vpn, endpoint)}/previewReplay`, { body: replayOf(rewind), signal });
   return {
     msgCount: data.msgCount,
     bytes: data.msgSpoolUsage,
@@ -60,6 +65,7 @@ export async function previewReplay(vpn, endpoint, rewind, signal) {
     dropped: data.droppedMsgCount,
     lost: data.lossMsgCount,
     lostBytes: data.lossMsgSpoolUsage,
+    kept: data.keptMsgCount,
     detached: data.detachedClientCount,
     clients: data.detachedClients,
   };
@@ -98,6 +104,7 @@ export async function previewCopy(vpn, rewind, signal) {
     dropped: 0,
     lost: 0,
     lostBytes: 0,
+    kept: 0,
     detached: 0,
     clients: [],
   };
@@ -112,7 +119,7 @@ export async function previewCopy(vpn, rewind, signal) {
  * @returns {Promise<string>} Its name.
  */
 export async function startReplay(vpn, endpoint, rewind, preview) {
-  const body = { ...startOf(rewind), ifLossAtMost: preview.lost, ...(rewind.name ? { replayName: rewind.name } : {}) };
+  const body = { ...replayOf(rewind), ifLossAtMost: preview.lost, ...(rewind.name ? { replayName: rewind.name } : {}) };
   return (await request("PUT", `${pathOf("action", vpn, endpoint)}/startReplay`, { body })).data.replayName;
 }
 

@@ -18,7 +18,7 @@ import * as words from "../words.js";
 
 /** @type {import("../parts/table.js").Column[]} */
 const COLUMNS = [
-  { key: "time", title: "Time", width: "clamp(118px, 14vw, 168px)", cell: (/** @type {Row} */ row) => html`<span title=${words.exactly(row.spooledTimeMs)}>${isNarrow.value ? words.said(row.spooledTimeMs, { seconds: true }) : stamp(row.spooledTimeMs)}</span>` },
+  { key: "time", title: "Time", width: "var(--time-column)", cell: (/** @type {Row} */ row) => html`<span title=${words.exactly(row.spooledTimeMs)}>${isNarrow.value ? words.said(row.spooledTimeMs, { seconds: true }) : stamp(row.spooledTimeMs)}</span>` },
   { key: "id", title: "Offset", width: "92px", align: "end", mono: true, wide: true, cell: (/** @type {Row} */ row) => html`<span title=${row.replicationGroupMsgId}>${row.msgId}</span>` },
   {
     key: "topic",

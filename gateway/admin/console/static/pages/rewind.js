@@ -26,6 +26,7 @@ function rewindOf(/** @type {URLSearchParams} */ query) {
     start: text("start") || date("from"),
     until: date("until"),
     isClamped: query.has("clamp"),
+    isKeeping: query.has("keep"),
     topics: text("topics"),
     selector: text("selector"),
     rate: text("rate"),
@@ -88,6 +89,7 @@ export default function Rewind() {
               : html`<${Refusal} error=${preview.error} />
                   ${preview.data ? html`<${PreviewView} preview=${preview.data} isCopy=${isCopy} />` : !preview.error && html`<${Loading} label="Counting" />`}`}
             ${preview.error && !(preview.error instanceof Unreachable) && !rewind.isClamped && html`<${Button} onClick=${() => changeQuery({ clamp: "1" })}>Begin at the nearest that is there<//>`}
+            ${!isCopy && isReady && (rewind.isKeeping || (preview.data?.lost ?? 0) > 0) && html`<${Check} label="Keep what the log does not have, in its place" checked=${rewind.isKeeping} onInput=${(/** @type {boolean} */ is) => changeQuery({ keep: is ? "1" : null })} />`}
             <${Button} kind="main" icon="rewind" disabled=${!canBegin} onClick=${() => setAsking(true)}>${isCopy ? "Copy…" : "Rewind…"}<//>
           </div>
         <//>

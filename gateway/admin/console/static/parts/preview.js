@@ -47,9 +47,10 @@ function Topics({ topics }) {
 }
 
 /** What is dropped, lost, and who is detached. @param {{preview: import("../rewinding.js").Preview}} props */
-function Costs({ preview: { dropped, lost, lostBytes, detached, clients } }) {
+function Costs({ preview: { dropped, lost, lostBytes, kept, detached, clients } }) {
   return html`${dropped > 0 && html`<${Note}><b>${words.counted(dropped, "message")}</b> that ${dropped === 1 ? "lies" : "lie"} there now ${dropped === 1 ? "is" : "are"} dropped${lost === 0 ? "; the log has all of them" : ""}.<//>`}
     ${lost > 0 && html`<${Note} kind="error"><b>${words.counted(lost, "message")}</b> would be lost for good, ${words.size(lostBytes)}: the log does not have ${lost === 1 ? "it" : "them"}.<//>`}
+    ${kept > 0 && html`<${Note}><b>${words.counted(kept, "message")}</b> that the log does not have ${kept === 1 ? "stays" : "stay"}, in ${kept === 1 ? "its place" : "their places"}.<//>`}
     ${detached > 0 &&
     html`<${Note} kind="warning">
       <b>${words.counted(detached, "consumer")}</b> ${detached === 1 ? "is" : "are"} detached, and ${detached === 1 ? "has" : "have"} to attach again:
