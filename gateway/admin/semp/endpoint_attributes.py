@@ -234,6 +234,19 @@ MONITORED: Final = {
 }
 
 
+class _WholeState(TypedDict):
+    oldestMsgTimeMs: int | None
+
+
+MONITORED_ALONE: Final = {
+    EndpointKind.QUEUE: resource("QueueWholeState", MONITORED[EndpointKind.QUEUE], _WholeState),
+    EndpointKind.TOPIC_ENDPOINT: resource(
+        "TopicEndpointWholeState", MONITORED[EndpointKind.TOPIC_ENDPOINT], _WholeState
+    ),
+}
+"""What one of them is shown with, beside what a list says of each: that takes a look at the store."""
+
+
 def monitored(endpoint: Endpoint, vpn: str, next_id: int, now_ms: int) -> dict[str, Any]:
     """An endpoint in the monitor tree."""
     return {**configured(endpoint, vpn), **_state(endpoint, next_id, now_ms)}

@@ -13,13 +13,16 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gateway.core.endpoint.endpoint import Endpoint
-from gateway.core.model import ID, Row
+from gateway.core.model import ID, TIME_MS, Row
 from gateway.vpn.log_history import LogHistory
 from gateway.vpn.user_turns import ADMINISTRATION, UserTurns
 from store.ports import Reader
 
 MOST_ROWS: Final = 1_000
 """Messages that are read at once: settled ones may lie between those that are shown."""
+
+FIRST_ROWS: Final = 8
+"""Messages behind what is settled that are looked at for the oldest."""
 
 FLOWS_AT_ONCE: Final = 16
 """Consumers whose unsettled messages are looked through in one turn of the loop."""
@@ -88,6 +91,30 @@ class EndpointListing:
         found = await self.page(endpoint, message_id, 1)
         row = found.messages[0].row if found.messages else None
         return row if row is not None and row[ID] == message_id else None
+
+    async def oldest_ms(self, endpoint: Endpoint) -> int | None:
+        """
+        When the oldest message that lies there arrived, ms since the epoch; None where there is none, or none of the
+        first that were looked at lies there any more. One short read.
+
+        Raises:
+            store.errors.ReadFailed: It cannot be read.
+        """
+        backlog, reader, end = endpoint.backlog, self._reader, self._next_id()
+        if not backlog.messages:
+            return None
+        parts = [(backlog.route_numbers(part), cursor.floor) for part, cursor in backlog.parts.items()]
+        put = backlog.put_ids[:FIRST_ROWS]
+
+        def read() -> list[Row]:
+            rows = reader.messages(put) if put else []
+            for routes, floor in parts:
+                if routes:
+                    rows += reader.routed_page(routes, floor, end, FIRST_ROWS).rows
+            return rows
+
+        rows = await asyncio.wrap_future(reader.submit(read))
+        return min((row[TIME_MS] for row in rows if backlog.has(row)), default=None)
 
     async def _read(
         self, endpoint: Endpoint, position: int, end: int, put: Sequence[int], most: int

@@ -95,6 +95,28 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
     assert ids(api, "te", 2, "topicEndpoints") == [1, 2, 3, 4, 5, 7]
 
 
+def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
+    """Of what lies there still: by routes, by priority, or put there by a copy; None where nothing does."""
+    client.sender("topic://a").send_all([data("old")])
+    api.done("POST", "config", "/queues", {"queueName": "p", "respectMsgPriorityEnabled": True})
+    times = {}
+    for name in ("q", "p"):
+        client.sender(name).send_all(section(HEADER, [True, UByte(9 - i)]) + data(i) for i in range(3))
+        times[name] = [one["spooledTimeMs"] for one in lying(api, name)]
+        assert api.queue(name)["oldestMsgTimeMs"] == times[name][0]
+        receiver = client.receiver(name, credit=1)
+        receiver.settle(receiver.take(1))
+        client.wait(lambda name=name: api.queue(name)["spooledMsgCount"] == 2, "it is settled")  # type: ignore[misc]
+        assert api.queue(name)["oldestMsgTimeMs"] == times[name][1]
+        receiver.close()
+    old = api.done("GET", "monitor", "/replayLogs/default/msgs/1")
+    body = {"replicationGroupMsgId": old["replicationGroupMsgId"]}
+    api.done("PUT", "action", "/queues/q/copyMsgFromReplayLog", body)
+    assert api.queue("q")["oldestMsgTimeMs"] == old["spooledTimeMs"]
+    api.done("PUT", "action", "/queues/q/deleteMsgs", {})
+    assert api.queue("q")["oldestMsgTimeMs"] is None
+
+
 def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) -> None:
     """After a purge, too; a stream has none of its own. What is no endpoint has no list."""
     client.sender("q").send_all([data(0)])

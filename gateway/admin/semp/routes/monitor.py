@@ -1,5 +1,7 @@
 """What goes on: endpoints and their replays, flows, clients, the log and what is in it."""
 
+import asyncio
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Request
@@ -7,7 +9,7 @@ from typing_extensions import TypedDict
 
 from gateway.admin import rights
 from gateway.admin.semp.documented import InVpn, listed, one, resource
-from gateway.admin.semp.endpoint_attributes import MONITORED, monitored, name_attribute
+from gateway.admin.semp.endpoint_attributes import MONITORED, MONITORED_ALONE, monitored, name_attribute
 from gateway.admin.semp.envelope import Answer, answer, list_answer
 from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import (
@@ -23,12 +25,14 @@ from gateway.admin.semp.resources import (
 from gateway.admin.semp.routes.replay_log import LOG_STATE as LOG
 from gateway.admin.semp.routes.replay_log import log_attributes
 from gateway.admin.semp.tree import Tree
+from gateway.admin.waiting import while_waiting
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
 from gateway.core.replay.states import ReplayState
 from gateway.vpn.clients import ConsumerLink
 from gateway.vpn.message_vpn import MessageVpn
 from gateway.vpn.role.waiting_vpn import WaitingVpn
+from store.errors import ReadFailed
 
 
 class _Vpn(InVpn):
@@ -78,6 +82,10 @@ FLOWS: Final = {
     EndpointKind.QUEUE: resource("QueueTxFlow", _OfQueue, _Flow),
     EndpointKind.TOPIC_ENDPOINT: resource("TopicEndpointTxFlow", _OfTopicEndpoint, _Flow),
 }
+
+
+STORE_S: Final = 1.0
+"""Seconds that whoever looks at an endpoint waits for the store."""
 
 
 def monitor_routes() -> APIRouter:
@@ -135,7 +143,7 @@ def monitor_routes() -> APIRouter:
 
 
 def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], right: rights.Right) -> None:
-    shown, flow = MONITORED[kinds[0]], FLOWS[kinds[0]]
+    shown, alone, flow = MONITORED[kinds[0]], MONITORED_ALONE[kinds[0]], FLOWS[kinds[0]]
 
     @tree.get(
         f"/{{vpn}}/{collection}",
@@ -158,13 +166,18 @@ def _add_endpoints(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...],
             page, cursor = await paging.page(names, show)
         return list_answer(request, page, cursor, len(names))
 
-    @tree.get(f"/{{vpn}}/{collection}/{{name}}", right, summary="One of them", responses=one(shown))
+    @tree.get(f"/{{vpn}}/{collection}/{{name}}", right, summary="One of them", responses=one(alone))
     async def one_of(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
         running = administration.vpn
         endpoint = endpoint_of(administration, name, kinds)
+        oldest_ms: int | None = None
+        # The rest is known all the same, also while the store is out of reach.
+        with suppress(ReadFailed, TimeoutError):
+            async with asyncio.timeout(STORE_S):
+                oldest_ms = await while_waiting(request, running.listing.oldest_ms(endpoint))
         found = monitored(endpoint, vpn, running.broker.log.next_id, running.clock.now_ms())
-        return answer(request, paging.shown(found))
+        return answer(request, paging.shown({**found, "oldestMsgTimeMs": oldest_ms}))
 
     @tree.get(
         f"/{{vpn}}/{collection}/{{name}}/txFlows",
