@@ -108,9 +108,17 @@ def test_what_would_be_lost_is_said_and_kept(api: Api, client: Client, console: 
     expect(preview.get_by_text("5 messages that lie there now are dropped")).to_be_visible()
     expect(preview.get_by_role("alert")).to_contain_text("3 messages would be lost for good")
     preview.get_by_role("button", name="Rewind…").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text(
-        "3 messages would be lost for good"
-    )
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("alert")).to_contain_text("3 messages would be lost for good")
+    dialog.get_by_role("button", name="Leave it").click()
+    preview.get_by_label("Keep what the log does not have").check()
+    expect(preview.get_by_text("3 messages that the log does not have stay")).to_be_visible()
+    expect(preview.get_by_role("alert")).to_have_count(0)
+    preview.get_by_role("button", name="Rewind…").click()
+    begin(page, "q")
+    expect(page.locator(".progress").get_by_text("Nobody consumes from q")).to_be_visible()
+    receiver = client.receiver("q", credit=10)
+    assert texts(receiver.take(5)) == ["0", "1", "2", "3", "4"]
 
 
 def test_a_start_that_is_not_in_the_log_is_said(at_history: Console) -> None:

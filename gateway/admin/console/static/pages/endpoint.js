@@ -15,6 +15,7 @@ import { toast } from "../parts/toasts.js";
 import { changeQuery, go, href, isNarrow, now, route } from "../state.js";
 import * as words from "../words.js";
 
+const HOUR_MS = 3_600_000;
 const SLOW_MS = 10_000;
 
 /** @type {Record<string, string>} */
@@ -77,6 +78,7 @@ function Depths({ path, depth }) {
         label="Messages on it, each minute of the last hour"
         untilMs=${found.untilTimeMs}
         intervalMs=${found.intervalMs}
+        slots=${HOUR_MS / found.intervalMs}
         text=${(/** @type {number} */ value) => (Number.isInteger(value) ? words.number(value) : "")}
         height=${isNarrow.value ? 120 : 150}
         series=${[{ name: "Messages", values: [...found.msgCounts.slice(1), depth], filled: true }]}

@@ -38,15 +38,15 @@ export function Chart({ label, untilMs, intervalMs, slots = 0, series, text, hei
       ${series.map((one) => html`<span key=${one.name} class="key ${one.colour ?? "accent"}">${one.name} <b>${text(one.values.at(-1) ?? 0)}</b></span>`)}
       <span class="chart-at soft"></span>
     </div>
-    <${Plot} label=${label} options=${options} data=${[times, ...series.map((one) => one.values)]} height=${height} about=${[series.length]} />
+    <${Plot} label=${label} options=${options} data=${[times, ...series.map((one) => one.values)]} height=${height} about=${[series.length, count < 3]} />
   </div>`;
 }
 
 /** @param {Series} series */
-function lineOf({ colour: name = "accent", filled = false }) {
+function lineOf({ colour: name = "accent", filled = false, values }) {
   const stroke = colour(name);
   const fill = stroke.replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)");
-  return { stroke, width: 1.5, fill: filled ? fill : undefined, points: { show: false } };
+  return { stroke, width: 1.5, fill: filled ? fill : undefined, points: { show: values.length < 3, size: 5, fill: stroke } };
 }
 
 /**
