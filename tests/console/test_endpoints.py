@@ -32,14 +32,58 @@ def test_a_queue_is_found_and_seen(console: Console, gateway: RunningGateway, cl
     row.get_by_role("button", name="orders").click()
     expect(page.get_by_role("heading", level=1, name="orders")).to_be_visible()
     expect(page.get_by_text("Nobody consumes")).to_be_visible()
+    expect(page.get_by_role("definition").filter(has_text="ago)")).to_have_count(1)  # how old the oldest is
+    receiver = client.receiver("orders")
+    receiver.flow(10)
+    receiver.take(7)
+    consumer = page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
+    expect(consumer).to_contain_text("gets messages")
+    expect(consumer.get_by_role("cell").nth(2)).to_have_text("3")
+    expect(consumer.get_by_role("cell").nth(3)).to_have_text("7")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1, name="Endpoints")).to_be_visible()
+
+
+def test_what_lies_on_a_queue_is_looked_at(console: Console, gateway: RunningGateway, client: Client) -> None:
+    """Page by page, with who has it; one message with all it says; nothing is consumed."""
+    client.sender("orders").send_all([data(f"order {i}") for i in range(60)])
     receiver = client.receiver("orders")
     receiver.flow(2)
     receiver.take(2)
-    consumer = page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
-    expect(consumer).to_contain_text("gets messages")
-    expect(consumer.get_by_role("cell").nth(3)).to_have_text("2")
-    page.go_back()
-    expect(page.get_by_role("heading", level=1, name="Endpoints")).to_be_visible()
+    page = console.open("endpoints", "queues", "orders", query="?tab=messages")
+    table = page.get_by_role("table", name="Messages that lie here")
+    expect(table.get_by_role("row")).to_have_count(51)
+    expect(table.get_by_text("unacknowledged")).to_have_count(2)
+    table.get_by_role("row").nth(3).get_by_role("button").click()
+    expect(page.get_by_role("complementary", name="Message 3")).to_contain_text("order 2")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary")).to_have_count(0)
+    page.get_by_role("button", name="Newer").click()
+    expect(table.get_by_role("row")).to_have_count(11)
+    page.get_by_role("button", name="Older").click()
+    expect(table.get_by_role("row")).to_have_count(51)
+    assert gateway.depth("orders") == 60
+
+
+def test_where_a_topic_would_go_is_asked(console: Console, gateway: RunningGateway, client: Client) -> None:
+    """Here, elsewhere, or nowhere, by which subscription."""
+    for name in ("orders", "audit"):
+        client.sender(name).send_all([data(0)])
+    gateway.subscribe("orders", ["orders/>", "!orders/test"])
+    gateway.subscribe("audit", [">"])
+    page = console.open("endpoints", "queues", "orders", query="?tab=subscriptions")
+
+    def ask(topic: str) -> None:
+        page.get_by_label("A topic as it is published to").fill(topic)
+        page.get_by_role("button", name="Ask").click()
+
+    panel = page.get_by_role("tabpanel")
+    ask("orders/eu")
+    expect(panel).to_contain_text("orders/eu comes here")
+    ask("orders/test")
+    expect(panel).to_contain_text("orders/test does not come here")
+    panel.get_by_role("link", name="audit").click()
+    expect(page.get_by_role("heading", level=1, name="audit")).to_be_visible()
 
 
 def test_a_long_list_is_seen_page_by_page(start: Start, show: Show) -> None:

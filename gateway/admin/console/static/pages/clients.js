@@ -60,12 +60,12 @@ function List({ vpn }) {
 
 /** @type {import("../parts/table.js").Column[]} */
 const LINKS = [
-  { key: "name", title: "Link", cell: (row) => html`<span title=${row.linkName}>${words.oneLine(row.linkName)}</span>` },
-  { key: "address", title: "Address", cell: (row) => html`<span class="mono" title=${row.address}>${words.oneLine(row.address ?? "–")}</span>` },
-  { key: "kind", title: "Is", width: "150px", wide: true, cell: (row) => words.oneLine([row.kind, row.role].filter(Boolean).join(", ")) },
-  { key: "credit", title: "Credit", align: "end", width: "90px", cell: (row) => words.number(row.credit ?? 0) },
-  { key: "unacknowledged", title: "Unacknowledged", align: "end", width: "142px", wide: true, cell: (row) => words.number(row.unackedMsgCount ?? 0) },
-  { key: "messages", title: "Messages", align: "end", width: "100px", wide: true, cell: (row) => (row.sentMsgCount === undefined ? "–" : words.number(row.sentMsgCount)) },
+  { key: "address", title: "Address", cell: (row) => html`<span class="mono" title=${row.address}>${words.oneLine(row.address || "–")}</span>` },
+  { key: "kind", title: "Is", width: "120px", cell: (row) => (row.kind === "http" ? `HTTP, ${row.role}` : words.oneLine(row.kind)) },
+  { key: "name", title: "Link", width: "150px", wide: true, cell: (row) => html`<span title=${row.linkName}>${words.oneLine(row.linkName)}</span>` },
+  { key: "credit", title: "Credit", align: "end", width: "80px", wide: true, cell: (row) => words.number(row.credit) },
+  { key: "unacknowledged", title: "Unsettled", align: "end", width: "94px", wide: true, cell: (row) => words.number(row.unackedMsgCount) },
+  { key: "messages", title: "Messages", align: "end", width: "100px", cell: (row) => words.number(row.sentMsgCount) },
 ];
 
 /** @param {{vpn: string, id: string}} props */

@@ -25,7 +25,7 @@ export default function Configuration() {
     <${Found} of=${found}>
       ${(/** @type {any} */ { toml }) =>
         html`<div class="toolbar"><${Field} label="Find" hidden=${true} value=${text} onInput=${setText} placeholder="A setting, or a part of its name" /></div>
-          <${Panel} flush=${true}><${Toml} toml=${toml} text=${text.trim()} /><//>`}
+          <${Panel} class="below" flush=${true}><${Toml} toml=${toml} text=${text.trim()} /><//>`}
     <//>
     ${isAsked &&
     html`<${Confirm} title="Read the configuration file again?" action="Reload" onDo=${reload} onClose=${() => setAsked(false)}>

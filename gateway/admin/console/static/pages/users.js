@@ -79,7 +79,6 @@ function Question({ users, chosen }) {
       ${decision &&
       html`<${Note} kind=${decision.isAllowed ? "good" : "warning"}>
         <b>${decision.isAllowed ? "Yes." : "No."}</b> ${words.oneLine(decision.sentence ?? "")}
-        ${decision.rule && html`<br />The rule: <code>${words.oneLine(decision.rule)}</code>`}
       <//>`}
     </div>`;
 }

@@ -33,13 +33,13 @@ export function EndpointMessages({ vpn, path }) {
   const found = usePolled((signal) => page(`${path}/msgs`, { count: PAGE_ROWS, cursor }, signal), [path, "msgs", cursor], cursor === null ? 2_000 : 0);
   const openId = route.value.query.get("msg");
   const next = found.data?.cursor;
-  return html`<div class=${openId ? "with-drawer" : ""}>
-    <div class="log-main">
+  return html`<div class="beside">
+    <div>
       <${Found} of=${found}>
         ${(/** @type {any} */ { rows }) =>
           html`<${Table}
               label="Messages that lie here, the oldest first"
-              columns=${COLUMNS}
+              columns=${openId ? COLUMNS.filter((column) => !column.wide) : COLUMNS}
               rows=${rows}
               rowKey=${(/** @type {any} */ row) => row.msgId}
               openKey=${openId === null ? null : Number(openId)}
