@@ -126,8 +126,7 @@ class MessageLog:
         resolved = await self._resolve(
             start, patterns, topic_matcher(patterns), user, with_archive=with_archive
         )
-        self._check_is_whole(start, resolved, None, patterns)
-        return resolved
+        return self._checked(start, resolved, None, patterns)
 
     async def resolve_start_on(
         self, endpoint: Endpoint, start: ReplayStart, user: str = ADMINISTRATION
@@ -135,19 +134,20 @@ class MessageLog:
         """The same for what an endpoint subscribes to, its exceptions among it, and for the part a stream shows."""
         patterns = self.patterns_of(endpoint)
         resolved = await self._resolve(start, patterns, self.matcher_of(endpoint), user, endpoint)
-        self._check_is_whole(start, resolved, endpoint, patterns)
-        return resolved
+        return self._checked(start, resolved, endpoint, patterns)
 
-    def _check_is_whole(
+    def _checked(
         self, start: ReplayStart, resolved: Resolved, endpoint: Endpoint | None, patterns: Sequence[str]
-    ) -> None:
+    ) -> Resolved:
         """
         By what rules of retention have taken out of the log while it was looked at.
 
         Raises:
             Refused: START_MESSAGE_UNAVAILABLE, START_TIME_NOT_AVAILABLE.
         """
-        check_is_whole(start, resolved.first, self.facts(endpoint, patterns).taken_out)
+        taken_out = self.facts(endpoint, patterns).taken_out
+        check_is_whole(start, resolved.first, taken_out)
+        return replace(resolved, without_below=taken_out.below)
 
     async def _resolve(
         self,

@@ -96,8 +96,11 @@ class LogHistory:
         runtime: Runtime,
         retention: Retention | None = None,
     ) -> None:
-        self.left = (retention or Retention(history.log)).left
+        retention = retention or Retention(history.log)
+        self.left = retention.left
         """Those of some rows that were read which the log still has, and those that it never had."""
+        self.taken_from = retention.taken_from
+        """What rules of retention took out of the topics of some subscriptions."""
         self.archive_reads = ArchiveReads()
         """What was read out of the archive since the start."""
         self._history = history

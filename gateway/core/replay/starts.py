@@ -123,6 +123,8 @@ class Resolved:
     time_ms: int | None
     """When the first message arrived, where there is one."""
     is_live: bool = False
+    without_below: int = 0
+    """It does without what rules of retention had taken out below this id by then."""
 
 
 def check_start(start: ReplayStart, facts: LogFacts) -> None:

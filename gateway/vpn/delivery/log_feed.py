@@ -69,6 +69,8 @@ class LogFeed:
         self.cursor = cursor
         self._link = client
         self._patterns = patterns
+        self.is_short = False
+        """Since its start was resolved rules of retention took messages out that it was to read."""
         self._cache = shared.cache
         self._counters = shared.counters
         self._pace = shared.pace
@@ -134,6 +136,9 @@ class LogFeed:
     def run(self) -> None:
         """Send while the link takes it and the log has more. Called when credit, room or messages for it came."""
         if self._closed or self._turn is not None:
+            return
+        if self.is_short:
+            self._refuse_rest(self.position)
             return
         if self._is_waiting:
             self._waiting.stop_waiting(self)

@@ -69,6 +69,8 @@ class Readers:
             self._waiting,
             self._log_feed_closed,
         )
+        taken_below = self._shared.history.taken_from(patterns).below
+        feed.is_short = resolved.first < taken_below and taken_below > resolved.without_below
         self._waiting.join(feed)
         self.log_feeds[feed] = None
         return feed

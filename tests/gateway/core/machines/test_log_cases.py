@@ -5,6 +5,8 @@ What the machine of the log found of rules of retention, told one by one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from amqp_ext.replay_start import Missing, ReplayStart, StartKind
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.retention_rule import RetentionRule
 from gateway.core.model import TOPIC
+from gateway.core.replay.starts import Resolved
 from tests.gateway.core.machines.test_log import LogMachine
 from tests.gateway.core.machines.world import Sizes
 
@@ -64,6 +67,31 @@ def test_what_is_on_its_way_when_rules_change_is_not_taken_off_the_new_count(mac
     machine.settle_down()
     kept = machine.world.broker.retention.rules[0]
     assert kept.messages == logged(machine, "b/x") == 2
+
+
+def test_a_reader_is_told_of_what_leaves_between_its_start_and_its_first_message(machine: LogMachine) -> None:
+    """Though it wanted what there is: that was more."""
+    publish(machine, "a/x", 4)
+    machine.settle_down()
+    world = machine.world
+    found: list[Resolved] = []
+
+    async def ask() -> None:
+        found.append(await world.vpn.log.resolve_start(ReplayStart(StartKind.BEGINNING), ("a/x",)))
+
+    world.loop.create_task(ask())
+    world.settle_down()
+    world.set_rules(A_AND_B[1:])
+    world.settle_down()
+    for topic, is_told in (("a/x", True), ("b/x", False)):
+        told: list[Refused] = []
+        link: Any = SimpleNamespace(
+            client=SimpleNamespace(user=""), room=lambda: 9, nothing_to_send=lambda: None, refuse=told.append
+        )
+        feed = world.vpn.readers.read_log(found[0], (topic,), link)
+        world.on_loop(feed.run)
+        feed.close()
+        assert [one.code for one in told] == [ErrorCode.REPLAY_MESSAGE_UNAVAILABLE] * is_told
 
 
 @pytest.mark.parametrize(
