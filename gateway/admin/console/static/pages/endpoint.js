@@ -1,6 +1,6 @@
 // One queue, stream or topic endpoint: what lies on it and did, who consumes, what it subscribes to, its limits.
 
-import { all, at, get, page, put, remove } from "../api.js";
+import { all, at, get, put, remove } from "../api.js";
 import { html, useState } from "../html.js";
 import { Badge, Button, Empty, Facts, Note, PageHead, Panel, Refusal } from "../parts/basics.js";
 import { Chart } from "../parts/chart.js";
@@ -15,7 +15,6 @@ import { toast } from "../parts/toasts.js";
 import { changeQuery, go, href, isNarrow, now, route } from "../state.js";
 import * as words from "../words.js";
 
-const HOUR_MS = 3_600_000;
 const SLOW_MS = 10_000;
 const HOUR_MS = 3_600_000;
 
@@ -49,7 +48,7 @@ export function Endpoint({ vpn, collection, name }) {
     <${Found} of=${state}>
       ${() => html`<div class="grid">
           ${!isStream && html`<${Depths} path=${path} depth=${endpoint.spooledMsgCount} />`}
-          <${State} class=${isStream ? "c12" : "c4"} path=${path} endpoint=${endpoint} />
+          <${State} class=${isStream ? "c12" : "c4"} endpoint=${endpoint} />
         </div>
         <${Panel} class="below">
           <${Tabs} label="About ${name}" tabs=${tabs} shown=${tab} onShow=${(/** @type {string} */ next) => changeQuery({ tab: next, msg: null })}>
@@ -88,11 +87,9 @@ function Depths({ path, depth }) {
   <//>`;
 }
 
-/** @param {{path: string, endpoint: any, class: string}} props */
-function State({ path, endpoint, class: name }) {
-  const isStream = endpoint.kind === "stream";
-  const head = usePolled(async (signal) => (isStream ? null : ((await page(`${path}/msgs`, { count: 1 }, signal)).rows[0] ?? null)), [path, "head"], SLOW_MS / 2);
-  const oldest = endpoint.spooledMsgCount > 0 && head.data?.spooledTimeMs;
+/** @param {{endpoint: any, class: string}} props */
+function State({ endpoint, class: name }) {
+  const oldest = endpoint.oldestMsgTimeMs;
   const isReplayed = endpoint.replayState !== "n/a";
   const time = (/** @type {number} */ seconds) => words.momentAndAge(seconds * 1_000, now.value);
   return html`<${Panel} class=${name} title="Now">
