@@ -164,8 +164,6 @@ def test_what_a_rule_takes_out_of_the_log_is_told_on_the_standby(pair: Pair) -> 
         with pytest.raises(Refused) as refused:
             client.receiver(f"log://debug/>?replay-start=%23{first}")
         assert refused.value.replay_error == "start-message-unavailable"
-        left = client.receiver("log://debug/>?replay-start=beginning&until=now").take_to_end()
-        assert left[0].id > first + 20
         other = client.receiver(f"log://orders/>?replay-start=%23{first - 1}&until=now").take_to_end()
         assert texts(other) == ["other"]
 
