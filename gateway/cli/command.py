@@ -13,22 +13,16 @@ import tomllib
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from amqp_ext.sasl.passwords import SALT_BYTES
 from amqp_ext.sasl.passwords import hash_password as hash_with_salt
 from gateway.cli.global_options import behind_the_verb, global_options
-from gateway.config import (
-    NO_OVERRIDES,
-    ConfigError,
-    Configuration,
-    Overrides,
-    effective_toml,
-    new_token,
-    read,
-    token_hash,
-)
+
+if TYPE_CHECKING:
+    from gateway.config import Configuration, Overrides
 
 DISTRIBUTION = "rewind-gateway"
 EXIT_BAD_CONFIGURATION = 2
@@ -135,10 +129,12 @@ def serve(
 
     Prints one line of JSON on stdout when it is ready; logs go to stderr.
     """
+    # Configuration, server and their libraries take a while to import; the other commands do not need them.
+    from gateway.config import Overrides  # noqa: PLC0415
+
     configuration = _configuration(context, file, Overrides(data=data, listen=listen, admin=admin))
     for name in NEVER_USED:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # as if it were not installed
-    # The server and its libraries take a while to import; the other commands do not need them.
     from gateway.app import serve as run  # noqa: PLC0415
 
     context.exit(run(configuration))
@@ -153,6 +149,8 @@ def check_config(context: click.Context, file: Path | None, as_json: bool) -> No
 
     Password hashes are not shown.
     """
+    from gateway.config import effective_toml  # noqa: PLC0415
+
     text = effective_toml(_configuration(context, file).settings)
     click.echo(json.dumps(tomllib.loads(text), indent=2) if as_json else text, nl=as_json)
 
@@ -178,6 +176,8 @@ def make_token(file: Path) -> None:
 
     FILE is for `--token-file`; its owner alone may read it.
     """
+    from gateway.config import new_token, token_hash  # noqa: PLC0415
+
     token = new_token()
     try:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
@@ -188,11 +188,13 @@ def make_token(file: Path) -> None:
 
 
 def _configuration(
-    context: click.Context, file: Path | None, overrides: Overrides = NO_OVERRIDES
-) -> Configuration:
+    context: click.Context, file: Path | None, overrides: "Overrides | None" = None
+) -> "Configuration":
     """The settings, or every problem on stderr and exit status 2."""
+    from gateway.config import NO_OVERRIDES, ConfigError, read  # noqa: PLC0415
+
     try:
-        return read(file, overrides)
+        return read(file, overrides or NO_OVERRIDES)
     except ConfigError as error:
         for problem in error.problems:
             click.echo(f"rewind: {problem}", err=True)

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping, Set
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +30,11 @@ Changes: TypeAlias = "Mapping[str, Any]"
 ChangesByVpn: TypeAlias = "dict[str, Changes]"
 """Changes by the name of the Message VPN; one that is only here was made by an administrator."""
 
-_READER: Final = TypeAdapter(dict[VpnName, Vpn])
+
+@cache
+def _reader() -> TypeAdapter[dict[VpnName, Vpn]]:
+    """Made where something is kept: most data folders have nothing, and it takes longer than reading does."""
+    return TypeAdapter(dict[VpnName, Vpn])
 
 
 def setting_path(vpn: str, key: str = "") -> str:
@@ -46,7 +51,7 @@ def read_administered(data: Path) -> ChangesByVpn:
     file = data / FILE
     try:
         kept: ChangesByVpn = json.loads(file.read_text(encoding="utf-8"))["vpn"]
-        _READER.validate_json(
+        _reader().validate_json(
             json.dumps({name: _nested(changes) for name, changes in kept.items()}), by_alias=True
         )
     except FileNotFoundError:

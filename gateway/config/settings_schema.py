@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -10,7 +11,11 @@ from gateway.config.settings import Settings
 
 READER = TypeAdapter(Settings)
 
-_SCHEMA: dict[str, Any] = READER.json_schema(by_alias=True)
+
+@cache
+def _schema() -> dict[str, Any]:
+    """Made when it is asked for: a gateway whose settings are right has no use for it."""
+    return READER.json_schema(by_alias=True)
 
 
 class TableKey(NamedTuple):
@@ -23,7 +28,7 @@ class TableKey(NamedTuple):
 
 def settings_of(kind: type) -> list[TableKey]:
     """The settings of one class of the tree, in their order."""
-    table = _SCHEMA if kind is Settings else _SCHEMA["$defs"][kind.__name__]
+    table = _schema() if kind is Settings else _schema()["$defs"][kind.__name__]
     return [
         TableKey(field.name, key, schema.get("description", ""))
         for field, (key, schema) in zip(fields(kind), table["properties"].items(), strict=True)
@@ -32,12 +37,12 @@ def settings_of(kind: type) -> list[TableKey]:
 
 def keys_at(place: tuple[int | str, ...]) -> Iterator[str]:
     """The keys of the table at ``place``, inside which a step is a key or an index."""
-    node = _SCHEMA
+    node = _schema()
     for step in (*place, None):
         for option in node.get("anyOf", ()):  # a table that may be absent
             node = option if "$ref" in option else node
         if "$ref" in node:
-            node = _SCHEMA["$defs"][node["$ref"].rpartition("/")[2]]
+            node = _schema()["$defs"][node["$ref"].rpartition("/")[2]]
         if step is None:
             yield from node["properties"]
         elif isinstance(step, int):

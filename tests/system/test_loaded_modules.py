@@ -30,12 +30,25 @@ main()
 """
 """`rewind serve`, which says at its end what is loaded."""
 
+VERBS = """
+import json, sys
+from importlib import import_module
+
+from gateway.cli.command import CLIENTS
+
+for place in CLIENTS.values():
+    import_module(place.partition(":")[0])
+print(json.dumps(list(sys.modules)))
+"""
+"""Every verb that is a client of a gateway, loaded; and what is loaded then."""
+
 INSTALLED = ("numpy", "pandas", "pyarrow", "pyspark", "rich")
 """What comes with Spark or with tools of the tests, and a library of ours would import if it could."""
 
 ADMINISTRATION = {"fastapi", "prometheus_client", "starlette", "uvicorn"}
 MIGRATIONS = {"pluggy", "sqlite_utils"}
 PASSWORDS = {"asn1crypto", "scramp"}
+CONFIGURATION = {"gateway.config", "pydantic"}
 COMMANDS = {"gateway.cli.api", "gateway.cli.verbs.send", "gateway.cli.verbs.tail", "proton.reactor"}
 
 
@@ -106,3 +119,12 @@ def test_a_gateway_loads_what_it_uses(tmp_path: Path, beside: Path) -> None:
             assert scraped.status == 200
     assert second.modules >= ADMINISTRATION
     assert second.modules & {*INSTALLED, *MIGRATIONS, *PASSWORDS, *COMMANDS} == set()
+
+
+def test_a_client_waits_for_no_configuration_to_load() -> None:
+    """What checks settings takes longer to load than the rest of a verb, and no client has settings to check."""
+    loaded = subprocess.run(
+        [sys.executable, "-c", VERBS], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    assert {"click", "gateway.cli.api"} <= set(json.loads(loaded))
+    assert CONFIGURATION.isdisjoint(json.loads(loaded))

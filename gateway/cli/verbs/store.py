@@ -19,7 +19,6 @@ from typing import Final
 import click
 
 from gateway.cli.output.words import MEGABYTE, counted, number, size
-from gateway.config import masked
 from store.copies.copying import Copied, Copying
 from store.copies.log_row import LogRow
 from store.copies.renewal import renew
@@ -72,6 +71,8 @@ def check_store(
 
     The url of a PostgreSQL database stands for what `--vpn` has there.
     """
+    from gateway.config import masked  # noqa: PLC0415 # the other verbs do not wait for it
+
     is_sound = True
     for place in places:
         problems = _problems(place, vpn, password_file)
