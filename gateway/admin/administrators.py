@@ -4,7 +4,8 @@ are configured.
 """
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from amqp_ext.addresses.address import AddressKind
 from gateway.admin.audit import CLIENTS_ROOT, asked_of
-from gateway.admin.console.sessions import Sessions, token_of
+from gateway.admin.console.sessions import Session, Sessions, token_of
 from gateway.admin.semp.envelope import SempError, told
 from gateway.admin.semp.resources import resources_of
 from gateway.config.setting_types import ANONYMOUS_USER, is_loopback
@@ -40,6 +41,9 @@ _CERTIFICATE: Final = "rewind.certificate"
 
 _CALLER: Final = "rewind.caller"
 """Key of a request's scope: who sent it."""
+
+_SESSION: Final = "rewind.session"
+"""Key of a request's scope: the session of the console that it came in."""
 
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -209,6 +213,14 @@ def sessions_of(request: Request) -> Sessions:
     return found
 
 
+@contextmanager
+def ended_with_session(request: Request, end: Callable[[], None]) -> Iterator[None]:
+    """A request that goes on: where it came in a session of the console, ``end`` is called when that ends."""
+    session: Session | None = request.scope.get(_SESSION)
+    with nullcontext() if session is None else sessions_of(request).going_on(session, end):
+        yield
+
+
 async def name_if_known(request: Request) -> str | None:
     """Who sent a request that anybody may send; None for nobody who is known, and says no name either.
 
@@ -242,6 +254,7 @@ async def _name_of(users: Users, request: Request) -> str | None:
                 request.headers.get("x-csrf-token", "")
             ):
                 raise SempError("UNAUTHORIZED", _NO_CSRF_TOKEN, 403)
+            request.scope[_SESSION] = session
             return session.user
         return users.name_of_certificate(request.scope.get(_CERTIFICATE))
     if scheme.lower() == "bearer":

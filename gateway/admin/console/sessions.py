@@ -2,7 +2,8 @@
 
 What the cookie holds is kept as a hash alone, as passwords are. A session ends when it is signed out of, when nothing
 was asked in it for ``IDLE_S``, after ``WHOLE_S`` whatever was asked, and when other things are said of its user than
-when it began (another password, another rule). They are gone with the process.
+when it began (another password, another rule). What goes on in it, such as a stream of messages, ends with it.
+Sessions are gone with the process.
 
 A browser sends the cookie with each request to this address, also with one that another page made it send. So a request
 that changes something shows that it comes from the console's page: it repeats what only that page was told
@@ -13,11 +14,13 @@ Source: OWASP Session Management Cheat Sheet; RFC 6265bis (SameSite).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.users import Users
@@ -50,6 +53,7 @@ class Session:
         facts: What was said of the user when it began.
         begun: When, in seconds of the clock.
         used: When something was asked in it last.
+        under_way: What ends each request that goes on.
     """
 
     user: str
@@ -57,6 +61,7 @@ class Session:
     facts: object
     begun: float
     used: float
+    under_way: set[Callable[[], None]] = field(default_factory=set)
 
     def has_csrf_token(self, said: str) -> bool:
         """Whether a request repeats what the page was told."""
@@ -93,9 +98,9 @@ class Sessions:
         self._sweep()
         own = [key for key, session in self._by_hash.items() if session.user == user]
         for key in own[: max(0, len(own) + 1 - MOST_PER_USER)]:
-            del self._by_hash[key]
+            self._drop(key)
         while len(self._by_hash) >= MOST:
-            del self._by_hash[next(iter(self._by_hash))]
+            self._drop(next(iter(self._by_hash)))
         token, now = secrets.token_urlsafe(_BYTES), self._now()
         session = Session(user, secrets.token_urlsafe(_BYTES), self._users.facts_of(user), now, now)
         self._by_hash[_hash(token)] = session
@@ -106,9 +111,13 @@ class Sessions:
         if not token or not self._by_hash:
             return None
         key = _hash(token)
-        session = self._by_hash.pop(key, None)
-        if session is None or not self._is_valid(session):
+        session = self._by_hash.get(key)
+        if session is None:
             return None
+        if not self._is_valid(session):
+            self._drop(key)
+            return None
+        del self._by_hash[key]
         session.used = self._now()
         self._by_hash[key] = session  # as the one that was used last
         return session
@@ -116,7 +125,24 @@ class Sessions:
     def end(self, token: str | None) -> None:
         """Sign out."""
         if token:
-            self._by_hash.pop(_hash(token), None)
+            self._drop(_hash(token))
+
+    @contextmanager
+    def going_on(self, session: Session, end: Callable[[], None]) -> Iterator[None]:
+        """A request of a session that goes on, and is ended with it; in an event loop."""
+        left = max(0.0, session.begun + WHOLE_S - self._now())
+        timer = asyncio.get_running_loop().call_later(left, end)
+        session.under_way.add(end)
+        try:
+            yield
+        finally:
+            session.under_way.discard(end)
+            timer.cancel()
+
+    def _drop(self, key: bytes) -> None:
+        session = self._by_hash.pop(key, None)
+        for end in list(session.under_way) if session is not None else ():
+            end()
 
     def _is_valid(self, session: Session) -> bool:
         now = self._now()
@@ -128,7 +154,8 @@ class Sessions:
         )
 
     def _sweep(self) -> None:
-        self._by_hash = {key: session for key, session in self._by_hash.items() if self._is_valid(session)}
+        for key in [key for key, session in self._by_hash.items() if not self._is_valid(session)]:
+            self._drop(key)
 
 
 def token_of(cookies: Iterable[str]) -> str | None:

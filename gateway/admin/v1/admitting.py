@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from starlette.requests import Request
 
+from gateway.admin.administrators import ended_with_session
 from gateway.admin.semp.envelope import SempError
 from gateway.admin.v1.clients import HttpClient, HttpClients
-from gateway.core.errors import Refused
+from gateway.core.errors import ErrorCode, Refused
 
 
 @contextmanager
@@ -32,7 +33,9 @@ def admitted(
         client = clients.admit(user, host, port, vpn, address, is_sender=is_sender)
     except Refused as refused:
         raise SempError("NOT_ALLOWED", f"{refused.text[0].upper()}{refused.text[1:]}.", 429) from None
+    over = Refused(ErrorCode.CONNECTION_FORCED, "the session has ended; sign in again")
     try:
-        yield client
+        with ended_with_session(request, lambda: client.stop(over)):
+            yield client
     finally:
         clients.leave(client)

@@ -25,7 +25,12 @@ OTHER_HASH = hash_password("changed", salt=b"0123456789abcdef", iterations=4096)
 QUEUES = "/SEMP/v2/config/msgVpns/default/queues"
 ANN = {"userName": "ann", "password": "secret"}
 USERS = {
-    "ann": User(password=HASH, token=token_hash("ann-s-token"), administer=("queue://*", "log://>")),
+    "ann": User(
+        password=HASH,
+        token=token_hash("ann-s-token"),
+        publish=("topic://>",),
+        administer=("queue://*", "log://>"),
+    ),
     "ben": User(password=HASH, vpns=("default", "other"), global_access="read-only"),
 }
 
@@ -238,6 +243,33 @@ def test_signing_out_ends_the_session(http: httpx.Client) -> None:
     assert COOKIE not in http.cookies
     assert http.get(QUEUES, headers={"Cookie": f"{COOKIE}={cookie}"}).status_code == 401
     assert http.delete("/session").status_code == 200
+
+
+def test_what_goes_on_in_a_session_ends_with_it(http: httpx.Client) -> None:
+    """A stream of messages that was begun in it says why it ends; one of another session of the user goes on."""
+    signed_in(http)
+    live = "/SEMP/v2/monitor/msgVpns/default/replayLogs/default/live"
+    with (
+        httpx.Client(base_url=http.base_url, trust_env=False, timeout=20) as other,
+        httpx.Client(base_url=http.base_url, trust_env=False, timeout=20) as program,
+    ):
+        signed_in(other)
+        with http.stream("GET", live) as stream, other.stream("GET", live) as others:
+            assert (stream.status_code, others.status_code) == (200, 200)
+            headers = {
+                "X-CSRF-Token": http.headers["X-CSRF-Token"],
+                "Cookie": f"{COOKIE}={http.cookies[COOKIE]}",
+            }
+            assert program.delete("/session", headers=headers).status_code == 200
+            told = "".join(stream.iter_text())
+            assert "event: error" in told
+            assert "the session has ended" in told
+            form = {"Authorization": "Bearer ann-s-token", "Content-Type": "application/x-ndjson"}
+            published = program.post(
+                "/v1/publish", params={"address": "topic://a"}, content=b'{"body": "x"}', headers=form
+            )
+            assert published.status_code == 200, published.text
+            assert any("event: msgs" in line for line in others.iter_lines())
 
 
 def test_who_says_who_he_is_needs_no_token_of_a_page(http: httpx.Client) -> None:

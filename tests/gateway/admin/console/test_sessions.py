@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import ExitStack
+from functools import partial
+
 import pytest
 
 from gateway.admin.console.sessions import COOKIE, IDLE_S, MOST, MOST_PER_USER, WHOLE_S, Sessions, token_of
@@ -136,6 +140,35 @@ def test_those_that_have_ended_hold_no_place(sessions: Sessions, clock: Clock) -
     clock.seconds += IDLE_S
     sessions.begin("ann")
     assert len(sessions) == 1
+
+
+def test_what_goes_on_ends_with_its_session(sessions: Sessions, users: Users, clock: Clock) -> None:
+    """At sign-out, by another reading of the users, by idling, by its time; what is over is not ended again."""
+
+    async def run() -> None:
+        ended: list[str] = []
+        with ExitStack() as stack:
+            tokens = {}
+            for name in ("out", "changed", "idle"):
+                tokens[name], session = sessions.begin("ben" if name == "changed" else "ann")
+                stack.enter_context(sessions.going_on(session, partial(ended.append, name)))
+            _, session = sessions.begin("ann")
+            with sessions.going_on(session, partial(ended.append, "over")):
+                pass
+            sessions.end(tokens["out"])
+            assert ended == ["out"]
+            users.reload(users_of(ann=User(), ben=User(consume=("queue://q",))))
+            assert sessions.find(tokens["changed"]) is None
+            assert ended == ["out", "changed"]
+            clock.seconds += IDLE_S
+            _, session = sessions.begin("ann")
+            assert ended == ["out", "changed", "idle"]
+            clock.seconds += WHOLE_S
+            whole = asyncio.Event()
+            stack.enter_context(sessions.going_on(session, whole.set))
+            await asyncio.wait_for(whole.wait(), 20)
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
