@@ -370,6 +370,7 @@ def test_what_cannot_be_read_is_an_error_of_the_port(vpn: StoredVpn) -> None:
         lambda: reader.messages([1]),
         lambda: reader.tally(1, 2, ()),
         lambda: reader.first_since(MADE_MS),
+        lambda: reader.positions_since([MADE_MS]),
         lambda: reader.time_of(1),
         lambda: reader.last_matching(None),
     ]

@@ -53,6 +53,7 @@ READS: list[Callable[[PostgresReader], object]] = [
     lambda reader: reader.messages([1, 2]),
     lambda reader: reader.attempts(1),
     lambda reader: reader.first_since(MADE_MS),
+    lambda reader: reader.positions_since([MADE_MS]),
     lambda reader: reader.time_of(1),
     lambda reader: reader.last_matching(None),
     lambda reader: reader.tally(1, 26, ()),

@@ -131,6 +131,7 @@ def test_a_reader_leaves_no_snapshot_behind(path: Path, open_reader: Callable[..
         lambda reader: reader.messages([1, 2]),
         lambda reader: reader.attempts(1),
         lambda reader: reader.first_since(MADE_MS),
+        lambda reader: reader.positions_since([MADE_MS]),
         lambda reader: reader.time_of(1),
         lambda reader: reader.last_matching(None),
     ]
