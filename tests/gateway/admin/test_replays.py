@@ -125,10 +125,27 @@ def test_messages_of_the_log_are_paged_from_either_end(api: Api, client: Client,
         ({"start": "last:3", "until": "#6"}, [4, 5, 6]),
         ({"start": "live"}, []),
         ({"topic": "none"}, []),
+        ({"firstMsgId": 3, "lastMsgId": 5}, [3, 4, 5]),
+        ({"firstMsgId": 9, "subscribe": "a/>"}, [9, 10, 11, 12]),
+        ({"lastMsgId": 6, "selector": "n > 1"}, [3, 4]),
+        ({"firstMsgId": 100, "lastMsgId": 200}, []),
     ]
     for query, expected in asked:
         assert pages(api, {**query, "count": count}) == expected, query
         assert pages(api, {**query, "count": count, "order": "newest"}) == expected[::-1], query
+
+
+def test_messages_between_two_ids_are_what_is_left_of_them(api: Api, client: Client) -> None:
+    """Nothing is refused for what the log has no more, or not yet; a start beside them is."""
+    client.sender("topic://a").send_all([trade(n) for n in range(8)])
+    api.done("PUT", "action", "/replayLogs/default/trimLoggedMsgs", {"before": "#4"})
+    for order, expected in (("oldest", [4, 5]), ("newest", [5, 4])):
+        found = api.done("GET", "monitor", "/replayLogs/default/msgs", firstMsgId=1, lastMsgId=5, order=order)
+        assert [one["msgId"] for one in found] == expected
+    assert api.done("GET", "monitor", "/replayLogs/default/msgs", firstMsgId=1, lastMsgId=2) == []
+    for beside in ({"start": "#4"}, {"until": "#5"}):
+        error = api.refused("GET", "monitor", "/replayLogs/default/msgs", lastMsgId=5, **beside)
+        assert error["description"] == "Give ids, or `start` and `until`, not both."
 
 
 def pages(api: Api, query: dict[str, Any]) -> list[int]:

@@ -1,7 +1,8 @@
 // The part of the log that a table shows: rows around a place, more at both ends as one scrolls, of the newest as they
-// come, and never more than some thousand at once.
+// come, and never more than some thousand at once. Where few messages match, the log is looked through a piece at a time:
+// what is found is shown meanwhile, and one can stop.
 
-import { Unreachable, at, page } from "./api.js";
+import { Unreachable, at, get, page } from "./api.js";
 import { signal } from "./html.js";
 
 /** Rows that are kept. */
@@ -9,6 +10,15 @@ export const MOST_ROWS = 5_000;
 
 const PAGE = 200;
 const LARGEST_PAGE = 1_000;
+
+/** Ids that one request looks through where not all match: so many that it takes about this long. */
+const FIRST_PIECE = 20_000;
+const LARGEST_PIECE = 1_000_000;
+const QUICK_MS = 400;
+const SLOW_MS = 1_500;
+
+/** Of the rows that are shown first while messages come live, the oldest first. */
+const TAIL = 200;
 
 /**
  * @typedef {object} Row As the gateway lists a message.
@@ -26,9 +36,10 @@ const LARGEST_PAGE = 1_000;
  * @property {string[]} subscribe Topic patterns.
  * @property {string} selector
  * @property {"oldest" | "newest"} order Which message comes first.
- * @property {string} start The lower bound, any replay start.
- * @property {string} until The upper bound; empty for none.
+ * @property {number | null} from The lower bound, ms.
+ * @property {number | null} until The upper bound, ms.
  * @property {string} place A replay start at which the rows begin to be shown; empty for the first in the order.
+ * @property {boolean} isTail They begin shortly before the newest.
  *
  * @typedef {object} State
  * @property {Row[]} rows
@@ -36,7 +47,11 @@ const LARGEST_PAGE = 1_000;
  * @property {boolean} isFirst Nothing comes before the rows.
  * @property {boolean} isLast Nothing comes after them.
  * @property {boolean} isLoading
+ * @property {number | null} lookedAt The id that was looked at last, while few match.
+ * @property {boolean} isStopped
  * @property {Error | null} error
+ *
+ * @typedef {"first" | "last"} End
  */
 
 /** Rows of the log, ordered, which grow at both ends. */
@@ -44,15 +59,18 @@ export class MessageWindow {
   /** @param {Wanted} wanted */
   constructor(wanted) {
     this.wanted = wanted;
-    this.state = signal(/** @type {State} */ ({ rows: [], shift: 0, isFirst: wanted.place === "", isLast: false, isLoading: true, error: null }));
-    this._abort = new AbortController();
+    this.state = signal(/** @type {State} */ ({ rows: [], shift: 0, isFirst: true, isLast: false, isLoading: true, lookedAt: null, isStopped: false, error: null }));
+    /** The ids between which it looks. */
+    this.bounds = { first: 1, last: 0 };
+    this._isOldestFirst = wanted.order === "oldest";
+    this._isFiltered = wanted.subscribe.length > 0 || wanted.selector !== "";
+    this._piece = FIRST_PIECE;
+    /** The id that is looked at next at each end. */
+    this._next = { first: 0, last: 0 };
     this._busy = { first: false, last: false };
-    /** @type {{first: string | null, last: string | null}} Where the gateway goes on, if it began to look there. */
-    this._cursors = { first: null, last: null };
-    this._path = at`monitor/msgVpns/${wanted.vpn}/replayLogs/default/msgs`;
-    /** The id at which rows begin, where there is a place. */
-    this.placeId = 0;
+    this._abort = new AbortController();
     this._isOpen = false;
+    this._log = at`monitor/msgVpns/${wanted.vpn}/replayLogs/default`;
   }
 
   /** Nothing more is asked for. */
@@ -60,55 +78,55 @@ export class MessageWindow {
     this._abort.abort();
   }
 
-  get isOldestFirst() {
-    return this.wanted.order === "oldest";
-  }
-
-  /** The newest id that was looked at. */
-  get newestId() {
-    const { rows } = this.state.peek();
-    return (this.isOldestFirst ? rows.at(-1) : rows[0])?.msgId ?? 0;
-  }
-
   /** Load the first rows. */
   async open() {
-    if (this.wanted.place) {
-      try {
-        const query = { ...this._conditions(), start: this.wanted.place, order: "oldest", count: 1 };
-        const { rows } = await page(this._path, query, this._abort.signal);
-        this.placeId = rows[0]?.msgId ?? 0;
-        // Behind the last of them there is nothing: the newest are shown.
-        if (!this.placeId) this.wanted = { ...this.wanted, place: "" };
-      } catch (error) {
-        this._failed(error);
-        return;
+    const { from, until, place, isTail } = this.wanted;
+    try {
+      const found = await get(`${this._log}/histogram`, { from, until, buckets: 1 }, this._abort.signal);
+      this.bounds = { first: found.firstMsgId, last: found.lastMsgId };
+      const { first, last } = this.bounds;
+      let begin = this._isOldestFirst ? first : last;
+      if (isTail) begin = Math.max(first, last - TAIL + 1);
+      if (place) {
+        const { rows } = await page(`${this._log}/msgs`, { start: place, order: "oldest", count: 1 }, this._abort.signal);
+        // Behind the newest there is nothing yet.
+        begin = Math.min(last, Math.max(first, rows[0]?.msgId ?? last));
       }
+      this._next = { last: begin, first: this._isOldestFirst ? begin - 1 : begin + 1 };
+      this.state.value = { ...this.state.peek(), isFirst: this._isOver("first"), isLast: this._isOver("last") };
+      this._isOpen = true;
+    } catch (error) {
+      this._failed(error);
+      return;
     }
-    this._isOpen = true;
     await this.more("last");
+    this.state.value = { ...this.state.peek(), isLoading: false };
   }
 
   /**
    * Load more rows at an end.
-   * @param {"first" | "last"} end
+   * @param {End} end
    */
   async more(end) {
-    const state = this.state.peek();
-    if (!this._isOpen || this._busy[end] || this._abort.signal.aborted || (end === "first" ? state.isFirst : state.isLast)) return;
+    const isOver = () => this._abort.signal.aborted || (end === "first" ? this.state.peek().isFirst : this.state.peek().isLast);
+    if (!this._isOpen || this._busy[end] || this.state.peek().isStopped || isOver()) return;
     this._busy[end] = true;
     try {
-      const isAscending = (end === "last") === this.isOldestFirst;
-      const found = await page(this._path, this._query(end, isAscending, state.rows), this._abort.signal);
-      this._cursors[end] = found.cursor;
-      this._add(end, found.rows, found.cursor === null);
+      let found = 0;
+      do {
+        found += await this._step(end);
+      } while (found < PAGE && !isOver() && !this.state.peek().isStopped);
     } catch (error) {
       this._failed(error);
     } finally {
       this._busy[end] = false;
     }
-    // A page without rows is one of a rare topic: it is far away.
-    const { rows, isLast, error } = this.state.peek();
-    if (end === "last" && rows.length < PAGE && !isLast && !error) await this.more("last");
+  }
+
+  /** Look no further; or, again, further. @param {boolean} isStopped */
+  stop(isStopped) {
+    this.state.value = { ...this.state.peek(), isStopped };
+    if (!isStopped) void this.more("last");
   }
 
   /**
@@ -116,66 +134,79 @@ export class MessageWindow {
    * @param {Row[]} rows
    */
   came(rows) {
-    const after = this.newestId;
-    const fresh = rows.filter((row) => row.msgId > after);
-    if (fresh.length) this._add(this.isOldestFirst ? "last" : "first", this.isOldestFirst ? fresh : fresh.reverse(), true, true);
+    const end = this._isOldestFirst ? "last" : "first";
+    const fresh = rows.filter((row) => row.msgId >= this._next[end]);
+    const newest = fresh.at(-1);
+    if (!newest) return;
+    this._next[end] = newest.msgId + 1;
+    this.bounds.last = newest.msgId;
+    this._add(end, this._isOldestFirst ? fresh : fresh.reverse());
   }
 
-  _conditions() {
+  /** @param {End} end */
+  _isAscending(end) {
+    return (end === "last") === this._isOldestFirst;
+  }
+
+  /** @param {End} end */
+  _isOver(end) {
+    return this._isAscending(end) ? this._next[end] > this.bounds.last : this._next[end] < this.bounds.first;
+  }
+
+  /**
+   * One request; how many rows it brought.
+   * @param {End} end
+   */
+  async _step(end) {
+    const isAscending = this._isAscending(end);
+    const next = this._next[end];
+    // Who scrolls on has more at once.
+    const count = Math.min(LARGEST_PAGE, Math.max(PAGE, this.state.peek().rows.length));
+    const length = this._isFiltered ? this._piece : count;
+    const edge = isAscending ? Math.min(this.bounds.last, next + length - 1) : Math.max(this.bounds.first, next - length + 1);
     const { subscribe, selector } = this.wanted;
-    return { subscribe: subscribe.length ? subscribe : null, selector: selector || null };
+    const began = performance.now();
+    const { rows, cursor } = await page(
+      `${this._log}/msgs`,
+      {
+        subscribe: subscribe.length ? subscribe : null,
+        selector: selector || null,
+        firstMsgId: isAscending ? next : edge,
+        lastMsgId: isAscending ? edge : next,
+        order: isAscending ? "oldest" : "newest",
+        count,
+      },
+      this._abort.signal,
+    );
+    const took = performance.now() - began;
+    if (took < QUICK_MS) this._piece = Math.min(LARGEST_PIECE, this._piece * 2);
+    if (took > SLOW_MS) this._piece = Math.max(FIRST_PIECE / 4, this._piece / 2);
+    const last = cursor !== null ? rows.at(-1)?.msgId : undefined;
+    this._next[end] = (last ?? edge) + (isAscending ? 1 : -1);
+    this._add(end, end === "last" ? rows : rows.reverse());
+    return rows.length;
   }
 
   /**
-   * @param {"first" | "last"} end
-   * @param {boolean} isAscending
-   * @param {Row[]} rows
+   * @param {End} end
+   * @param {Row[]} fresh In the order of the rows.
    */
-  _query(end, isAscending, rows) {
-    const { start, until, place } = this.wanted;
-    const order = isAscending ? "oldest" : "newest";
-    const bounds = { start, until: until || null };
-    const cursor = this._cursors[end];
-    const edge = (end === "last" ? rows.at(-1) : rows[0])?.msgId;
-    const count = cursor || edge ? Math.min(LARGEST_PAGE, Math.max(PAGE, rows.length)) : PAGE;
-    if (cursor === null && edge !== undefined) {
-      if (isAscending) bounds.start = `#${edge + 1}`;
-      else bounds.until = `#${edge - 1}`;
-    } else if (cursor === null && place) {
-      if (isAscending) bounds.start = `#${this.placeId}`;
-      else bounds.until = `#${this.placeId}`;
+  _add(end, fresh) {
+    const state = { ...this.state.peek(), error: null, lookedAt: this._isFiltered ? this._next[end] : null };
+    state.rows = end === "last" ? state.rows.concat(fresh) : fresh.concat(state.rows);
+    if (end === "first") state.shift += fresh.length;
+    const beyond = state.rows.length - MOST_ROWS;
+    if (beyond > 0) {
+      // What leaves at the other end is asked for again when one scrolls there.
+      const other = end === "last" ? "first" : "last";
+      state.rows = other === "first" ? state.rows.slice(beyond) : state.rows.slice(0, MOST_ROWS);
+      if (other === "first") state.shift -= beyond;
+      const left = (other === "first" ? state.rows[0] : state.rows.at(-1))?.msgId ?? 0;
+      this._next[other] = left + (this._isAscending(other) ? 1 : -1);
     }
-    return { ...this._conditions(), ...bounds, order, count, cursor };
-  }
-
-  /**
-   * @param {"first" | "last"} end
-   * @param {Row[]} fresh In the order of the rows; of the first end, when they are not `live`, the nearest first.
-   * @param {boolean} isEnd Nothing follows them.
-   * @param {boolean} [isLive]
-   */
-  _add(end, fresh, isEnd, isLive = false) {
-    const state = { ...this.state.peek(), isLoading: false, error: null };
-    if (end === "last") {
-      state.rows = state.rows.concat(fresh);
-      state.isLast = isEnd;
-      const beyond = state.rows.length - MOST_ROWS;
-      if (beyond > 0) {
-        state.rows = state.rows.slice(beyond);
-        state.shift -= beyond;
-        state.isFirst = false;
-        this._cursors.first = null;
-      }
-    } else {
-      state.rows = (isLive ? fresh : fresh.toReversed()).concat(state.rows);
-      state.shift += fresh.length;
-      state.isFirst = isEnd;
-      if (state.rows.length > MOST_ROWS) {
-        state.rows = state.rows.slice(0, MOST_ROWS);
-        state.isLast = false;
-        this._cursors.last = null;
-      }
-    }
+    state.isFirst = this._isOver("first");
+    state.isLast = this._isOver("last");
+    if (fresh.length > 0 || state.isLast) state.isLoading = false;
     this.state.value = state;
   }
 

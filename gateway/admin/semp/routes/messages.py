@@ -58,6 +58,10 @@ _User = Annotated[Administrator, Depends(administrator_of)]
 
 _PATH: Final = "/{vpn}/replayLogs/{log}/msgs"
 
+_BETWEEN: Final = (
+    "in place of `start` and `until`, what is left between two ids, refused for nothing that is not there."
+)
+
 
 def message_routes() -> APIRouter:
     """``/monitor/msgVpns/{vpn}/replayLogs/{log}/msgs``."""
@@ -89,6 +93,12 @@ def message_routes() -> APIRouter:
         ] = None,
         selector: Annotated[str | None, Query(description="Ours: a JMS selector.", max_length=10_000)] = None,
         order: Annotated[Order, Query(description="Ours: which message comes first.")] = Order.OLDEST,
+        firstMsgId: Annotated[
+            int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The first id.")
+        ] = None,
+        lastMsgId: Annotated[
+            int | None, Query(ge=0, lt=MAX_OFFSET, description=f"Ours: {_BETWEEN} The last id.")
+        ] = None,
     ) -> Answer:
         administration = vpn_of(request, vpn)
         check_log(log)
@@ -101,6 +111,13 @@ def message_routes() -> APIRouter:
         patterns = (*(subscribe or ()), *([topic] if topic is not None else ())) or (">",)
         chosen = wanted(patterns, selector)
         place = place_of(paging.after)
+        if place is None and (firstMsgId is not None or lastMsgId is not None):
+            if start != "beginning" or until is not None:
+                raise SempError("INVALID_PARAMETER", "Give ids, or `start` and `until`, not both.")
+            kept = running.broker.log
+            first, end = max(firstMsgId or 0, kept.first_id), kept.next_id
+            end = end if lastMsgId is None else min(end, lastMsgId + 1)
+            place = (first, end) if order is Order.OLDEST else (end, first)
         if place is None:
             asked = {"replay-start": start} | ({} if until is None else {"until": until})
             range_ = from_options(asked)

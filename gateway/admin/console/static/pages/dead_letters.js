@@ -122,7 +122,7 @@ function Queue({ vpn, name }) {
       <//>
       ${total > 0 && html`<${Letters} vpn=${vpn} name=${name} open=${open} />`}
     </div>
-    ${open && html`<${MessageDrawer} key=${open} vpn=${vpn} id=${open} onClose=${() => changeQuery({ msg: null })} onChanged=${groups.reload} />`}
+    ${open && html`<${MessageDrawer} key=${open} vpn=${vpn} id=${open} endpoint=${at`monitor/msgVpns/${vpn}/queues/${name}`} onClose=${() => changeQuery({ msg: null })} onChanged=${groups.reload} />`}
     ${returning && html`<${Return} vpn=${vpn} name=${name} group=${returning.group} total=${returning.total} onClose=${() => setReturning(null)} />`}
   </div>`;
 }

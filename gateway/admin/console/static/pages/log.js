@@ -203,17 +203,13 @@ function Messages({ name, log, from, until, isLive, openId }) {
   const topics = (query.get("topic") ?? "").split(/\s+/).filter(Boolean);
   const selector = query.get("selector") ?? "";
   const key = JSON.stringify([name, order, from, until, place, topics, selector, isLive]);
-  // What is older than the log is asked from its beginning on.
-  const oldest = useRef(0);
-  oldest.current = log?.oldestTimeMs ?? 0;
-  const hasLog = log !== null;
+  const [again, setAgain] = useState(0);
 
-  const rows = useMemo(() => {
-    const start = from === null || from <= oldest.current ? "beginning" : words.dateStart(from);
-    const live = isLive && order === "oldest" ? "last:200" : "";
-    return new MessageWindow({ vpn: name, subscribe: topics, selector, order, start, until: until === null ? "" : words.dateStart(until), place: live || place });
-  }, [key, hasLog]);
-  const { isPaused, setPaused, newest, error } = useLive(rows, { name, topics, selector, isLive, key: key + hasLog });
+  const rows = useMemo(
+    () => new MessageWindow({ vpn: name, subscribe: topics, selector, order, from, until, place, isTail: isLive && order === "oldest" }),
+    [key, again],
+  );
+  const { isPaused, setPaused, newest, error } = useLive(rows, { name, topics, selector, isLive, key: key + again });
   useEffect(() => {
     if (!isLive) void rows.open();
     return () => rows.close();
@@ -237,6 +233,7 @@ function Messages({ name, log, from, until, isLive, openId }) {
 
   const problem = state.error ?? error;
   const behind = isPaused && log ? log.newestMsgId - newest() : 0;
+  const fresh = !isLive && log && until === null && rows.bounds.last > 0 ? log.newestMsgId - rows.bounds.last : 0;
   return html`<${Panel} flush=${true} class="log-table">
     <${Table}
       label="Messages of the log"
@@ -254,6 +251,13 @@ function Messages({ name, log, from, until, isLive, openId }) {
       scroller=${(/** @type {HTMLElement | null} */ element) => (box.current = element)}
       empty=${problem ? null : state.isLoading ? html`<${Loading} />` : html`<${Nothing} isLive=${isLive} isFiltered=${topics.length > 0 || selector !== "" || from !== null || until !== null} />`}
     />
+    ${state.lookedAt !== null &&
+    !state.isLast &&
+    html`<div class="live-bar" role="status">
+      <span>${state.isStopped ? "Looked" : "Looking"} as far as #${words.number(state.lookedAt)}</span>
+      <${Button} kind="quiet" onClick=${() => rows.stop(!state.isStopped)}>${state.isStopped ? "Look further" : "Stop"}<//>
+    </div>`}
+    ${fresh > 0 && html`<div class="newer"><${Button} onClick=${() => (toEdge(), setAgain(again + 1))}>${words.counted(fresh, "newer message")}<//></div>`}
     ${problem && html`<div class="table-problem"><${Refusal} error=${problem} /></div>`}
     ${isLive &&
     html`<div class="live-bar ${isPaused ? "paused" : ""}" role="status">

@@ -53,6 +53,6 @@ export function EndpointMessages({ vpn, path }) {
             </div>`}`}
       <//>
     </div>
-    ${openId && html`<${MessageDrawer} key=${openId} vpn=${vpn} id=${openId} onClose=${() => changeQuery({ msg: null })} />`}
+    ${openId && html`<${MessageDrawer} key=${openId} vpn=${vpn} id=${openId} endpoint=${path} onClose=${() => changeQuery({ msg: null })} />`}
   </div>`;
 }

@@ -1,6 +1,6 @@
 // One message of the log, beside the list: all its sections, and what can be done with it.
 
-import { address, at, get } from "../api.js";
+import { ApiError, address, at, get } from "../api.js";
 import { html, useState } from "../html.js";
 import { href, now, route } from "../state.js";
 import * as words from "../words.js";
@@ -12,13 +12,31 @@ import { CopyMessage, EraseMessage } from "./message_actions.js";
 import { NewPoint } from "./points.js";
 import { Found, usePolled } from "./polled.js";
 
-/** @typedef {Record<string, any>} Message As the gateway answers it. */
+/** @typedef {Record<string, any>} Message As the gateway answers it, and whether it is in the log (`isLogged`). */
 
 /**
- * @param {{vpn: string, id: string, onClose: () => void, onChanged?: () => void}} props `id`: its offset in the log.
+ * A message of the log; of an endpoint, where the log does not have it (any more).
+ * @param {string} vpn
+ * @param {string} id
+ * @param {string | undefined} endpoint
+ * @param {AbortSignal} signal
+ * @returns {Promise<Message>}
  */
-export function MessageDrawer({ vpn, id, onClose, onChanged }) {
-  const found = usePolled((signal) => get(at`monitor/msgVpns/${vpn}/replayLogs/default/msgs/${id}`, {}, signal), [vpn, id], 0);
+async function load(vpn, id, endpoint, signal) {
+  try {
+    return { ...(await get(at`monitor/msgVpns/${vpn}/replayLogs/default/msgs/${id}`, {}, signal)), isLogged: true };
+  } catch (error) {
+    if (!endpoint || !(error instanceof ApiError)) throw error;
+    return { ...(await get(`${endpoint}/msgs/${encodeURIComponent(id)}`, {}, signal)), isLogged: false };
+  }
+}
+
+/**
+ * @param {{vpn: string, id: string, endpoint?: string, onClose: () => void, onChanged?: () => void}} props
+ *   `id`: its offset in the log; `endpoint`: the path of that on which it lies, in the monitor's tree.
+ */
+export function MessageDrawer({ vpn, id, endpoint, onClose, onChanged }) {
+  const found = usePolled((signal) => load(vpn, id, endpoint, signal), [vpn, id, endpoint], 0);
   const [doing, setDoing] = useState("");
   const message = /** @type {Message | null} */ (found.data);
   const done = () => setDoing("");
@@ -29,7 +47,7 @@ export function MessageDrawer({ vpn, id, onClose, onChanged }) {
         <p class="soft">
           #${id}${message && html`, <span title=${words.exactly(message.spooledTimeMs)}>${words.momentAndAge(message.spooledTimeMs, now.value)}</span>`}
         </p>`}
-      actions=${message && html`<${Actions} vpn=${vpn} message=${message} onDo=${setDoing} />`}
+      actions=${message?.isLogged && html`<${Actions} vpn=${vpn} message=${message} onDo=${setDoing} />`}
     >
       <${Found} of=${found}>${(/** @type {Message} */ one) => html`<${Sections} message=${one} />`}<//>
     <//>
@@ -62,6 +80,7 @@ function Sections({ message }) {
     html`<${Note} kind="warning">
       The content was erased${annotations["x-opt-erased-time"] ? ` at ${timed(annotations["x-opt-erased-time"])}` : ""}${annotations["x-opt-erased-reason"] ? `: ${annotations["x-opt-erased-reason"]}` : ""}.
     <//>`}
+    ${!message.isLogged && html`<${Note}>It is not in the log: it lies on the endpoint alone.<//>`}
     ${message.malformed && html`<${Note} kind="warning">${message.malformed}<//>`}
     ${!message.isErased && html`<${BodyView} body=${message.body} />`}
     <${Section} title="Application properties" values=${message.applicationProperties} empty="None." />
