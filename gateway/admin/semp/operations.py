@@ -23,13 +23,13 @@ from gateway.admin.semp.routes.actions import action_routes
 from gateway.admin.semp.routes.alarms import alarm_routes
 from gateway.admin.semp.routes.clients import client_routes
 from gateway.admin.semp.routes.configuration import configuration_routes
+from gateway.admin.semp.routes.endpoint_messages import endpoint_message_routes
 from gateway.admin.semp.routes.endpoints import config_routes
 from gateway.admin.semp.routes.erasing import erasing_routes
 from gateway.admin.semp.routes.histogram import histogram_routes
 from gateway.admin.semp.routes.jobs import dead_letter_routes, job_routes
 from gateway.admin.semp.routes.live import live_routes
 from gateway.admin.semp.routes.log_plan import plan_routes
-from gateway.admin.semp.routes.lying import lying_routes
 from gateway.admin.semp.routes.messages import message_routes
 from gateway.admin.semp.routes.monitor import monitor_routes
 from gateway.admin.semp.routes.replay_log import log_routes
@@ -97,7 +97,7 @@ def _resources() -> list[BaseRoute]:
         live_routes(),
         client_routes(),
         trend_routes(),
-        lying_routes(),
+        endpoint_message_routes(),
         topic_match_routes(),
         user_routes(),
         configuration_routes(),

@@ -13,7 +13,9 @@ from tests.support.client import Client
 from tests.support.messages import HEADER, data, section
 
 
-def lying(api: Api, name: str = "q", count: int = 10, collection: str = "queues") -> list[dict[str, Any]]:
+def on_endpoint(
+    api: Api, name: str = "q", count: int = 10, collection: str = "queues"
+) -> list[dict[str, Any]]:
     """All of it, page by page."""
     found: list[dict[str, Any]] = []
     query: dict[str, Any] = {"count": count}
@@ -30,7 +32,7 @@ def lying(api: Api, name: str = "q", count: int = 10, collection: str = "queues"
 
 
 def ids(api: Api, *more: Any, **query: Any) -> list[int]:
-    return [one["msgId"] for one in lying(api, *more, **query)]
+    return [one["msgId"] for one in on_endpoint(api, *more, **query)]
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -44,12 +46,12 @@ def test_it_is_all_that_lies_there(start: Start, administer: Administer, *, writ
         messages = receiver.drain()
         receiver.settle([messages[i] for i in (0, 1, 4, 8)])
         client.wait(lambda: api.queue("q")["spooledMsgCount"] == 6, "they are settled")
-        assert [(one["msgId"], one["isUnacked"]) for one in lying(api, count=2)] == [
+        assert [(one["msgId"], one["isUnacked"]) for one in on_endpoint(api, count=2)] == [
             (i, True) for i in (3, 4, 6, 7, 8, 10)
         ]
         receiver.close()
         client.wait(lambda: api.queue("q")["txUnackedMsgCount"] == 0, "they are given back")
-        found = lying(api, count=4)
+        found = on_endpoint(api, count=4)
         assert [(one["msgId"], one["isUnacked"]) for one in found] == [
             (i, False) for i in (3, 4, 6, 7, 8, 10)
         ]
@@ -66,7 +68,7 @@ def test_how_often_delivery_failed_is_told(api: Api, client: Client) -> None:
     first, second = receiver.drain()
     receiver.modify([first], failed=True)
     receiver.settle([second])
-    client.wait(lambda: [one["deliveryCount"] for one in lying(api)] == [1], "it came back")
+    client.wait(lambda: [one["deliveryCount"] for one in on_endpoint(api)] == [1], "it came back")
 
 
 def test_it_is_by_age_whatever_the_priorities(api: Api, client: Client) -> None:
@@ -76,7 +78,7 @@ def test_it_is_by_age_whatever_the_priorities(api: Api, client: Client) -> None:
     receiver = client.receiver("q", credit=6)
     receiver.settle(receiver.take(6))
     client.wait(lambda: api.queue("q")["spooledMsgCount"] == 24, "they are settled")
-    found = lying(api, count=7)
+    found = on_endpoint(api, count=7)
     assert [one["msgId"] for one in found] == [i for i in range(1, 31) if (i - 1) % 10 not in (9, 8)]
     assert all(one["priority"] == (one["msgId"] - 1) % 10 for one in found)
 
@@ -91,7 +93,7 @@ def test_what_a_replay_or_a_copy_put_there_is_in_its_place(api: Api, client: Cli
     api.done("POST", "config", "/topicEndpoints", {"topicEndpointName": "te", "topic": "a"})
     api.done("PUT", "action", "/topicEndpoints/te/startReplay", {})
     client.sender("topic://a").send_all([data("live")])
-    client.wait(lambda: len(lying(api, "te", 10, "topicEndpoints")) == 6, "it was replayed")
+    client.wait(lambda: len(on_endpoint(api, "te", 10, "topicEndpoints")) == 6, "it was replayed")
     assert ids(api, "te", 2, "topicEndpoints") == [1, 2, 3, 4, 5, 7]
 
 
@@ -102,7 +104,7 @@ def test_the_oldest_is_known_by_its_time(api: Api, client: Client) -> None:
     times = {}
     for name in ("q", "p"):
         client.sender(name).send_all(section(HEADER, [True, UByte(9 - i)]) + data(i) for i in range(3))
-        times[name] = [one["spooledTimeMs"] for one in lying(api, name)]
+        times[name] = [one["spooledTimeMs"] for one in on_endpoint(api, name)]
         assert api.queue(name)["oldestMsgTimeMs"] == times[name][0]
         receiver = client.receiver(name, credit=1)
         receiver.settle(receiver.take(1))
@@ -121,9 +123,9 @@ def test_an_endpoint_with_nothing_has_an_empty_list(api: Api, client: Client) ->
     """After a purge, too; a stream has none of its own. What is no endpoint has no list."""
     client.sender("q").send_all([data(0)])
     api.done("PUT", "action", "/queues/q/deleteMsgs", {})
-    assert lying(api) == []
+    assert on_endpoint(api) == []
     api.done("POST", "config", "/queues", {"queueName": "s", "kind": "stream"})
-    assert lying(api, "s") == []
+    assert on_endpoint(api, "s") == []
     assert api.refused("GET", "monitor", "/queues/none/msgs")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/topicEndpoints/q/msgs")["status"] == "NOT_FOUND"
     assert api.refused("GET", "monitor", "/queues/q/msgs", where="msgId>1")["status"] == "INVALID_PARAMETER"

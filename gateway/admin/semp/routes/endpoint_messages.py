@@ -18,15 +18,15 @@ from gateway.core.endpoint.settings import EndpointKind
 from gateway.vpn.replay.log_listing import summary
 
 
-class _Lying(TypedDict):
+class _OnEndpoint(TypedDict):
     deliveryCount: int
     isUnacked: bool
 
 
-LYING: Final = resource("EndpointMsg", ListedMessage, _Lying)
+ENDPOINT_MESSAGE: Final = resource("EndpointMsg", ListedMessage, _OnEndpoint)
 
 
-def lying_routes() -> APIRouter:
+def endpoint_message_routes() -> APIRouter:
     """``/monitor/msgVpns/{vpn}/queues/{name}/msgs``, and the same of topic endpoints."""
     tree = Tree("monitor", "/msgVpns")
     for collection, kinds, right in (
@@ -44,7 +44,7 @@ def _add_messages(tree: Tree, collection: str, kinds: tuple[EndpointKind, ...], 
         path,
         right,
         summary="What lies on it, the oldest first; nothing is consumed",
-        responses=listed(LYING),
+        responses=listed(ENDPOINT_MESSAGE),
     )
     async def messages(request: Request, vpn: Name, name: Name, paging: Pages) -> Answer:
         administration = vpn_of(request, vpn)
