@@ -1,38 +1,37 @@
 """
 The broker of one Message VPN: endpoints by name, routing by topic, ids and times, and what each command leads to.
 
-Commands return the effects that must be durable before anybody is told; the caller commits them and then comes back
-with ``committed``. Ids are one integer per VPN, rising in publish order over all topics; arrival times never go back
-along them, so that a date is found by binary search.
+Commands return the effects that must be durable before anybody is told; the caller commits them and then comes back.
+What is published is the business of ``publications``. Ids are one integer per VPN, rising in publish order over all
+topics; arrival times never go back along them, so that a date is found by binary search.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
-from typing import Any
 
-from amqp_ext.message.priority import HIGHEST, LOWEST, priorities_of
+from amqp_ext.message.priority import HIGHEST, LOWEST
 from amqp_ext.topics import TopicPattern
 from gateway.core.counting import BacklogCounts
-from gateway.core.effects import AddReferences, DeleteEndpoint, Effect, Publication
+from gateway.core.effects import AddReferences, DeleteEndpoint, Effect
 from gateway.core.endpoint.backlog import Backlog
 from gateway.core.endpoint.cursor import Cursor
 from gateway.core.endpoint.endpoint import FLOW_QUANTUM, Endpoint
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings, Exclusivity
 from gateway.core.erasing import Erasing
 from gateway.core.errors import ErrorCode, Refused
-from gateway.core.fitting import first_larger, first_not_larger, fitting
-from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.history import History
 from gateway.core.log.point import Point
 from gateway.core.log.points import Points
 from gateway.core.log.policy import LogPolicy
 from gateway.core.log.retention import Retention
 from gateway.core.log.retention_mark import RetentionMark
-from gateway.core.model import ID, UNROUTED, WHOLE, LogState, Row
+from gateway.core.model import ID, WHOLE, LogState, Row
 from gateway.core.names import check_name
+from gateway.core.publishing.publications import Publications
+from gateway.core.publishing.router import Router
+from gateway.core.publishing.routes import RouteTable
 from gateway.core.recovered import StoredCursor, StoredEndpoint, StoredRoute
 from gateway.core.replay.commands import ReplayCommands
 from gateway.core.replay.copy import begin_copy, check_copy
@@ -40,23 +39,8 @@ from gateway.core.replay.record import ReplayRecord
 from gateway.core.replay.records import ReplayRecords
 from gateway.core.replay.starts import LogFacts, facts_of
 from gateway.core.replay.states import Replay
-from gateway.core.router import FanOut, Router
-from gateway.core.routes import Put, Route, RouteTable
 from gateway.core.settlements import Settlements
 from gateway.core.trimming import Trimming
-
-
-class TooLarge(Refused):
-    """One message, or some in a row, larger than an endpoint takes: those that came behind them are not affected."""
-
-    def __init__(self, endpoint: Endpoint, count: int) -> None:
-        limit = endpoint.settings.max_message_bytes
-        super().__init__(
-            ErrorCode.RESOURCE_LIMIT,
-            f"{endpoint.name!r} takes messages of at most {limit} bytes (max_message_bytes)",
-            **{"rewind:reason": "endpoint-message-size", "rewind:endpoint": endpoint.name},
-        )
-        self.count = count
 
 
 class Broker:
@@ -85,8 +69,6 @@ class Broker:
         self.points = Points(self.history)
         self.replay_commands = ReplayCommands(self)
         self.replay_records = ReplayRecords()
-        self.next_id = log.next_id
-        """The next id to be given out; ``log.next_id`` is one past the last committed."""
         self._window = window
         self._flow_quantum = flow_quantum
         self._by_number: dict[int, Endpoint] = {}
@@ -97,10 +79,12 @@ class Broker:
         self.trimming = Trimming(self, self._routes, self.settlements)
         self.erasing = Erasing(self, self._routes)
         self.counts = BacklogCounts(log)
-        self.unlogged_on_way: dict[Publication, None] = {}
-        """What the log does not take, and is not committed yet."""
-        self._emptied: dict[Endpoint, None] = {}
-        """Endpoints that were emptied as a whole, and may be told of what was on its way then."""
+        self.publications = Publications(self, self.router, self._routes, self.counts)
+
+    @property
+    def next_id(self) -> int:
+        """The next id to be given out."""
+        return self.publications.next_id
 
     def _is_logged(self, topic: str) -> bool:
         return self.policy.takes(topic)
@@ -138,7 +122,7 @@ class Broker:
     def follow(self, told: LogState) -> None:
         """Another gateway writes the log, and has told of this."""
         self.log.follow(told)
-        self.next_id = told.next_id
+        self.publications.follow()
 
     def _restore(self, found: StoredEndpoint, replays: Mapping[int, StoredCursor]) -> None:
         definition = found.definition
@@ -275,7 +259,7 @@ class Broker:
         """The endpoint is gone, with its subscriptions and what lay on it."""
         del self.endpoints[endpoint.name]
         del self._by_number[endpoint.number]
-        self._emptied.pop(endpoint, None)
+        self.publications.deleted(endpoint)
         self.router.remove_all(endpoint.name)
         self._routes.remove_endpoint(endpoint)
         return [DeleteEndpoint(endpoint.number), *endpoint.delete(self.next_id - 1)]
@@ -292,161 +276,6 @@ class Broker:
                 self.router.add(pattern, endpoint.name)
                 effects.append(endpoint.subscribe(text))
         return effects
-
-    # --- publishing -------------------------------------------------------------------------------------------
-
-    def publish(
-        self,
-        now_ms: int,
-        topic: str,
-        contents: list[bytes],
-        bares: list[int],
-        receipt: Any,
-        *,
-        is_direct: bool = False,
-        origin: str = "",
-    ) -> tuple[Publication | None, int, Refused | None]:
-        """
-        Take messages of one topic that arrived together.
-
-        Args:
-            now_ms: Arrival time; an earlier one than the last is taken as the last.
-            contents: Messages as received.
-            bares: Where each one's bare message begins.
-            receipt: Whatever the caller needs to tell the publisher afterwards; not looked at.
-            is_direct: They came settled: kept where they land on an endpoint, logged only if the policy promotes them.
-            origin: Whom they came from, for endpoints that do not want their own; empty for nobody.
-
-        Returns:
-            The publication to be committed (None when nothing is taken), how many of ``contents``, from the first on,
-            it holds, and why the rest was refused: None there means that nobody wanted them (outcome released),
-            ``TooLarge`` that some of the rest was, and what is behind that is to be offered again.
-        """
-        router = self.router
-        routing = router.cached.get(topic) or router.route(topic)
-        if routing.is_picky and origin:
-            routing = routing.seen_from(origin)
-        logged = routing.logged and (not is_direct or self.policy.promote_direct)
-        # An endpoint that replays gets live messages from the log later; what the log does not take it gets now.
-        fan_out = routing.live if logged else routing.all
-        if not logged and not fan_out.endpoints:
-            return None, 0, None
-        count = len(contents)
-        room = count
-        refused: Refused | None = None
-        for endpoint in routing.checked:
-            settings = endpoint.settings
-            if settings.max_message_bytes:
-                fits = first_larger(contents, settings.max_message_bytes)
-                if fits < room:
-                    room = fits
-                    larger = first_not_larger(contents, fits, settings.max_message_bytes) - fits
-                    refused = TooLarge(endpoint, larger)
-            if settings.has_quota:
-                fits = endpoint.room_for(contents)
-                if fits < room:
-                    room = fits
-                    refused = Refused(
-                        ErrorCode.RESOURCE_LIMIT,
-                        f"{endpoint.name!r} is at its quota; consume from it or raise the quota",
-                        **{"rewind:reason": "endpoint-quota", "rewind:endpoint": endpoint.name},
-                    )
-        sizes = list(map(len, contents))
-        log = self.log
-        quota = self.policy.quota_bytes
-        if logged and quota and log.size_bytes + stored_bytes(topic, sizes) > quota:
-            fits = fitting(topic, sizes, quota - log.size_bytes)
-            if fits < room:
-                room = fits
-                refused = self.trimming.log_full(stored_bytes(topic, sizes[fits : fits + 1]))
-        if room < count:
-            if room == 0:
-                return None, 0, refused
-            contents, sizes = contents[:room], sizes[:room]
-        now_ms = log.last_time_ms = max(now_ms, log.last_time_ms)
-        first = self.next_id
-        self.next_id = first + room
-        held = None if logged else len(fan_out.endpoints)
-        route = fan_out.route
-        parts: tuple[tuple[Route, int, int], ...] = ()
-        priorities = None
-        if fan_out.is_ranked:
-            priorities = priorities_of(contents, bares)
-            numbers, parts = _ranked_parts(fan_out, priorities, contents)
-            rows = _rows(first, now_ms, topic, bares, numbers, held, contents)
-        else:
-            number = UNROUTED
-            if route is not None:
-                number = route.definition.number
-                parts = ((route, room, sum(sizes)),)
-            if room == 1:
-                rows = [(first, now_ms, topic, bares[0], number, held, contents[0])]
-            else:
-                rows = _rows(first, now_ms, topic, bares, repeat(number), held, contents)
-        put = Put(parts, fan_out.limited)
-        routes = [part[0].definition for part in parts]
-        publication = Publication(rows, topic, routes, logged, sizes, receipt, put, priorities)
-        log.size_bytes += publication.logged_bytes
-        if not logged:
-            self.unlogged_on_way[publication] = None
-        elif self.retention.rules:
-            self.retention.published(topic, first, room, publication.logged_bytes)
-        for endpoint in fan_out.limited:
-            endpoint.reserve(room, publication.size_bytes)
-        return publication, room, refused
-
-    def committed(self, publication: Publication) -> list[Endpoint]:
-        """
-        The publication is durable: its messages are ready.
-
-        Returns:
-            The endpoints that are told of it, each to be looked at for consumers.
-        """
-        rows = publication.rows
-        last = rows[-1][ID]
-        self.log.next_id = last + 1
-        if not publication.logged:
-            self.unlogged_on_way.pop(publication, None)
-        touched: list[Endpoint] = []
-        put: Put = publication.put
-        if put.parts:
-            for one, count, size in put.parts:
-                route = one.current()
-                route.add(count, size, last)
-                self.counts.grew(route)
-            for endpoint in put.reserved:
-                endpoint.reserve(-len(rows), -publication.size_bytes)
-            ids = range(rows[0][ID], last + 1)
-            for endpoint in route.awake:
-                if endpoint.add_published(ids, publication.priorities, put.parts):
-                    touched.append(endpoint)
-        if self._emptied:
-            for endpoint in list(self._emptied):
-                if endpoint.committed_up_to(last):
-                    del self._emptied[endpoint]
-        return touched
-
-    def failed(self, publication: Publication) -> None:
-        """The commit failed: nobody was told, nothing of it exists."""
-        self.log.size_bytes -= publication.logged_bytes
-        if publication.logged:
-            rows = publication.rows
-            self.retention.published(publication.topic, rows[0][ID], -len(rows), -publication.logged_bytes)
-        self.unlogged_on_way.pop(publication, None)
-        for endpoint in publication.put.reserved:
-            endpoint.reserve(-len(publication.rows), -publication.size_bytes)
-
-    def withdraw(self, publications: Sequence[Publication]) -> None:
-        """The newest publications, in order, are not even to be committed: their ids are given out again."""
-        for publication in publications:
-            self.failed(publication)
-        if publications:
-            self.next_id = publications[0].rows[0][ID]
-
-    def sweep_routes(self) -> None:
-        """Forget routes that no endpoint has messages by any more; to be called when nothing is on its way."""
-        if self.next_id == self.log.next_id:
-            self._routes.sweep(self.router.numbers())
 
     # --- points -------------------------------------------------------------------------------------------------
 
@@ -506,13 +335,6 @@ class Broker:
 
     # --- what replays ask of it -------------------------------------------------------------------------------
 
-    def emptied(self, endpoint: Endpoint) -> None:
-        """It was emptied as a whole: until all that is on its way is committed, it is told of what is not for it."""
-        if self.next_id > self.log.next_id:
-            self._emptied[endpoint] = None
-        else:
-            endpoint.committed_up_to(self.log.next_id - 1)
-
     def reconfigure(self, policy: LogPolicy, *, create_queues: bool) -> bool:
         """Go by these from now on; whether rules of retention are others."""
         self.policy = policy
@@ -539,7 +361,7 @@ class Broker:
             )
         count = endpoint.depth
         effects = endpoint.empty(self.take_number(), self.next_id - 1)
-        self.emptied(endpoint)
+        self.publications.emptied(endpoint)
         return count, [*effects, endpoint.definition()]
 
     def change_settings(self, endpoint: Endpoint, settings: EndpointSettings) -> list[Effect]:
@@ -570,30 +392,3 @@ class Broker:
                 replace(settings, purged_below=log.next_id, purged_ms=log.last_time_ms + 1)
             )
         ]
-
-
-def _rows(
-    first: int,
-    now_ms: int,
-    topic: str,
-    bares: Iterable[int],
-    routes: Iterable[int],
-    held: int | None,
-    contents: Sequence[bytes],
-) -> list[Row]:
-    """Messages with ids from ``first`` on, as many as ``contents``."""
-    ids = range(first, first + len(contents))
-    return list(zip(ids, repeat(now_ms), repeat(topic), bares, routes, repeat(held), contents, strict=False))
-
-
-def _ranked_parts(
-    fan_out: FanOut, priorities: Sequence[int], contents: Sequence[bytes]
-) -> tuple[list[int], tuple[tuple[Route, int, int], ...]]:
-    """The number of each message's route, and how many messages and bytes go by each route."""
-    found: dict[int, list[int]] = {}
-    for priority, content in zip(priorities, contents, strict=True):
-        found.setdefault(priority, []).append(len(content))
-    routes = {priority: fan_out.ranked(priority) for priority in found}
-    numbers = [routes[priority].definition.number for priority in priorities]
-    parts = [(routes[priority], len(sizes), sum(sizes)) for priority, sizes in found.items()]
-    return numbers, tuple(parts)

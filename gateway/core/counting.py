@@ -9,7 +9,7 @@ from typing import Final
 from gateway.core.effects import CountedUpTo, Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.model import LogState
-from gateway.core.routes import Route
+from gateway.core.publishing.routes import Route
 
 UNCOUNTED_IDS: Final = 100_000
 """Ids that a start may have to look at in vain, where nothing came to any endpoint."""

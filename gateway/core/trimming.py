@@ -21,7 +21,7 @@ from gateway.core.log.history import History
 from gateway.core.log.policy import LogPolicy
 from gateway.core.log.retention import KeptTopics, Retention
 from gateway.core.model import LogState
-from gateway.core.routes import Route
+from gateway.core.publishing.routes import Route
 from gateway.core.settlements import Settlements
 
 TRIM_IDS: Final = 1_000

@@ -272,7 +272,7 @@ class Committer:
                         counters.logged_messages += len(effect.rows)
                         counters.logged_bytes += effect.logged_bytes
                     cache.extend(effect.rows, effect.size_bytes)
-                    for endpoint in broker.committed(effect):
+                    for endpoint in broker.publications.committed(effect):
                         touched[endpoint.name] = None
                     if not is_answered:
                         self._accept(effect)
@@ -320,7 +320,7 @@ class Committer:
         for batch in batches:
             for effect in batch.effects:
                 if isinstance(effect, Publication):
-                    self._broker.failed(effect)
+                    self._broker.publications.failed(effect)
                     self._cache.skip(effect.rows[-1][ID] + 1)
                     client, deliveries = effect.receipt
                     try:

@@ -32,7 +32,7 @@ from gateway.core.broker import Broker
 from gateway.core.errors import Refused
 from gateway.core.log.cache_budget import CacheBudget
 from gateway.core.log.message_cache import MessageCache
-from gateway.core.origins import Origins
+from gateway.core.publishing.origins import Origins
 from gateway.vpn.committer import Committer
 from gateway.vpn.counters import REFUSALS, Counters
 from gateway.vpn.declared import check_declared, declare

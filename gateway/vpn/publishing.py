@@ -17,13 +17,14 @@ from amqp_ext.addresses.queue_names import topic_endpoint_of_topic
 from amqp_ext.codec import CodecError
 from amqp_ext.message.sections import bare_offset
 from amqp_ext.topics import check_topic
-from gateway.core.broker import Broker, TooLarge
+from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.endpoint import Flow
 from gateway.core.endpoint.settlement import PendingSettlement
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.model import ID
-from gateway.core.origins import Origins
+from gateway.core.publishing.origins import Origins
+from gateway.core.publishing.publications import TooLarge
 from gateway.core.trimming import LogFull
 from gateway.vpn.clients import PublisherLink
 from gateway.vpn.clock import Clock
@@ -228,7 +229,7 @@ class Publishing:
     ) -> tuple[int, LogFull | None]:
         """How many of these messages, the last ones, are to wait for room in the log, and why."""
         while contents:
-            publication, taken, refused = self._broker.publish(
+            publication, taken, refused = self._broker.publications.publish(
                 self._now_ms(),
                 topic,
                 contents,
@@ -281,7 +282,7 @@ class Publishing:
             refused = Refused(ErrorCode.RESOURCE_LIMIT, "others wait for room in the replay log")
         if refused is not None:
             return 0, refused
-        publication, taken, refused = self._broker.publish(
+        publication, taken, refused = self._broker.publications.publish(
             self._now_ms(), topic, contents, bares, (NOBODY, ())
         )
         if publication is not None:
@@ -327,7 +328,7 @@ class Publishing:
             for topic, group in groupby(staged, key=lambda message: message.topic):
                 publications.append(self._publish_staged(topic, list(group), origin))
         except Refused:
-            self._broker.withdraw(publications)
+            self._broker.publications.withdraw(publications)
             for settlement in settlements:
                 self._committer.commit(settlement.counts)
                 self._committer.commit(self._broker.settlements.failed(settlement))
@@ -342,13 +343,13 @@ class Publishing:
 
     def _publish_staged(self, topic: str, messages: list[Staged], origin: str) -> Publication:
         contents, bares = [m.content for m in messages], [m.bare for m in messages]
-        publication, taken, refused = self._broker.publish(
+        publication, taken, refused = self._broker.publications.publish(
             self._now_ms(), topic, contents, bares, (NOBODY, ()), origin=origin
         )
         if publication is not None and taken == len(messages):
             return publication
         if publication is not None:
-            self._broker.withdraw([publication])
+            self._broker.publications.withdraw([publication])
         why = "nobody takes messages of this topic any more" if refused is None else refused.text
         raise Refused(ErrorCode.ROLLED_BACK, f"rolled back, as a message to {topic!r} is not taken: {why}")
 

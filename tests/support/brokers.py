@@ -16,8 +16,8 @@ def new_broker(policy: LogPolicy | None = None, window: int = 10) -> Broker:
 def publish(broker: Broker, topic: str, count: int = 1, size_bytes: int = 1) -> Publication:
     """Messages of a topic are published, and committed."""
     contents = [b"x" * size_bytes] * count
-    publication, taken, _ = broker.publish(1_000, topic, contents, [0] * count, None)
+    publication, taken, _ = broker.publications.publish(1_000, topic, contents, [0] * count, None)
     assert publication is not None
     assert taken == count
-    broker.committed(publication)
+    broker.publications.committed(publication)
     return publication

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from amqp_ext.message.priority import priorities_of
-from gateway.core.effects import Effect, Publication
+from gateway.core.effects import Effect
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.kept_messages import KeptMessage, KeptMessages
 from gateway.core.endpoint.settings import EndpointKind, Exclusivity
 from gateway.core.errors import ErrorCode, Refused
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import BARE, CONTENT, LogState, Row
+from gateway.core.publishing.publications import Publications
 from gateway.core.replay.states import Replay
 
 
@@ -33,12 +34,8 @@ class ReplayedBroker(Protocol):
         """The log as the store has it."""
 
     @property
-    def unlogged_on_way(self) -> Mapping[Publication, None]:
-        """What the log does not take, and is not committed yet."""
-
-    @property
-    def next_id(self) -> int:
-        """The next id to be given out."""
+    def publications(self) -> Publications:
+        """What is on its way to endpoints."""
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -46,9 +43,6 @@ class ReplayedBroker(Protocol):
 
     def take_number(self) -> int:
         """The next number of an endpoint or a cursor."""
-
-    def emptied(self, endpoint: Endpoint) -> None:
-        """The endpoint was emptied as a whole."""
 
     def forget_routes(self) -> None:
         """Where messages go has changed."""
@@ -115,8 +109,8 @@ class ReplayCommands:
             kept: What stays of what lies there and is committed: all at least that the log does not have. With it stays
                 what the log does not take and is on its way. None: nothing stays.
         """
-        broker = self._broker
-        on_the_way = broker.unlogged_on_way if kept is not None else ()
+        broker, publications = self._broker, self._broker.publications
+        on_the_way = publications.unlogged_on_way if kept is not None else ()
         keeping = KeptMessages(endpoint, kept or (), on_the_way)
         left = keeping.leave()
         cursor, replay_cursor = broker.take_number(), broker.take_number()
@@ -127,12 +121,12 @@ class ReplayCommands:
             replay_cursor,
             endpoint.subscriptions,
             name,
-            broker.next_id,
+            publications.next_id,
             keeping.last_id,
         )
-        effects = endpoint.begin_replay(replay, cursor, replay_cursor, broker.next_id - 1)
+        effects = endpoint.begin_replay(replay, cursor, replay_cursor, publications.next_id - 1)
         effects = [*left, *keeping.enter(effects, broker.log.next_id - 1)]
-        broker.emptied(endpoint)
+        publications.emptied(endpoint)
         broker.forget_routes()
         return effects
 
@@ -182,7 +176,7 @@ class ReplayCommands:
     def hand_over(self, endpoint: Endpoint) -> list[Effect]:
         """Everything committed was read: from the next id on, live messages go to the endpoint again."""
         replay = _replay_of(endpoint)
-        replay.hand_over(self._broker.next_id)
+        replay.hand_over(self._broker.publications.next_id)
         self._broker.forget_routes()
         return [endpoint.replay_definition()]
 

@@ -42,7 +42,7 @@ class Counting:
         self._save()
         self._counts += 1
         if self._counts % SWEEP_COUNTS == 0:
-            self._broker.sweep_routes()
+            self._broker.publications.sweep_routes()
         self.start()
 
     def _save(self) -> None:

@@ -42,11 +42,11 @@ def test_a_purge_counts_what_was_on_its_way() -> None:
     broker = new_broker()
     endpoint, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ("a/>",))
     publish(broker, "a/x", 2)
-    on_its_way, _, _ = broker.publish(1_000, "a/x", [b"x"] * 3, [0] * 3, None)
+    on_its_way, _, _ = broker.publications.publish(1_000, "a/x", [b"x"] * 3, [0] * 3, None)
     assert on_its_way is not None
     assert broker.purge(endpoint)[0] == 2
     assert broker.purge(endpoint)[0] == 0
-    broker.committed(on_its_way)
+    broker.publications.committed(on_its_way)
     assert (
         endpoint.depth,
         endpoint.backlog.take_dropped_on_way(),
@@ -141,7 +141,7 @@ class CountingMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.broker.sweep_routes()
+        self.broker.publications.sweep_routes()
 
     @rule(name=st.sampled_from(["q1", "q2", "q3"]))
     def purge(self, name: str) -> None:

@@ -29,15 +29,15 @@ def test_nothing_is_put_on_a_stream(topic: str) -> None:
     """What matches a stream goes to the log alone, and to the queues that match as well."""
     broker = broker_of()
     endpoint = stream(broker, "a/>")
-    publication, taken, refused = broker.publish(0, topic, [b"x"], [0], None)
+    publication, taken, refused = broker.publications.publish(0, topic, [b"x"], [0], None)
     assert publication is not None
     assert (publication.routes, publication.logged, taken, refused) == ([], True, 1, None)
-    assert broker.committed(publication) == []
+    assert broker.publications.committed(publication) == []
     queue, _ = broker.create("q", EndpointKind.QUEUE, EndpointSettings(), ["a/>", "#queue/s"])
-    publication, _, _ = broker.publish(0, topic, [b"x"], [0], None)
+    publication, _, _ = broker.publications.publish(0, topic, [b"x"], [0], None)
     assert publication is not None
     assert [route.endpoints for route in publication.routes] == [(queue.number,)]
-    broker.committed(publication)
+    broker.publications.committed(publication)
     assert (endpoint.depth, queue.depth) == (0, 1)
 
 
@@ -45,7 +45,7 @@ def test_direct_messages_that_the_log_promotes() -> None:
     """A settled message to a stream is kept where `promote_direct` has the log take it."""
     broker = broker_of(promote_direct=True)
     stream(broker)
-    publication, taken, _ = broker.publish(0, "#queue/s", [b"x"], [0], None, is_direct=True)
+    publication, taken, _ = broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=True)
     assert publication is not None
     assert (publication.logged, taken) == (True, 1)
 
@@ -55,7 +55,11 @@ def test_nobody_wants_what_no_log_takes(is_direct: bool) -> None:
     """With a log that takes nothing, and for settled messages with one that promotes none, a stream is nobody."""
     broker = broker_of() if is_direct else broker_of(writes=False)
     stream(broker)
-    assert broker.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct) == (None, 0, None)
+    assert broker.publications.publish(0, "#queue/s", [b"x"], [0], None, is_direct=is_direct) == (
+        None,
+        0,
+        None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,10 @@ class Commits:
         self.store = Store()
         runtime = Runtime(self.loop, SimpleNamespace(error=lambda *_, **__: None))
         self.told: list[str] = []
-        broker: Any = SimpleNamespace(
+        publications = SimpleNamespace(
             committed=lambda _: self.told.append("broker") or (), failed=lambda _: None
         )
+        broker: Any = SimpleNamespace(publications=publications)
         cache: Any = SimpleNamespace(extend=lambda *_: None, skip=lambda _: None)
         store: Any = self.store
         self.committer = Committer(store, broker, cache, Counters(), runtime)

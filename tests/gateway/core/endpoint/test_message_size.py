@@ -5,12 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.broker import Broker, TooLarge
+from gateway.core.broker import Broker
 from gateway.core.effects import Publication
 from gateway.core.endpoint.settings import EndpointKind, EndpointSettings
 from gateway.core.log.disk_usage import stored_bytes
 from gateway.core.log.policy import LogPolicy
 from gateway.core.model import CONTENT, LogState
+from gateway.core.publishing.publications import TooLarge
 
 
 def broker_with(limit_bytes: int, quota_messages: int) -> Broker:
@@ -40,7 +41,7 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
     publications: list[Publication] = []
     left = contents
     while left:
-        publication, count, refused = broker.publish(1, "t", left, [0] * len(left), None)
+        publication, count, refused = broker.publications.publish(1, "t", left, [0] * len(left), None)
         assert (publication is None) == (count == 0)
         if publication is not None:
             assert [row[CONTENT] for row in publication.rows] == left[:count]
@@ -55,7 +56,7 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
         break
     assert taken == expected
     for publication in publications:
-        broker.committed(publication)
+        broker.publications.committed(publication)
     assert [broker.endpoints[name].depth for name in ("limited", "free")] == [len(taken)] * 2
     assert broker.log.size_bytes == (stored_bytes("t", list(map(len, taken))) if taken else 0)
     assert broker.next_id == len(taken) + 1, "a refused message has no id"
@@ -65,7 +66,7 @@ def test_only_messages_too_large_or_beyond_the_quota_are_refused(
 def test_a_limit_that_nothing_reaches_changes_nothing(sizes: list[int]) -> None:
     """Messages of at most the limit are taken together, as without one."""
     broker = broker_with(5, 0)
-    publication, count, refused = broker.publish(
+    publication, count, refused = broker.publications.publish(
         1, "t", [b"x" * size for size in sizes], [0] * len(sizes), None
     )
     assert publication is not None

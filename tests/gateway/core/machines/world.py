@@ -233,7 +233,7 @@ class World:
         """Tell the model what the gateway does by itself."""
         broker, vpn = self.broker, self.vpn
         dead_letters = vpn.dead_letters
-        publish, remove = broker.publish, dead_letters.remove
+        publish, remove = broker.publications.publish, dead_letters.remove
         put, written = dead_letters._put, dead_letters._written
         start, fail = vpn.replays.start, vpn.replays.fail
         finish_reading = broker.replay_commands.finish_reading
@@ -322,7 +322,7 @@ class World:
 
         topic_retention = vpn.topic_retention
         topic_retention._leaving = (self._leaving, *topic_retention._leaving)
-        broker.publish = published  # type: ignore[method-assign]
+        broker.publications.publish = published  # type: ignore[method-assign]
         dead_letters.remove = removed  # type: ignore[method-assign]
         dead_letters._put = being_put  # type: ignore[method-assign]
         dead_letters._written = written_at_last  # type: ignore[method-assign]

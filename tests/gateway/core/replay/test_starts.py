@@ -183,7 +183,7 @@ def a_broker(**policy: Any) -> Broker:
 def test_a_point_made_now_is_behind_everything_published() -> None:
     """A point made now stands behind messages that are on their way into the store, too."""
     broker = a_broker()
-    broker.publish(NOW_MS, "t", [b"\x00\x53\x75\xa0\x00"] * 3, [0] * 3, None)
+    broker.publications.publish(NOW_MS, "t", [b"\x00\x53\x75\xa0\x00"] * 3, [0] * 3, None)
     point, effects = broker.create_point("now", None, None, NOW_MS)
     assert point == Point("now", 8, NOW_MS, NOW_MS)
     assert effects == [SavePoint(point)]

@@ -11,7 +11,7 @@ from amqp_ext.addresses.queue_names import queue_of_topic, topic_endpoint_of_top
 from amqp_ext.topics import SubscriptionTrie, TopicPattern
 from gateway.core.endpoint.endpoint import Endpoint
 from gateway.core.endpoint.settings import EndpointKind
-from gateway.core.routes import Route, RouteTable
+from gateway.core.publishing.routes import Route, RouteTable
 
 CACHED_TOPICS: Final = 10_000
 """Topics whose routing is remembered; the cache starts anew when it is full or a subscription changes."""
