@@ -29,7 +29,7 @@ def allowed(permissions: Permissions, action: Action, address: str) -> bool:
 @pytest.mark.parametrize("action", Action)
 def test_without_users_everything_is_open(action: Action) -> None:
     """Where no users are configured, everything is permitted, administration too."""
-    assert OPEN.decide(action, LOG, ">") == (True, "no users are configured")
+    assert OPEN.decide(action, LOG, ">")[:2] == (True, "no users are configured")
 
 
 def test_a_user_without_rules_may_do_all_but_administer() -> None:
@@ -42,7 +42,7 @@ def test_a_user_without_rules_may_do_all_but_administer() -> None:
         REPLAY,
     ]
     assert permissions.decide(CONSUME, LOG, ">").rule == "the user has no rules"
-    assert permissions.decide(ADMINISTER, LOG, ">") == (False, "no administer list")
+    assert permissions.decide(ADMINISTER, LOG, ">")[:2] == (False, "no administer list")
 
 
 @pytest.mark.parametrize("action", Action)
@@ -54,26 +54,26 @@ def test_nothing_is_nothing(action: Action) -> None:
 def test_one_list_closes_the_others() -> None:
     """As soon as one thing is said of a user, what is not said is not permitted."""
     permissions = Permissions({PUBLISH: ["queue://orders"]})
-    assert permissions.decide(PUBLISH, QUEUE, "orders") == (True, "publish queue://orders")
-    assert permissions.decide(PUBLISH, QUEUE, "others") == (False, "no pattern of publish")
-    assert permissions.decide(CONSUME, QUEUE, "orders") == (False, "no consume list")
+    assert permissions.decide(PUBLISH, QUEUE, "orders")[:2] == (True, "publish queue://orders")
+    assert permissions.decide(PUBLISH, QUEUE, "others")[:2] == (False, "no pattern of publish")
+    assert permissions.decide(CONSUME, QUEUE, "orders")[:2] == (False, "no consume list")
 
 
 def test_an_exception_wins_wherever_it_stands() -> None:
     """The order of a list says nothing: what an exception matches is not permitted."""
     for texts in (["!topic://a/secret", "topic://a/>"], ["topic://a/>", "!topic://a/secret"]):
         permissions = Permissions({PUBLISH: texts})
-        assert permissions.decide(PUBLISH, TOPIC, "a/b") == (True, "publish topic://a/>")
-        assert permissions.decide(PUBLISH, TOPIC, "a/secret") == (False, "publish !topic://a/secret")
+        assert permissions.decide(PUBLISH, TOPIC, "a/b")[:2] == (True, "publish topic://a/>")
+        assert permissions.decide(PUBLISH, TOPIC, "a/secret")[:2] == (False, "publish !topic://a/secret")
 
 
 def test_a_pattern_is_permitted_whole_or_not_at_all() -> None:
     """Who asks for more than one pattern of the list covers, or for something excepted, is refused."""
     permissions = Permissions({CONSUME: ["log://flights/>", "log://a", "log://b", "!log://flights/*/secret"]})
     assert allowed(permissions, CONSUME, "log://flights/JFK/AA")
-    assert permissions.decide(CONSUME, LOG, ">") == (False, "consume !log://flights/*/secret")
-    assert permissions.decide(CONSUME, LOG, "*") == (False, "no pattern of consume")
-    assert permissions.decide(CONSUME, LOG, "flights/>") == (False, "consume !log://flights/*/secret")
+    assert permissions.decide(CONSUME, LOG, ">")[:2] == (False, "consume !log://flights/*/secret")
+    assert permissions.decide(CONSUME, LOG, "*")[:2] == (False, "no pattern of consume")
+    assert permissions.decide(CONSUME, LOG, "flights/>")[:2] == (False, "consume !log://flights/*/secret")
     assert not allowed(permissions, CONSUME, "log://flights/*/*")
     assert allowed(permissions, CONSUME, "log://flights/*")
 
@@ -92,9 +92,9 @@ def test_a_published_topic_has_no_wildcards() -> None:
 def test_a_queue_s_topic_is_the_queue() -> None:
     """Publishing to `#queue/NAME` is sending to the queue, and needs the right to do so, not one on topics."""
     topics = Permissions({PUBLISH: ["topic://>", "topic://#queue/>"]})
-    assert topics.decide(PUBLISH, TOPIC, "#queue/orders") == (False, "no pattern of publish")
+    assert topics.decide(PUBLISH, TOPIC, "#queue/orders")[:2] == (False, "no pattern of publish")
     queue = Permissions({PUBLISH: ["queue://orders"]})
-    assert queue.decide(PUBLISH, TOPIC, "#queue/orders") == (True, "publish queue://orders")
+    assert queue.decide(PUBLISH, TOPIC, "#queue/orders")[:2] == (True, "publish queue://orders")
 
 
 def test_all_topics_are_not_the_gateway_s_own() -> None:
@@ -111,7 +111,7 @@ def test_who_may_consume_may_browse() -> None:
     for name in "abc":
         assert allowed(permissions, BROWSE, f"queue://{name}")
     assert not allowed(permissions, CONSUME, "queue://b")
-    assert permissions.decide(BROWSE, QUEUE, "d") == (False, "no pattern of browse")
+    assert permissions.decide(BROWSE, QUEUE, "d")[:2] == (False, "no pattern of browse")
     assert not allowed(Permissions({CONSUME: ["queue://a"]}), BROWSE, "queue://b")
 
 
@@ -119,10 +119,10 @@ def test_a_replay_needs_consume_and_its_own_list_where_there_is_one() -> None:
     """Without a `replay` list who may consume may replay; with one, both have to permit it; alone it is nothing."""
     assert allowed(Permissions({CONSUME: ["queue://a"]}), REPLAY, "queue://a")
     both = Permissions({CONSUME: ["queue://>"], REPLAY: ["queue://a", "queue://b", "!queue://b"]})
-    assert both.decide(REPLAY, QUEUE, "a") == (True, "replay queue://a")
-    assert both.decide(REPLAY, QUEUE, "b") == (False, "replay !queue://b")
-    assert both.decide(REPLAY, QUEUE, "c") == (False, "no pattern of replay")
-    assert Permissions({REPLAY: ["queue://a"]}).decide(REPLAY, QUEUE, "a") == (False, "no consume list")
+    assert both.decide(REPLAY, QUEUE, "a")[:2] == (True, "replay queue://a")
+    assert both.decide(REPLAY, QUEUE, "b")[:2] == (False, "replay !queue://b")
+    assert both.decide(REPLAY, QUEUE, "c")[:2] == (False, "no pattern of replay")
+    assert Permissions({REPLAY: ["queue://a"]}).decide(REPLAY, QUEUE, "a")[:2] == (False, "no consume list")
     assert not allowed(Permissions({CONSUME: ["queue://>"], REPLAY: []}), REPLAY, "queue://a")
 
 
