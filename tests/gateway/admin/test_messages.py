@@ -82,6 +82,15 @@ def test_what_is_not_there_is_said(api: Api, client: Client) -> None:
     assert api.done("GET", "monitor", f"{MSGS}/3")["body"]["text"] == "2"
 
 
+def test_a_log_that_is_closed_shows_no_message(api: Api, client: Client) -> None:
+    """Neither in a list nor alone nor live; when what is in it came is told all the same."""
+    client.sender("topic://a").send_all([data(0)])
+    api.done("PATCH", "config", "/replayLogs/default", {"egressEnabled": False})
+    for path in (MSGS, f"{MSGS}/1", f"{MSGS}/1/body", f"{MSGS}/1/encoded", "/replayLogs/default/live"):
+        assert api.refused("GET", "monitor", path)["status"] == "NOT_ALLOWED", path
+    assert api.done("GET", "monitor", "/replayLogs/default/histogram")["lastMsgId"] == 1
+
+
 def test_what_a_queue_alone_holds_is_not_in_the_log(start: Start, administer: Administer) -> None:
     """A log that takes nothing has no message, whatever lies on queues."""
     gateway = start(Vpn(replay_log=ReplayLog(write=False)))

@@ -184,9 +184,11 @@ async def _found(request: Request, administration: Administration, log: str, mes
     """
     Raises:
         SempError: NOT_FOUND, the log does not have it.
+        gateway.core.errors.Refused: REPLAY_DISABLED, it cannot be read.
     """
     check_log(log)
     found = administration.vpn.log
+    found.check_reads("there is nothing to read")
     row = await while_waiting(request, found.listing.one(message_id)) if message_id < found.next_id else None
     if row is None:
         raise SempError(
