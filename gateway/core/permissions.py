@@ -47,8 +47,12 @@ class Decision(NamedTuple):
 
     is_allowed: bool
     rule: str
-    pattern: str | None = None
-    """The pattern of the list that decides; None where there is none that does."""
+
+
+class ListedDecision(Decision):
+    """One that a pattern of a list has made: its ``rule`` is the list's name and the pattern."""
+
+    __slots__ = ()
 
 
 class Permissions:
@@ -139,8 +143,9 @@ class _List:
 
     def _decision(self, exception: AddressPattern | None, pattern: AddressPattern | None) -> Decision:
         rule = exception or pattern
-        text = f"{self._action.value} {rule}" if rule else f"no pattern of {self._action.value}"
-        return Decision(exception is None and pattern is not None, text, str(rule) if rule else None)
+        if rule is None:
+            return Decision(False, f"no pattern of {self._action.value}")
+        return ListedDecision(exception is None, f"{self._action.value} {rule}")
 
 
 _ALL: Final = TopicPattern.parse(">")

@@ -80,12 +80,12 @@ def test_users_are_those_of_the_configuration(users: Api) -> None:
 @pytest.mark.parametrize(
     ("user", "action", "address", "is_allowed", "rule"),
     [
-        ("ann", "consume", "topic://a/>", False, "!topic://a/no/>"),
-        ("ann", "consume", "topic://a/b/>", True, "topic://a/>"),
-        ("ann", "consume", "queue://q1", True, "queue://q*"),
-        ("ann", "browse", "queue://q1", True, "queue://q*"),
+        ("ann", "consume", "topic://a/>", False, "consume !topic://a/no/>"),
+        ("ann", "consume", "topic://a/b/>", True, "consume topic://a/>"),
+        ("ann", "consume", "queue://q1", True, "consume queue://q*"),
+        ("ann", "browse", "queue://q1", True, "consume queue://q*"),
         ("ann", "consume", "log://a/b", False, None),
-        ("ann", "publish", "topic://a/b", True, "topic://a/>"),
+        ("ann", "publish", "topic://a/b", True, "publish topic://a/>"),
         ("ann", "administer", "log://>", False, None),
         ("root", "consume", "topic://x", True, None),
         ("out", "consume", "topic://x", False, None),

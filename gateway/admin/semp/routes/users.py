@@ -13,7 +13,7 @@ from gateway.admin.semp.paging import Pages
 from gateway.admin.semp.resources import Name, resources_of
 from gateway.admin.semp.tree import Tree
 from gateway.config.settings import GlobalAccess
-from gateway.core.permissions import Action, Decision
+from gateway.core.permissions import Action, Decision, ListedDecision
 from gateway.users import Users
 
 ActionName = Literal["publish", "consume", "browse", "replay", "administer"]
@@ -84,7 +84,7 @@ def user_routes() -> APIRouter:
             "action": action,
             "address": address,
             "isAllowed": found.is_allowed,
-            "rule": found.pattern,
+            "rule": found.rule if isinstance(found, ListedDecision) else None,
             "sentence": f"{name} may{'' if found.is_allowed else ' not'} {action} {asked.kind.value}://{asked.name}: "
             f"{found.rule}.",
         }
